@@ -1,4 +1,4 @@
-"""A client for the tests: http.client where that is enough, raw sockets where it is too polite."""
+"""HTTP clients for the tests: http.client for valid requests, raw sockets for invalid ones."""
 import http.client
 import json
 import os
@@ -10,7 +10,7 @@ import traceback
 from urllib.parse import urlparse
 
 URL = urlparse(os.environ["TERN_URL"])
-TALK = [{"role": "user", "content": "Tell me a story about a bird."}]
+MESSAGES = [{"role": "user", "content": "Tell me a story about a bird."}]
 LONG = {"temperature": 0, "ignore_eos": True, "max_tokens": 3800}
 
 
@@ -38,7 +38,7 @@ def ask(method, path, body=None, headers=None, timeout=60):
 
 
 def chat(headers=None, **fields):
-    return ask("POST", "/v1/chat/completions", {"messages": TALK, **fields}, headers)
+    return ask("POST", "/v1/chat/completions", {"messages": MESSAGES, **fields}, headers)
 
 
 def complete(headers=None, **fields):
@@ -68,7 +68,7 @@ class Stream:
             yield json.loads(line[6:])
 
     def close(self):
-        """As a client that is killed: the connection is cut, nothing is read to the end."""
+        """Closes the connection without reading the rest, like a client that is killed."""
         if self.c.sock:
             self.c.sock.close()
         self.r.close()
@@ -76,11 +76,11 @@ class Stream:
 
 
 def stream_chat(headers=None, **fields):
-    return Stream("/v1/chat/completions", {"messages": TALK, **fields}, headers)
+    return Stream("/v1/chat/completions", {"messages": MESSAGES, **fields}, headers)
 
 
 def raw(data, timeout=15, close_write=False):
-    """Sends these bytes and reads until the server closes; the first status, and all bytes."""
+    """Sends the bytes and reads until the server closes; returns the first status and all bytes."""
     s = socket.create_connection((URL.hostname, URL.port), timeout=timeout)
     got = b""
     try:
@@ -102,7 +102,7 @@ def raw(data, timeout=15, close_write=False):
 
 
 def metrics():
-    """name{labels} → value"""
+    """/metrics as {'name{labels}': value}"""
     out = {}
     for line in ask("GET", "/metrics").body.decode().splitlines():
         if line and not line.startswith("#"):
@@ -116,6 +116,7 @@ def metric(name):
 
 
 def wait_for(what, check, seconds=10):
+    """Waits until check() is true; `what` is for the message."""
     end = time.time() + seconds
     while time.time() < end:
         if check():
@@ -125,7 +126,7 @@ def wait_for(what, check, seconds=10):
 
 
 def main():
-    """Runs every test_* function of the calling file; the name is the promise."""
+    """Runs every test_* function of the calling file; its name is the name of the test."""
     failed = False
     for name, fn in list(vars(sys.modules["__main__"]).items()):
         if not name.startswith("test_"):

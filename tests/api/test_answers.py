@@ -1,4 +1,4 @@
-"""Answers: shapes, streams, choices, stops, log probabilities, tokens."""
+"""Completions: fields of replies, streams, choices, stop strings, log probabilities, tokens."""
 from client import ask, chat, complete, main, stream_chat, Stream
 
 
@@ -17,7 +17,7 @@ def test_models_are_listed():
     assert ask("GET", "/v1/models/no/such").error["code"] == "model_not_found"
 
 
-def test_chat_has_the_shape_clients_expect():
+def test_chat_has_the_fields_of_the_openai_api():
     a = chat(max_tokens=12, temperature=0).json
     assert a["id"].startswith("chatcmpl-") and a["object"] == "chat.completion" and a["model"] == "tern-tales"
     c = a["choices"][0]
@@ -28,14 +28,14 @@ def test_chat_has_the_shape_clients_expect():
     assert u["total_tokens"] == u["prompt_tokens"] + u["completion_tokens"] and u["completion_tokens"] <= 12
 
 
-def test_stream_equals_whole():
+def test_a_stream_equals_the_reply_without_streaming():
     for fields in ({"temperature": 0}, {"seed": 5, "temperature": 1.5}, {"seed": 5, "n": 3}):
         whole = chat(max_tokens=30, **fields).json
         s = stream_chat(max_tokens=30, stream_options={"include_usage": True}, **fields)
         events = list(s)
         assert s.done and s.r.headers["content-type"].startswith("text/event-stream")
         for c in whole["choices"]:
-            # Several run in one batch, and who is in a step with whom may change the last bits.
+            # With n > 1 the choices share a batch, and its composition may change the last bits of the logits.
             text = text_of(events, c["index"])
             assert text == c["message"]["content"] or (fields.get("n", 1) > 1 and text)
         assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
@@ -45,7 +45,7 @@ def test_stream_equals_whole():
         assert len({e["id"] for e in events}) == 1
 
 
-def test_completions_take_every_form_of_prompt():
+def test_completions_accept_every_form_of_prompt():
     ids = ask("POST", "/tokenize", {"content": "Once upon a time", "add_special": True}).json["tokens"]
     a = complete(max_tokens=10, temperature=0).json["choices"][0]["text"]
     assert complete(prompt=ids, max_tokens=10, temperature=0).json["choices"][0]["text"] == a
@@ -58,7 +58,7 @@ def test_completions_take_every_form_of_prompt():
     assert e == "Once upon a time" + a
 
 
-def test_stops_are_found_wherever_tokens_end():
+def test_stop_strings_are_found_across_token_boundaries():
     text = complete(max_tokens=60, temperature=0).json["choices"][0]["text"]
     for at in range(3, 40, 7):
         stop = text[at:at + 6]
@@ -69,7 +69,7 @@ def test_stops_are_found_wherever_tokens_end():
         assert text_of(list(s)) == a["text"]
 
 
-def test_logprobs_add_up():
+def test_logprobs_are_consistent_with_the_text():
     a = chat(max_tokens=15, temperature=0, logprobs=True, top_logprobs=5).json["choices"][0]
     items = a["logprobs"]["content"]
     assert b"".join(bytes(i["bytes"]) for i in items).decode() == a["message"]["content"]
@@ -85,7 +85,7 @@ def test_logprobs_add_up():
     assert [i["token"] for i in got] == [i["token"] for i in items]
 
 
-def test_tokens_go_there_and_back():
+def test_tokenize_and_detokenize_are_inverse():
     for text in ("Once upon a time", "caf\u00e9 \U0001f600\n", ""):
         t = ask("POST", "/tokenize", {"content": text}).json
         assert t["count"] == len(t["tokens"])
@@ -94,7 +94,7 @@ def test_tokens_go_there_and_back():
     assert "a bird" in "".join(x["piece"] for x in p)
 
 
-def test_bias_and_seed_and_limits_hold():
+def test_logit_bias_seed_and_token_limits():
     a = complete(max_tokens=5, temperature=0).json["choices"][0]["text"]
     first = complete(max_tokens=1, temperature=0, logprobs=1).json
     text = "Once upon a time" + first["choices"][0]["text"]
@@ -107,7 +107,7 @@ def test_bias_and_seed_and_limits_hold():
     assert c["usage"]["completion_tokens"] == 7 and c["choices"][0]["finish_reason"] == "length"
 
 
-def test_ids_come_back():
+def test_correlation_ids_and_ignored_fields_are_returned():
     a = chat({"X-Correlation-Id": "my-id-7"}, max_tokens=1, unheard_of=1)
     assert a.headers["x-correlation-id"] == "my-id-7" == a.headers["x-request-id"]
     assert a.headers["x-tern-ignored-fields"] == "unheard_of"

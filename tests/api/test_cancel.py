@@ -1,4 +1,4 @@
-"""Leaving, cancelling, deadlines: in every state, many times, and nothing is left behind."""
+"""Disconnects, cancels and deadlines in every state of a request; nothing may be left behind."""
 import http.client
 import json
 import os
@@ -6,7 +6,7 @@ import random
 import threading
 import time
 
-from client import LONG, TALK, URL, Stream, ask, chat, main, metric, stream_chat, wait_for
+from client import LONG, MESSAGES, URL, Stream, ask, chat, main, metric, stream_chat, wait_for
 
 
 def is_idle():
@@ -27,7 +27,7 @@ def test_cancel_by_id_ends_a_stream_with_an_error():
     assert ask("POST", "/v1/requests/nobody/cancel").status == 404
 
 
-def test_cancel_of_a_whole_answer_is_499():
+def test_cancel_of_a_reply_without_streaming_is_499():
     got = []
     t = threading.Thread(target=lambda: got.append(chat({"X-Correlation-Id": "whole-1"}, **LONG)))
     t.start()
@@ -45,22 +45,22 @@ def test_deadlines():
     assert not s.done and events[-1]["error"]["code"] == "deadline_exceeded"
 
 
-def test_leaving_is_noticed_while_queued_and_while_running():
-    streams = [stream_chat(**LONG) for _ in range(4)]    # as many as run at once
+def test_disconnects_are_detected_while_queued_and_while_running():
+    streams = [stream_chat(**LONG) for _ in range(4)]    # as many as --max-seqs
     for s in streams:
         next(iter(s))
     waiting = []
     for _ in range(6):
         c = http.client.HTTPConnection(URL.hostname, URL.port)
-        c.request("POST", "/v1/chat/completions", json.dumps({"messages": TALK, **LONG}))
+        c.request("POST", "/v1/chat/completions", json.dumps({"messages": MESSAGES, **LONG}))
         waiting.append(c)
-    wait_for("they wait", lambda: metric("tern_requests_waiting") >= 6)
+    wait_for("six waiting requests", lambda: metric("tern_requests_waiting") >= 6)
     for c in waiting:
         c.close()
-    wait_for("the queue is empty", lambda: metric("tern_requests_waiting") == 0, 2)
+    wait_for("an empty queue", lambda: metric("tern_requests_waiting") == 0, 2)
     for s in streams:
         s.close()
-    wait_for("nothing runs", is_idle, 2)
+    wait_for("no running request", is_idle, 2)
 
 
 def heavy(i):
@@ -68,15 +68,15 @@ def heavy(i):
     return f'root ::= ("{x}" | "{y}")* "{x}" ("{x}" | "{y}"){{20}}'
 
 
-def test_a_grammar_nobody_waits_for_is_not_compiled():
+def test_a_grammar_of_a_disconnected_client_is_not_compiled():
     waiting = []
     for i in range(40):
         c = http.client.HTTPConnection(URL.hostname, URL.port)
-        c.request("POST", "/v1/chat/completions", json.dumps({"messages": TALK, "grammar": heavy(i), "max_tokens": 1}),
+        c.request("POST", "/v1/chat/completions", json.dumps({"messages": MESSAGES, "grammar": heavy(i), "max_tokens": 1}),
                   {"X-Correlation-Id": f"heavy-{i}"})
         waiting.append(c)
     cancelled = [ask("POST", f"/v1/requests/heavy-{i}/cancel").json.get("cancelled") for i in (38, 39)]
-    if cancelled == [True, True]:                        # unless the machine was that quick
+    if cancelled == [True, True]:                        # unless they were compiled before the cancel
         assert waiting[38].getresponse().status == waiting[39].getresponse().status == 499
     for c in waiting:
         c.close()
@@ -86,7 +86,7 @@ def test_a_grammar_nobody_waits_for_is_not_compiled():
     assert time.time() - start < 1, time.time() - start
 
 
-def test_leaving_one_of_several_choices_ends_all():
+def test_a_disconnect_ends_all_choices():
     for how in ("leave", "cancel"):
         after = metric("tern_generated_after_cancel_tokens_total")
         s = stream_chat({"X-Correlation-Id": "several"}, n=4, **LONG)
@@ -99,13 +99,13 @@ def test_leaving_one_of_several_choices_ends_all():
         else:
             assert ask("POST", "/v1/requests/several/cancel").json["cancelled"] is True
             assert not s.done
-        wait_for("nothing runs", is_idle, 2)
+        wait_for("no running request", is_idle, 2)
         assert time.time() - start < 0.5, time.time() - start
         assert metric("tern_generated_after_cancel_tokens_total") == after
         s.close()
 
 
-def one(rng):
+def one_request(rng):
     kind = rng.choice(["whole", "abort", "leave", "cancel", "deadline", "n", "bad", "grammar"])
     n = rng.randint(1, 60)
     if kind == "whole":
@@ -118,7 +118,7 @@ def one(rng):
         assert chat(deadline_ms=rng.randint(1, 100), **LONG).status in (504, 429)
     else:
         cid = f"chaos-{rng.getrandbits(60)}"
-        s = Stream("/v1/chat/completions", {"messages": TALK, **LONG, "n": 3 if kind == "n" else 1},
+        s = Stream("/v1/chat/completions", {"messages": MESSAGES, **LONG, "n": 3 if kind == "n" else 1},
                    {"X-Correlation-Id": cid})
         if s.r.status != 200:
             assert s.r.status == 429, s.r.status
@@ -144,7 +144,7 @@ def test_chaos_leaves_nothing_behind():
         rng = random.Random(seed * 1000 + k)
         try:
             for _ in range(total // 8):
-                one(rng)
+                one_request(rng)
         except Exception as e:
             errors.append(repr(e))
 
@@ -154,7 +154,7 @@ def test_chaos_leaves_nothing_behind():
     for t in threads:
         t.join()
     assert not errors, errors[:3]
-    wait_for("nothing runs", is_idle, 5)
+    wait_for("no running request", is_idle, 5)
     assert metric("tern_generated_after_cancel_tokens_total") == 0
     assert metric("tern_kv_blocks_used") == 0
     assert chat(max_tokens=3).status == 200

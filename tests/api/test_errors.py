@@ -1,9 +1,9 @@
-"""Bad bodies and bad HTTP: the right status, the right envelope, and a server that stays."""
+"""Invalid bodies and invalid HTTP: status, error object, and a server that continues."""
 import json
 import socket
 import time
 
-from client import TALK, URL, ask, chat, complete, main, raw
+from client import MESSAGES, URL, ask, chat, complete, main, raw
 
 ENVELOPE = {"message", "type", "param", "code", "correlation_id"}
 
@@ -32,7 +32,7 @@ def test_wrong_types_in_every_field():
     check(complete(prompt=[1, "x"]), 400, "invalid_request", "prompt[1]")
 
 
-def test_broken_json_is_told_where():
+def test_a_json_error_has_its_position():
     for body, where in ((b'{"messages": [\n  {]}', "line 2"), (b"", "empty"), (b"[1]", "object"),
                         (b"nul", "line 1"), (b'{"a":"\xff"}', "line 1"), (b'{"a":"\\u0000"}', "line 1"),
                         (b'{"a":1\x00}', "line 1")):
@@ -43,7 +43,7 @@ def test_broken_json_is_told_where():
     check(ask("POST", "/v1/chat/completions", b'{"a":' * 5000 + b"1" + b"}" * 5000), 400, "invalid_request")
 
 
-def test_limits_say_both_numbers():
+def test_context_errors_have_the_limit():
     a = complete(prompt="bird " * 5000)
     check(a, 400, "context_exceeded", "prompt")
     assert "4096" in a.error["message"]
@@ -64,14 +64,14 @@ def test_paths_and_methods():
     assert ask("DELETE", "/v1/models").status in (404, 405)
 
 
-def test_a_body_of_64_mib_is_refused():
+def test_a_body_of_64_mib_is_rejected():
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864\r\n\r\n"
     status, got = raw(head + b"x" * 100000)
     assert status == 413, got[:300]
     assert b'"request_too_large"' in got
 
 
-def test_http_abuse_is_answered_or_closed():
+def test_invalid_http_is_answered_or_closed():
     for data in (b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"\x00" * 1000, b"GET\r\n\r\n",
                  b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
                  b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 1e3\r\n\r\n",
@@ -86,15 +86,15 @@ def test_http_abuse_is_answered_or_closed():
     assert ask("GET", "/health").status == 200
 
 
-def test_kept_connections_and_pipelines_work():
-    body = json.dumps({"messages": TALK, "max_tokens": 2, "stream": True}).encode()
+def test_keep_alive_and_pipelining():
+    body = json.dumps({"messages": MESSAGES, "max_tokens": 2, "stream": True}).encode()
     one = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     last = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     status, got = raw(one + one + last)
     assert status == 200 and got.count(b"HTTP/1.1 200") == 3 and got.count(b"[DONE]") == 2, got[-500:]
 
 
-def test_half_open_connections_hurt_nobody():
+def test_half_open_connections_do_not_block_others():
     socks = [socket.create_connection((URL.hostname, URL.port)) for _ in range(50)]
     for s in socks:
         s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Le")

@@ -1,6 +1,6 @@
-"""Calls that must come, of every family's real template (../shared/fixtures/chat), by models that say anything.
+"""Forced tool calls with the chat template of every model family (../shared/fixtures/chat), by models with random weights.
 
-A server of its own, since each template takes a model."""
+Starts its own server, since each template needs a model."""
 import json
 import os
 import re
@@ -22,10 +22,10 @@ NAMES = {"qwen3": "Qwen-Qwen3-0.6B", "qwen2": "Qwen-Qwen2.5-7B-Instruct", "coder
          "r1": "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "granite": "ibm-granite-granite-3.3-2B-Instruct",
          "r7b": "CohereForAI-c4ai-command-r7b-12-2024-tool_use", "oss": "openai-gpt-oss-120b", "glm": "GLM-4.6",
          "kimi": "Kimi-K2-Instruct"}
-if re.search("asan|tsan", os.environ.get("TERN_BUILD", "")):       # a sanitizer sees fewer like cases
+if re.search("asan|tsan", os.environ.get("TERN_BUILD", "")):       # fewer similar cases under a sanitizer
     NAMES = {k: v for k, v in NAMES.items() if k in ("qwen3", "qwen2", "coder", "r1", "oss")}
 if not os.path.isdir(TEMPLATES):
-    print(f"ok skipped: {TEMPLATES} is not here")
+    print(f"ok skipped: {TEMPLATES} does not exist")
     sys.exit(0)
 
 import scripted  # noqa: E402
@@ -54,7 +54,7 @@ ADD = {"type": "function", "function": {"name": "add", "parameters": {
 
 
 def body(model, **fields):
-    # Thinking is let be where a template opens it: it is closed in time for a call.
+    # A template that opens a reasoning block keeps it: the grammar closes it in time for a call.
     return {"model": model, "messages": [{"role": "user", "content": "Weather in Bern?"}], "tools": [WEATHER, ADD],
             "tool_choice": "required", "max_tokens": 350, "seed": 7, **fields}
 
@@ -89,7 +89,7 @@ def test_every_answer_of_every_template_is_a_call():
                 check(c)
 
 
-def test_streams_say_the_same_byte_for_byte():
+def test_streamed_calls_are_equal_byte_for_byte():
     for model in NAMES:
         for seed in (1, 2):
             b = body(model, seed=seed)
@@ -99,7 +99,7 @@ def test_streams_say_the_same_byte_for_byte():
             assert [(c["name"], c["arguments"]) for c in calls] == [(c["name"], c["arguments"]) for c in parts], (model, calls, parts)
 
 
-def test_arguments_come_in_pieces_where_they_are_json():
+def test_json_arguments_are_streamed_in_pieces():
     for model in NAMES:
         seen = []
         for ev in Stream("/v1/chat/completions", body(model, parallel_tool_calls=False)):
@@ -123,7 +123,7 @@ def test_parallel_calls_can_be_forbidden():
             assert len(calls) == 1 and finish == "tool_calls", (model, calls)
 
 
-def test_reasoning_comes_first_where_it_is_begun():
+def test_reasoning_precedes_the_call_where_the_template_begins_it():
     m, calls, finish = whole(body("r1", chat_template_kwargs={"enable_thinking": True}))[0]
     assert m["reasoning_content"] and calls and finish == "tool_calls"
     for model, off in (("qwen3", {"enable_thinking": False}), ("r1", {"chat_template_kwargs": {"enable_thinking": False}})):
@@ -131,7 +131,7 @@ def test_reasoning_comes_first_where_it_is_begun():
             assert not m.get("reasoning_content") and calls, (model, m)
 
 
-def test_a_schema_comes_behind_reasoning_that_was_begun():
+def test_a_schema_applies_after_reasoning():
     fields = {"tools": None, "tool_choice": None, "response_format": {"type": "json_schema", "json_schema": {
         "name": "x", "schema": ADD["function"]["parameters"]}}}
     for model, more in (("r1", {"chat_template_kwargs": {"enable_thinking": True}}), ("r1", {}), ("oss", {}), ("qwen3", {})):
@@ -141,13 +141,13 @@ def test_a_schema_comes_behind_reasoning_that_was_begun():
         assert bool(more) <= bool(m.get("reasoning_content")), (model, m)
 
 
-def test_too_few_tokens_end_for_their_number():
+def test_too_few_tokens_end_with_length():
     for model in NAMES:
         m, calls, finish = whole(body(model, max_tokens=12))[0]
         assert finish == "length", (model, finish, calls)
 
 
-def test_auto_lets_text_be_and_none_lets_no_call():
+def test_auto_allows_text_and_none_forbids_calls():
     for choice in ("auto", "none"):
         m, calls, finish = whole(body("qwen2", tool_choice=choice, max_tokens=60))[0]
         assert m["content"] or finish, m
@@ -155,7 +155,7 @@ def test_auto_lets_text_be_and_none_lets_no_call():
     assert a.status == 200
 
 
-def test_what_cannot_be_is_named():
+def test_unsupported_tools_are_named_in_the_error():
     bad = {"type": "function", "function": {"name": "bad", "parameters": {"type": "object", "properties": {"x": {"not": {}}}}}}
     strict = {"type": "function", "function": {**bad["function"], "strict": True}}
     named = {"type": "function", "function": {"name": "nope"}}

@@ -1,8 +1,9 @@
-"""Answers that keep to a grammar or a schema: every field, streams, choices, ends, errors."""
+"""Output constrained by a grammar or a schema: every field name, streams, choices, token limits, errors."""
 import json
 import os
 import re
 import threading
+import time
 
 from client import ask, chat, complete, main, stream_chat
 
@@ -26,7 +27,7 @@ def text_of(events):
     return "".join(c["delta"].get("content") or "" for e in events for c in e["choices"])
 
 
-def test_schemas_and_objects():
+def test_json_schemas_and_json_objects():
     for seed in range(6):
         a = chat(seed=seed, **schema(PERSON, **HOT)).json
         person(a["choices"][0]["message"]["content"])
@@ -36,7 +37,7 @@ def test_schemas_and_objects():
         assert isinstance(json.loads(a["choices"][0]["message"]["content"]), dict)
 
 
-def test_grammars_by_every_name():
+def test_every_field_name_of_a_grammar():
     for fields, pattern in (({"grammar": 'root ::= "yes" | "no"'}, "yes|no"),
                             ({"guided_grammar": "root ::= [a-c]{3}"}, "[a-c]{3}"),
                             ({"guided_regex": "\\d{4}-[xy]+!"}, r"\d{4}-[xy]+!"),
@@ -58,7 +59,7 @@ def test_streams_and_choices():
         person(c["message"]["content"])
 
 
-def test_beside_other_settings():
+def test_grammars_with_other_settings():
     a = chat(logprobs=True, top_logprobs=2, guided_choice=["alpha", "beta"], **HOT).json["choices"][0]
     assert a["message"]["content"] in ("alpha", "beta") and a["logprobs"]["content"]
     a = chat(grammar="root ::= [a-z]{50}", stop=["a", "e", "i", "o", "u"], **HOT).json["choices"][0]
@@ -69,19 +70,19 @@ def test_beside_other_settings():
     person(a["message"]["content"])
 
 
-def test_the_limit_of_tokens():
+def test_json_is_closed_before_the_token_limit():
     a = chat(**schema(PERSON, temperature=1.5, max_tokens=3)).json["choices"][0]
     assert a["finish_reason"] == "length"
     for n in range(24, 40, 3):
         person(chat(**schema(PERSON, temperature=1.5, max_tokens=n, seed=n)).json["choices"][0]["message"]["content"])
 
 
-def test_what_is_wrong_is_named():
+def test_errors_name_the_field_and_the_position():
     where = "response_format.json_schema.schema"
     for fields, param, words in (
             ({"grammar": "root ::= x"}, "grammar", ("line 1, column 10", "'x'")),
             ({"grammar": "root ::= root \"a\" | \"b\""}, "grammar", ("left recursion", "'root'")),
-            ({"guided_regex": "(?!a)b"}, "guided_regex", ("column 1", "looking ahead")),
+            ({"guided_regex": "(?!a)b"}, "guided_regex", ("column 1", "lookahead")),
             (schema({"type": "object", "properties": {"a": {"not": {}}}}), where, ("'not'", "#/properties/a")),
             (schema({"type": "array", "contains": {}}), where, ("'contains'", "#")),
             (schema({"$ref": "#/nope"}), where, ("$ref", "#/nope")),
@@ -94,7 +95,7 @@ def test_what_is_wrong_is_named():
 
 
 def thread_times():
-    """Processor time of the server's threads by name, in ticks; "tern" is the one that serves."""
+    """CPU time of the server's threads by name, in ticks; "tern" is the server's own thread."""
     times = {}
     for t in os.listdir(f"/proc/{os.environ['TERN_PID']}/task"):
         with open(f"/proc/{os.environ['TERN_PID']}/task/{t}/stat") as f:
@@ -103,8 +104,8 @@ def thread_times():
     return times
 
 
-def test_grammars_that_take_long_stop_nobody_else():
-    """Thirty of them take a second and more; the server's thread does none of that work."""
+def test_slow_grammars_do_not_delay_others():
+    """Compiling thirty of them takes more than a second; the server's own thread does none of it."""
     some = "ab" if re.search("asan|tsan", os.environ.get("TERN_BUILD", "")) else "abcdef"
     heavy = [f'root ::= ("{x}" | "{y}")* "{x}" ("{x}" | "{y}"){{20}}' for x in some for y in "ghijk"]
     before = thread_times()
@@ -119,6 +120,7 @@ def test_grammars_that_take_long_stop_nobody_else():
     while any(t.is_alive() for t in threads):
         assert ask("GET", "/health").status == 200
         n += next(events, None) is not None
+        time.sleep(0.01)                                 # polling must not be most of the server's own work
     after = thread_times()
     story.close()
     small = chat(guided_choice=["x", "y"], max_tokens=3)

@@ -1,4 +1,4 @@
-"""Bad input over raw sockets: the right status, the right envelope, the right end of the connection.
+"""Invalid requests over raw sockets: status, error object, and whether the connection is kept.
 
 usage: test_http_bad.py HOST PORT    (or TERN_URL in the environment, as tests/api/run sets it)
 Slow headers are tested when the server's header timeout is at most 3 s:
@@ -17,7 +17,7 @@ else:
     ADDR = (urlparse(os.environ["TERN_URL"]).hostname, urlparse(os.environ["TERN_URL"]).port)
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
-TALK = [{"role": "user", "content": "hi"}]
+MESSAGES = [{"role": "user", "content": "hi"}]
 ENVELOPE = {"message", "type", "param", "code", "correlation_id"}
 failed = 0
 
@@ -31,7 +31,7 @@ class Reply:
 
 
 def read_reply(s, is_head=False):
-    """One reply, and whether the server closes behind it (waited for only when it says so)."""
+    """Reads one reply; after "Connection: close" waits for the end of the connection."""
     f = s.makefile("rb")
     line = f.readline()
     if not line:
@@ -56,7 +56,7 @@ def send(data, is_head=False):
         try:
             s.sendall(data)
         except OSError:
-            pass                                         # refused in the middle: the reply is there to read
+            pass                                         # rejected before everything was sent: the reply can be read
         return read_reply(s, is_head)
 
 
@@ -88,11 +88,11 @@ def check(name, reply, status, param=None, words=(), closes=None, code=None):
                 wrong.append(f"code {e.get('code')!r}, not {code!r}")
             wrong += [f"no {w!r} in {e['message']!r}" for w in words if w not in e["message"]]
         except (ValueError, KeyError, TypeError):
-            wrong.append(f"no envelope: {reply.body[:200]!r}")
+            wrong.append(f"no error object: {reply.body[:200]!r}")
         if reply.headers.get("content-type", "").split(";")[0] != "application/json":
             wrong.append(f"content type {reply.headers.get('content-type')!r}")
         if closes is not None and reply.closed != closes:
-            wrong.append("the connection stays" if closes else "the connection closes")
+            wrong.append("the connection is kept" if closes else "the connection is closed")
     failed += bool(wrong)
     print(f"not ok {name}: {'; '.join(wrong)}" if wrong else f"ok {name}", flush=True)
 
@@ -101,20 +101,20 @@ def bodies():
     for name, body, words in (
             ("empty", b"", ()),
             ("not json", b"hello", ("line 1",)),
-            ("cut short", b'{"messages": [', ("line 1",)),
-            ("comma too many", b'{\n"messages": [],\n}', ("line 3",)),
+            ("truncated", b'{"messages": [', ("line 1",)),
+            ("trailing comma", b'{\n"messages": [],\n}', ("line 3",)),
             ("two values", b'{} {}', ("line 1",)),
             ("an array", b"[]", ()),
             ("a number", b"1", ()),
             ("invalid utf-8", b'{"messages": "\xff\xfe"}', ("line 1",)),
-            ("half a surrogate", b'{"messages": "\\ud800"}', ("line 1",)),
+            ("lone surrogate", b'{"messages": "\\ud800"}', ("line 1",)),
             ("nul in a string", b'{"messages": "\\u0000"}', ()),
             ("nul byte", b'{"messages":\x00 1}', ("line 1",)),
-            ("a key twice", b'{"messages": [], "messages": []}', ()),
+            ("duplicate key", b'{"messages": [], "messages": []}', ()),
             ("a huge number", b'{"messages": 1' + b"0" * 400 + b"}", ()),
             ("deep arrays", b"[" * 100000, ()),
             ("deep objects", b'{"a":' * 100000, ()),
-            ("deep and whole", b'{"messages":' + b"[" * 3000 + b"]" * 3000 + b"}", ())):
+            ("deep but complete", b'{"messages":' + b"[" * 3000 + b"]" * 3000 + b"}", ())):
         for path in (CHAT, TEXT):
             check(f"{path} {name}", send(request("POST", path, body)), 400, words=words, closes=False)
     for path in (CHAT, TEXT, "/tokenize", "/detokenize"):
@@ -137,15 +137,15 @@ def http():
             ("both lengths", p + h + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", 400),
             ("two lengths", p + h + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
             ("negative length", p + h + b"Content-Length: -2\r\n\r\n{}", 400),
-            ("length no number", p + h + b"Content-Length: two\r\n\r\n{}", 400),
+            ("length not a number", p + h + b"Content-Length: two\r\n\r\n{}", 400),
             ("length beyond 64 bits", p + h + b"Content-Length: 99999999999999999999999\r\n\r\n{}", 413),
-            ("unknown coding", p + h + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+            ("unknown transfer coding", p + h + b"Transfer-Encoding: gzip\r\n\r\n", 501),
             ("unknown expectation", p + h + b"Expect: tea\r\nContent-Length: 2\r\n\r\n{}", 417),
-            ("chunk size no number", c + b"xyz\r\n", 400),
+            ("chunk size not a number", c + b"xyz\r\n", 400),
             ("negative chunk", c + b"-1\r\n", 400),
             ("huge chunk", c + b"ffffffff\r\n", 413),
             ("chunk beyond 64 bits", c + b"fffffffffffffffffffff\r\n", (400, 413)),
-            ("chunk longer than said", c + b"1\r\n{}\r\n0\r\n\r\n", 400),
+            ("chunk longer than its size", c + b"1\r\n{}\r\n0\r\n\r\n", 400),
             ("endless extension", c + b"1;" + b"a" * 100000, 400),
             ("endless trailers", c + b"2\r\n{}\r\n0\r\n" + b"X: y\r\n" * 50000, (400, 431)),
             ("nul in the path", b"GET /%00 HTTP/1.1\r\n" + h + b"\r\n", 400)):
@@ -161,13 +161,13 @@ def paths():
                                 ("BREW", "/v1/models", "GET")):
         r = send(request(method, path))
         check(f"{method} {path}", r, 405, closes=False)
-        check_allow(f"{method} {path} names what is allowed", r, allow)
+        check_allow(f"{method} {path}: allow header", r, allow)
     for path in ("/nowhere", "/v1", "/v1/", "/v1/chat", "/v1/chat/completions/", "//v1/models",
                  "/../etc/passwd", "/%2e%2e/etc/passwd", "/V1/models", "/a%20b"):
         check(f"GET {path}", send(request("GET", path)), 404, closes=False)
     check("GET of an unknown model", send(request("GET", "/v1/models/nobody")), 404,
           code="model_not_found", closes=False)
-    check("cancel of nobody", send(request("POST", "/v1/requests/nobody/cancel")), 404, closes=False)
+    check("cancel of an unknown id", send(request("POST", "/v1/requests/nobody/cancel")), 404, closes=False)
 
 
 def check_allow(name, r, allow):
@@ -197,7 +197,7 @@ def fields():
     text = {**both, "prompt": [1, {}, True, None, [[]], [1, "x"], ["x", 1], [-1], [10 ** 9], [1.5],
                                [None]],
             "logprobs": ["x", [], {}, 1.5, -1, 1000], "echo": flag}
-    for path, base, table in ((CHAT, {"messages": TALK}, chat), (TEXT, {"prompt": "hi"}, text)):
+    for path, base, table in ((CHAT, {"messages": MESSAGES}, chat), (TEXT, {"prompt": "hi"}, text)):
         for field, values in table.items():
             for v in values:
                 r = send(request("POST", path, {**base, "max_tokens": 1, field: v}))
@@ -205,13 +205,13 @@ def fields():
                 if r and r.status == 400:
                     named = json.loads(r.body)["error"]["param"]
                     if not (named or "").startswith(field):
-                        check(f"{path} {field}={json.dumps(v)} is named", r, 400, param=field)
+                        check(f"{path} {field}={json.dumps(v)}: param", r, 400, param=field)
         check(f"{path} unknown model", send(request("POST", path, {**base, "model": "nobody"})), 404,
               param="model")
 
 
 def one_connection():
-    """After each refusal that keeps the connection, it carries the next request."""
+    """A connection that is kept after an error carries the next request."""
     with socket.create_connection(ADDR, timeout=20) as s:
         for i, data in enumerate((request("POST", CHAT, b"{"), request("GET", "/nowhere"),
                                   request("GET", CHAT), request("POST", TEXT, {"prompt": 1}))):
@@ -223,7 +223,7 @@ def one_connection():
         while piece := s.recv(65536):
             f += piece
         ok = [f.count(b"HTTP/1.1 400"), f.count(b"HTTP/1.1 404")] == [2, 1]
-        print("ok pipelined mistakes" if ok else f"not ok pipelined mistakes: {f[:600]!r}")
+        print("ok pipelined errors" if ok else f"not ok pipelined errors: {f[:600]!r}")
 
 
 def slow():
@@ -235,7 +235,7 @@ def slow():
             try:
                 check(f"slow {name}", read_reply(s), 408, closes=True)
             except TimeoutError:
-                print(f"skip slow {name}: no answer in {time.time() - start:.0f} s, the server is patient")
+                print(f"skip slow {name}: no answer in {time.time() - start:.0f} s, the header timeout is longer")
                 return
 
 
@@ -243,7 +243,7 @@ def main():
     for part in (bodies, http, paths, fields, one_connection, slow):
         part()
     r = send(request("GET", "/health"))
-    print("ok the server is well" if r and r.status == 200 else f"not ok the server is well: {r}")
+    print("ok the server still answers" if r and r.status == 200 else f"not ok the server still answers: {r}")
     return 1 if failed else 0
 
 

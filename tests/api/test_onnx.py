@@ -1,4 +1,4 @@
-"""ONNX models: embeddings, classes, pairs, and what each refuses."""
+"""ONNX models: embeddings, classes, pairs of texts, and errors."""
 import json
 import os
 
@@ -19,7 +19,7 @@ def near(a, b, eps=2e-6):
     return len(a) == len(b) and all(abs(x - y) < eps for x, y in zip(a, b))
 
 
-def test_the_task_is_told():
+def test_models_and_status_show_the_task():
     tasks = {m["id"]: m["meta"]["task"] for m in ask("GET", "/v1/models").json["data"]}
     assert tasks["embed"] == "embed" and tasks["classify"] == "classify" and tasks["tern-tales"] == "generate"
     status = {m["id"]: m for m in ask("GET", "/status").json["models"]}
@@ -27,21 +27,21 @@ def test_the_task_is_told():
     assert status["embed"]["parameters"] == 6290 and status["embed"]["context"] == 40
 
 
-def test_ids_embed_as_the_golden_ones():
+def test_embeddings_of_ids_are_the_golden_ones():
     a = embed(input=GOLD["texts"]).json
     assert [d["index"] for d in a["data"]] == [0, 1, 2]
     assert all(near(d["embedding"], g) for d, g in zip(a["data"], GOLD["embeddings"]))
     assert a["usage"]["prompt_tokens"] == sum(map(len, GOLD["texts"]))
 
 
-def test_texts_embed():
+def test_embeddings_of_texts():
     a = embed(input="the dog").json["data"][0]["embedding"]
     assert near(a, GOLD["embeddings"][1])
     many = embed(input=["the dog"] * 100 + ["a cat"]).json["data"]
     assert len(many) == 101 and near(many[99]["embedding"], a) and not near(many[100]["embedding"], a)
 
 
-def test_classes_have_vllms_shape():
+def test_classes_have_the_fields_of_vllm():
     for path in ("/v1/classify", "/classify"):
         a = classify(path, input=["the dog", "a cat"]).json
         assert a["object"] == "list" and a["model"] == "classify" and a["id"].startswith("classify-") and a["created"] > 0
@@ -51,18 +51,18 @@ def test_classes_have_vllms_shape():
         assert a["usage"] == {"prompt_tokens": 8, "total_tokens": 8, "completion_tokens": 0}
 
 
-def test_pairs_are_not_two_texts():
+def test_a_pair_is_one_input():
     one = classify(input=[["a cat", "the dog"]]).json
     assert len(one["data"]) == 1 and one["usage"]["prompt_tokens"] == 7
-    ids = classify(input=[[2, 5, 7, 3, 6, 8, 3]]).json                  # the same tokens, of one type
+    ids = classify(input=[[2, 5, 7, 3, 6, 8, 3]]).json                  # the same tokens with one token type
     assert not near(one["data"][0]["probs"], ids["data"][0]["probs"])
 
 
-def test_what_is_wrong_is_named():
+def test_errors_name_the_field():
     assert classify(input=[["a", "b"], ["c"]]).error["param"] == "input[1]"
     assert classify().error["param"] == "input"
     assert classify(input=3).status == 400
-    assert classify(input="").status == 200                             # [CLS] [SEP] is a text too
+    assert classify(input="").status == 200                             # [CLS] [SEP] is a valid input
     assert classify(input=[64]).error["param"] == "input[0]"
     a = ask("POST", "/v1/classify", {"model": "tern-tales", "input": "x"})
     assert a.status == 400 and "generate" in a.error["message"] and a.error["param"] == "model"
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_named():
     assert a.status == 400 and a.error["code"] == "context_exceeded"
 
 
-def test_deadlines_and_priorities_are_the_same():
+def test_deadlines_and_priorities_apply():
     a = ask("POST", "/v1/classify", {"model": "classify", "input": "x"}, {"X-Deadline": "1000"})
     assert a.status in (408, 504) or a.error["code"]
     assert ask("POST", "/v1/classify", {"model": "classify", "input": "x"}, {"X-Priority": "batch"}).status == 200

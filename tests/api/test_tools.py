@@ -1,4 +1,4 @@
-"""Tools and reasoning, with a model that says what it is told to (tests/scripted.py)."""
+"""Tool calls and reasoning, with a model that generates fixed texts (tests/scripted.py)."""
 import json
 
 from client import Stream, ask, chat, main
@@ -14,7 +14,7 @@ def play(name, model="scripted-hermes", **fields):
 
 
 def streamed(body):
-    """A stream put together as clients do."""
+    """Assembles a stream as client libraries do."""
     m, finish, calls = {"content": "", "reasoning_content": ""}, None, []
     for ev in Stream("/v1/chat/completions", body):
         if not ev["choices"]:
@@ -39,7 +39,7 @@ def whole(body):
 
 
 def both(body):
-    """Whole and streamed say the same; ids are each their own."""
+    """The reply is equal with and without streaming, except for the ids of calls."""
     a, b = whole(body), streamed(body)
     assert a[0] == b[0] and a[2] == b[2], (a, b)
     assert [(c["name"], c["arguments"]) for c in a[1]] == [(c["name"], c["arguments"]) for c in b[1]], (a, b)
@@ -48,7 +48,7 @@ def both(body):
     return a
 
 
-def test_a_call_is_a_call_and_not_text():
+def test_a_tool_call_is_not_text():
     m, calls, finish = both(play("call"))
     assert m == {"content": "Let me look.", "reasoning_content": "I need the weather."}, m
     assert finish == "tool_calls"
@@ -56,7 +56,7 @@ def test_a_call_is_a_call_and_not_text():
     assert json.loads(calls[0]["arguments"]) == {"city": "Z\u00fcrich", "days": 2}
 
 
-def test_two_calls_have_two_indexes():
+def test_two_calls_have_different_indexes():
     m, calls, finish = both(play("two"))
     assert m["content"] == "" and finish == "tool_calls"
     assert [c["name"] for c in calls] == ["get_weather", "add"]
@@ -65,19 +65,19 @@ def test_two_calls_have_two_indexes():
     assert [c["name"] for c in calls] == ["get_weather"]
 
 
-def test_content_is_null_beside_calls_alone():
+def test_content_is_null_without_text():
     c = ask("POST", "/v1/chat/completions", play("two")).json["choices"][0]
     assert c["message"]["content"] is None
 
 
-def test_what_is_no_call_is_text():
+def test_a_malformed_call_is_text():
     m, calls, finish = both(play("broken"))
     assert calls == [] and finish == "stop" and m["content"] == "See <tool_call>{\"name\": oops} sorry", m
     m, calls, finish = both(play("hello"))
     assert m["content"] == "Hello, world." and finish == "stop"
 
 
-def test_without_tools_nothing_is_a_call():
+def test_without_tools_calls_are_text():
     body = play("two")
     del body["tools"]
     m, calls, finish = both(body)
@@ -86,13 +86,13 @@ def test_without_tools_nothing_is_a_call():
     assert calls == []
 
 
-def test_channels_are_reasoning_and_calls():
+def test_harmony_channels_are_reasoning_and_calls():
     m, calls, finish = both(play("call", model="scripted-harmony"))
     assert m == {"content": "", "reasoning_content": "I should ask."}, m
     assert finish == "tool_calls" and calls[0]["name"] == "get_weather" and json.loads(calls[0]["arguments"]) == {"city": "Bern"}
 
 
-def test_calls_and_results_go_back_to_the_template():
+def test_calls_and_results_are_rendered_by_the_template():
     messages = [{"role": "user", "content": "Weather?"},
                 {"role": "assistant", "content": None, "tool_calls": [
                     {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Bern\"}"}}]},
@@ -105,13 +105,13 @@ def test_calls_and_results_go_back_to_the_template():
     assert a.json["usage"]["prompt_tokens"] == count
 
 
-def test_template_variables_reach_it():
+def test_chat_template_kwargs_reach_the_template():
     few = ask("POST", "/v1/chat/completions", play("hello")).json["usage"]["prompt_tokens"]
     more = ask("POST", "/v1/chat/completions", play("hello", chat_template_kwargs={"effort": "high"})).json["usage"]["prompt_tokens"]
     assert more == few + len("effort high")
 
 
-def test_a_message_can_be_gone_on_with():
+def test_continue_final_message():
     body = {"model": "scripted-hermes", "continue_final_message": True, "max_tokens": 3,
             "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "Hel"}]}
     a = ask("POST", "/v1/chat/completions", body)
@@ -129,7 +129,7 @@ def test_tool_choice_is_checked():
     assert a.status == 400 and a.error["param"] == "tools" and "template" in a.error["message"], a.body
 
 
-def test_log_probabilities_stay_with_their_tokens():
+def test_every_token_has_its_log_probability():
     body = play("call", logprobs=True)
     n = len(ask("POST", "/v1/chat/completions", body).json["choices"][0]["logprobs"]["content"])
     seen = 0
