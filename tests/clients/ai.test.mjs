@@ -1,4 +1,4 @@
-// ai with @ai-sdk/openai-compatible.
+// The Vercel AI SDK (ai) with @ai-sdk/openai-compatible.
 
 import { assertAlike, check, collect, long, messages, model, occupy, thrown, until } from './harness.mjs';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
@@ -6,7 +6,7 @@ import { APICallError, RetryError, generateText, streamText } from 'ai';
 import assert from 'node:assert/strict';
 
 const prompt = messages[0].content;
-/* What the client has no word for travels as the provider's own options. */
+/* Fields that the SDK does not know are sent as options of the provider. */
 const endless = {
     prompt,
     temperature: 1,
@@ -27,7 +27,7 @@ export default async function ({ server, narrow }) {
 }
 
 async function answers({ server, short, open }) {
-    await check('ai: generateText gives text and usage', async () => {
+    await check('ai: generateText returns text and usage', async () => {
         const r = await generateText(short);
         assert.ok(r.text.length > 20, r.text);
         assert.equal(r.finishReason, 'length');
@@ -36,7 +36,7 @@ async function answers({ server, short, open }) {
         assert.equal(r.response.modelId, model);
         assert.equal(r.warnings?.length ?? 0, 0, JSON.stringify(r.warnings));
     });
-    await check('ai: streamText gives the same text piece by piece, and usage', async () => {
+    await check('ai: streamText streams the same text, with usage', async () => {
         const r = streamText(short);
         const pieces = await collect(r.textStream);
         assert.ok(pieces.length > 20, `${pieces.length} pieces`);
@@ -44,7 +44,7 @@ async function answers({ server, short, open }) {
         assert.equal(await r.finishReason, 'length');
         assert.equal((await r.usage).outputTokens, 40);
     });
-    await check('ai: a talk with a system prompt is understood', async () => {
+    await check('ai: a conversation with a system prompt', async () => {
         const r = await generateText({
             ...short,
             prompt: undefined,
@@ -57,7 +57,7 @@ async function answers({ server, short, open }) {
         });
         assert.ok(r.text.length > 20);
     });
-    await check('ai: stopSequences end the answer before them', async () => {
+    await check('ai: stopSequences end the answer', async () => {
         const { text } = await generateText(short);
         const stop = text.slice(25, 36);
         const want = text.slice(0, text.indexOf(stop));
@@ -67,7 +67,7 @@ async function answers({ server, short, open }) {
         const s = streamText({ ...short, stopSequences: [stop] });
         assert.equal((await collect(s.textStream)).join(''), want);
     });
-    await check('ai: n and logprobs travel as options of the provider', async () => {
+    await check('ai: n and logprobs as options of the provider', async () => {
         const options = { n: 2, logprobs: true, top_logprobs: 2 };
         const r = await generateText({ ...short, providerOptions: { tern: options } });
         const { choices } = r.response.body;
@@ -78,14 +78,14 @@ async function answers({ server, short, open }) {
         }
         assert.equal(r.text, choices[0].message.content);
     });
-    await check('ai: the completion model answers too', async () => {
+    await check('ai: the completion model', async () => {
         const legacy = open(server).completionModel(model);
         const ask = { ...short, model: legacy, prompt: 'Once upon a time' };
         const r = await generateText(ask);
         assert.ok(r.text.length > 10, r.text);
         assert.equal((await collect(streamText(ask).textStream)).join(''), r.text);
     });
-    await check('ai: six at once give the answers they give alone', async () => {
+    await check('ai: six concurrent requests give the same answers as one after the other', async () => {
         const prompts = ['a frog', 'a dog', 'the sea', 'a tree', 'the moon', 'a shoe'].map(
             w => `Tell me about ${w}.`,
         );
@@ -124,7 +124,7 @@ async function ends({ server, tern }) {
             assert.equal((await thrown(asked)).name, 'AbortError');
         }, long.n),
     );
-    await check('ai: the timeout raises its error, and the work is given up', () =>
+    await check('ai: the timeout raises its error and cancels the request', () =>
         server.frees(async () => {
             const more = { tern: { ignore_eos: true, n: 16 } };
             const e = await thrown(
@@ -138,7 +138,7 @@ async function ends({ server, tern }) {
 async function refusals({ narrow, open }) {
     const ask = { model: open(narrow)(model), prompt, maxOutputTokens: 4 };
 
-    await check('ai: without retries, a full server raises APICallError with 429 and our code', async () => {
+    await check('ai: without retries, a full server raises APICallError with 429 and the error code', async () => {
         const release = await occupy(narrow);
         const e = await thrown(generateText({ ...ask, maxRetries: 0 }));
         await release();
@@ -148,7 +148,7 @@ async function refusals({ narrow, open }) {
         assert.equal(JSON.parse(e.responseBody).error.code, 'queue_full');
         await narrow.idle(500);
     });
-    await check('ai: with retries it succeeds once there is room', async () => {
+    await check('ai: with retries it succeeds when there is room', async () => {
         const before = (await narrow.status()).requests.rejected.queue_full;
         const release = await occupy(narrow);
         const asked = generateText({ ...ask, maxRetries: 3 });
@@ -160,7 +160,7 @@ async function refusals({ narrow, open }) {
         await release();
         assert.equal((await asked).usage.outputTokens, 4);
     });
-    await check('ai: a request that is wrong is not tried again', async () => {
+    await check('ai: an invalid request is not retried', async () => {
         const e = await thrown(generateText({ ...ask, model: open(narrow)('nobody') }));
         assert.ok(APICallError.isInstance(e) && !RetryError.isInstance(e), `${e.name}: ${e.message}`);
         assert.equal(e.statusCode, 404);

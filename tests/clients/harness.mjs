@@ -1,4 +1,4 @@
-// What the tests share: promises that are counted, waiting, servers of their own.
+// Shared by the tests: counted checks, waiting, servers.
 
 import { spawn } from 'node:child_process';
 import assert from 'node:assert/strict';
@@ -16,19 +16,19 @@ function reason(e) {
         .slice(0, 600);
 }
 
-/* One promise. What does not end within ms is broken. */
-export async function check(promise, fn, ms = 30000) {
+/* Runs one check; it fails after ms milliseconds. */
+export async function check(name, fn, ms = 30000) {
     let timer;
     const late = new Promise((_, no) => {
-        timer = setTimeout(() => no(new Error(`no end within ${ms} ms`)), ms);
+        timer = setTimeout(() => no(new Error(`no end after ${ms} ms`)), ms);
     });
     try {
         await Promise.race([fn(), late]);
         passed++;
-        console.log(`ok ${promise}`);
+        console.log(`ok ${name}`);
     } catch (e) {
         failed++;
-        console.log(`not ok ${promise}: ${reason(e)}`);
+        console.log(`not ok ${name}: ${reason(e)}`);
     } finally {
         clearTimeout(timer);
     }
@@ -41,7 +41,7 @@ export function result() {
 
 export const sleep = ms => new Promise(done => setTimeout(done, ms));
 
-/* Until fn gives something true, which is returned. */
+/* Waits until fn returns a true value, and returns it. */
 export async function until(fn, says, ms) {
     const end = Date.now() + ms;
     for (;;) {
@@ -52,7 +52,7 @@ export async function until(fn, says, ms) {
     }
 }
 
-/* What a promise is rejected with. */
+/* The error that a promise is rejected with. */
 export async function thrown(promise) {
     try {
         await promise;
@@ -70,7 +70,7 @@ export async function collect(iterable) {
 
 /* ---- servers ---- */
 
-/* Nobody's settings but our own: neither of the clients here nor of the servers. */
+/* Without the environment variables of the clients and of tern. */
 for (const name of Object.keys(process.env))
     if (/^(OPENAI|LANGCHAIN|LANGSMITH)_|_PROXY$/i.test(name)) delete process.env[name];
 
@@ -94,12 +94,12 @@ export class Server {
         return queue.running + queue.waiting;
     }
 
-    /* Nothing runs or waits within ms. */
+    /* Waits until no request runs or waits, at most ms. */
     async idle(ms = 10000) {
         await until(async () => (await this.busy()) === 0, 'nothing runs and nothing waits', ms);
     }
 
-    /* What fn left behind is cancelled within 500 ms, n requests of the engine, and no token follows. */
+    /* Runs fn, which abandons n engine requests; they must be cancelled within 500 ms without further tokens. */
     async frees(fn, n = 1) {
         await this.idle();
         const before = (await this.status()).requests;
@@ -128,7 +128,7 @@ const running = new Set();
 process.on('exit', () => running.forEach(child => child.kill('SIGKILL')));
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(130));
 
-/* A server with these flags on a free port, ready. */
+/* Starts a server with these flags on a free port and waits until it is ready. */
 export async function serve(flags = [], headers = {}) {
     const program = `${process.env.TERN_BUILD ?? 'build'}/tern`;
     const argv = ['serve', '-m', 'models/tern-tales.gguf', '--host', '127.0.0.1', '--port', '0', ...flags];
@@ -157,7 +157,7 @@ export async function serve(flags = [], headers = {}) {
 
 export const model = 'tern-tales';
 export const messages = [{ role: 'user', content: 'Tell me a story about a frog.' }];
-/* Long enough to be left in the middle: the model's context is 512 tokens. */
+/* Long enough to be abandoned halfway: the model's context is 512 tokens. */
 export const long = { model, messages, max_tokens: 450, ignore_eos: true, temperature: 1, n: 8 };
 
 /* Keeps a server busy with one stream until the returned function is called. */
@@ -181,11 +181,11 @@ export async function occupy(s, more = {}) {
     };
 }
 
-/* ---- the same answer ---- */
+/* ---- comparing answers ---- */
 
-/* Two greedy answers to one question, as lists of tokens with their likeliest others. What else runs in the
- * same step may choose another kernel and so round differently: they may part where two tokens are as good as
- * each other, and nowhere else. A sequence that reads another's keys is off by far more. */
+/* Compares two greedy answers to one question, as lists of tokens with their top logprobs. The number of
+ * tokens in a step selects the kernel, and so the rounding: the answers may differ where two tokens are equally
+ * likely, and nowhere else. A sequence that reads another's keys would differ by far more. */
 export function assertAlike(a, b) {
     const near = 0.25;
     const at = (list, i, token) => list[i].top_logprobs.find(t => t.token === token)?.logprob ?? -Infinity;

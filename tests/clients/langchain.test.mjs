@@ -35,21 +35,21 @@ export default async function ({ server, narrow }) {
 }
 
 async function answers({ chat, open, server }) {
-    await check('langchain: invoke gives text and usage', async () => {
+    await check('langchain: invoke returns text and usage', async () => {
         const r = await chat().invoke([new SystemMessage('You tell stories.'), new HumanMessage(prompt)]);
         assert.ok(r.content.length > 20, r.content);
         assert.equal(r.usage_metadata.output_tokens, 40);
         assert.equal(r.usage_metadata.total_tokens, r.usage_metadata.input_tokens + 40);
         assert.equal(r.response_metadata.finish_reason, 'length');
     });
-    await check('langchain: stream gives the same text piece by piece, and usage', async () => {
+    await check('langchain: stream streams the same text, with usage', async () => {
         const chunks = await collect(await chat().stream(prompt));
         const whole = chunks.reduce((a, b) => a.concat(b));
         assert.equal(whole.content, (await chat().invoke(prompt)).content);
         assert.ok(chunks.filter(c => c.content).length > 20);
         assert.equal(whole.usage_metadata.output_tokens, 40);
     });
-    await check('langchain: batch with concurrency gives the answers in order', async () => {
+    await check('langchain: batch with concurrency returns the answers in order', async () => {
         const prompts = ['a frog', 'a dog', 'the sea', 'a tree', 'the moon', 'a shoe'].map(
             w => `Tell me about ${w}.`,
         );
@@ -60,19 +60,19 @@ async function answers({ chat, open, server }) {
         const all = await llm.batch(prompts, { maxConcurrency: 3 });
         all.forEach((r, i) => assertAlike(list(r), alone[i]));
     });
-    await check('langchain: n=2 gives two generations', async () => {
+    await check('langchain: n=2 returns two generations', async () => {
         const r = await chat({ n: 2, temperature: 1 }).generate([[new HumanMessage(prompt)]]);
         assert.equal(r.generations[0].length, 2);
         assert.ok(r.generations[0].every(g => g.text.length > 20));
     });
-    await check('langchain: logprobs come along', async () => {
+    await check('langchain: logprobs', async () => {
         const r = await chat({ logprobs: true, topLogprobs: 3, maxTokens: 8 }).invoke(prompt);
         const list = r.response_metadata.logprobs.content;
         assert.equal(list.length, 8);
         assert.equal(list.map(t => t.token).join(''), r.content);
         assert.ok(list.every(t => t.top_logprobs.length === 3));
     });
-    await check('langchain: stop ends the answer before it', async () => {
+    await check('langchain: stop ends the answer', async () => {
         const text = (await chat().invoke(prompt)).content;
         const stop = text.slice(25, 36);
         const r = await chat().invoke(prompt, { stop: [stop] });
@@ -85,7 +85,7 @@ async function answers({ chat, open, server }) {
         assert.equal(pieces.join(''), (await chat().invoke(prompt)).content);
         assert.ok(pieces.filter(p => p).length > 20);
     });
-    await check('langchain: the completion model answers, and streams the same', async () => {
+    await check('langchain: the completion model, with and without streaming', async () => {
         const llm = new OpenAI(open(server));
         const text = await llm.invoke('Once upon a time');
         assert.ok(text.length > 20, text);
@@ -106,7 +106,7 @@ async function ends({ server, endless }) {
             assert.match(`${e.name} ${e.message}`, /abort/i);
         }, long.n),
     );
-    await check('langchain: leaving the loop early frees its sequences', () =>
+    await check('langchain: breaking out of the loop frees its sequences', () =>
         server.frees(async () => {
             let seen = 0;
             for await (const _ of await endless().stream(prompt)) if (++seen === 20) break;
@@ -120,7 +120,7 @@ async function ends({ server, endless }) {
             assert.match(String(await thrown(asked)), /abort/i);
         }, long.n),
     );
-    await check('langchain: the timeout raises its error, and the work is given up', () =>
+    await check('langchain: the timeout raises its error and cancels the request', () =>
         server.frees(async () => {
             const e = await thrown(endless({ n: 16, timeout: 150 }).invoke(prompt));
             assert.match(`${e.name} ${e.message}`, /time.?out|timed out/i);
@@ -129,16 +129,16 @@ async function ends({ server, endless }) {
 }
 
 async function refusals({ narrow, open }) {
-    await check('langchain: without retries, a full server raises 429 with our code', async () => {
+    await check('langchain: without retries, a full server raises 429 with the error code', async () => {
         const release = await occupy(narrow);
         const e = await thrown(new ChatOpenAI(open(narrow)).invoke(prompt));
         await release();
         assert.equal(e.status, 429, `${e.name}: ${e.message}`);
         assert.equal(e.code, 'queue_full');
-        assert.equal(e.rateLimitType, 'wait'); // not "capacity", which it would give up on
+        assert.equal(e.rateLimitType, 'wait'); // not "capacity", which is not retried
         await narrow.idle(500);
     });
-    await check('langchain: with retries it succeeds once there is room', async () => {
+    await check('langchain: with retries it succeeds when there is room', async () => {
         const before = (await narrow.status()).requests.rejected.queue_full;
         const release = await occupy(narrow);
         const asked = new ChatOpenAI(open(narrow, { maxRetries: 4, maxTokens: 4 })).invoke(prompt);
@@ -150,7 +150,7 @@ async function refusals({ narrow, open }) {
         await release();
         assert.equal((await asked).usage_metadata.output_tokens, 4);
     });
-    await check('langchain: a model that is not there raises 404', async () => {
+    await check('langchain: an unknown model raises 404', async () => {
         const e = await thrown(
             new ChatOpenAI(open(narrow, { model: 'nobody', maxRetries: 4 })).invoke(prompt),
         );

@@ -11,13 +11,13 @@ import langchain from './langchain.test.mjs';
 import tools from './tools.test.mjs';
 
 const server = await serve();
-/* One runs, none waits: the second is refused. */
+/* One request runs, none may wait: the second is rejected. */
 const narrow = await serve(['--max-seqs', '1', '--max-requests', '1']);
 
 for (const tests of [wire, openaiAnswers, openaiEnds, openaiErrors, ai, langchain, tools])
     await tests({ server, narrow });
 
-await check('afterwards nothing runs, nothing waits, no block is held', async () => {
+await check('afterwards no request runs or waits and no block is in use', async () => {
     for (const s of [server, narrow]) {
         await s.idle();
         const { models, calls } = await s.status();
@@ -25,7 +25,7 @@ await check('afterwards nothing runs, nothing waits, no block is held', async ()
         assert.equal(models[0].kv.used, 0, `${models[0].kv.used} blocks`);
     }
 });
-await check('SIGTERM ends the server with 0', async () => {
+await check('SIGTERM: exit code 0', async () => {
     for (const s of [server, narrow]) assert.equal(await s.stop(), 0, s.log().slice(-500));
 });
 process.exit(result() ? 0 : 1);

@@ -1,4 +1,4 @@
-// openai: answers that nobody waits for any more.
+// The openai client: aborts, timeouts, cancels, shutdown.
 
 import {
     assertAlike,
@@ -15,7 +15,7 @@ import {
 import assert from 'node:assert/strict';
 import OpenAI, { APIConnectionTimeoutError, APIError, APIUserAbortError } from 'openai';
 
-/* Reads until n pieces came, then does leave(); true from leave ends the loop. */
+/* Reads n chunks, then calls leave(); if that returns true the loop ends. */
 async function readSome(stream, n, leave) {
     let seen = 0;
     for await (const _ of stream) if (++seen === n && leave()) break;
@@ -29,7 +29,7 @@ export default async function ({ server, narrow }) {
     await leaving(server);
     await timing(server);
     await cancelling(server);
-    await refusing(narrow);
+    await rejecting(narrow);
     await draining();
 }
 
@@ -44,7 +44,7 @@ async function leaving(server) {
             assert.ok(seen < 450, `${seen} pieces`);
         }, long.n),
     );
-    await check('openai: leaving the loop early frees its sequences within 500 ms', () =>
+    await check('openai: breaking out of the loop frees its sequences within 500 ms', () =>
         server.frees(async () => {
             const stream = await client.chat.completions.create(endless);
             assert.equal(await readSome(stream, 20, () => true), 20);
@@ -56,7 +56,7 @@ async function leaving(server) {
             await readSome(stream, 20, () => stream.controller.abort());
         }, long.n),
     );
-    await check('openai: aborting an answer that is not streamed frees it', () =>
+    await check('openai: aborting a request without streaming frees its sequences', () =>
         server.frees(async () => {
             const abort = new AbortController();
             const asked = client.chat.completions.create(long, { signal: abort.signal });
@@ -64,7 +64,7 @@ async function leaving(server) {
             assert.ok((await thrown(asked)) instanceof APIUserAbortError);
         }, long.n),
     );
-    await check('openai: an abort while waiting for its turn takes it out of the queue', async () => {
+    await check('openai: an abort of a queued request removes it from the queue', async () => {
         const abort = new AbortController();
         const n = 8;
         const asked = client.chat.completions.create({ ...long, n: 16 }, { signal: abort.signal });
@@ -75,7 +75,7 @@ async function leaving(server) {
         assert.ok((await gone).every(e => e instanceof APIUserAbortError));
         await server.idle(500);
     });
-    await check('openai: others go on undisturbed while one leaves', async () => {
+    await check('openai: other streams continue while one is aborted', async () => {
         const body = { model, messages, temperature: 0, max_tokens: 200, logprobs: true, top_logprobs: 5 };
         const ask = async () => (await client.chat.completions.create(body)).choices[0].logprobs.content;
         const alone = await ask();
@@ -88,7 +88,7 @@ async function leaving(server) {
 async function timing(server) {
     const client = open(server);
 
-    await check('openai: the timeout of a client raises its error, and the work is given up', () =>
+    await check('openai: the timeout of a client raises its error and cancels the request', () =>
         server.frees(async () => {
             const e = await thrown(
                 open(server, { timeout: 150 }).chat.completions.create({ ...long, n: 16 }),
@@ -96,13 +96,13 @@ async function timing(server) {
             assert.ok(e instanceof APIConnectionTimeoutError, `${e.name}: ${e.message}`);
         }, 16),
     );
-    await check('openai: the timeout of a request raises its error, and the work is given up', () =>
+    await check('openai: the timeout of a request raises its error and cancels the request', () =>
         server.frees(async () => {
             const e = await thrown(client.chat.completions.create({ ...long, n: 16 }, { timeout: 150 }));
             assert.ok(e instanceof APIConnectionTimeoutError, `${e.name}: ${e.message}`);
         }, 16),
     );
-    await check('openai: tries after a timeout do not pile up', async () => {
+    await check('openai: retries after a timeout do not accumulate', async () => {
         await server.idle();
         const before = (await server.status()).requests;
         let most = 0,
@@ -129,7 +129,7 @@ async function timing(server) {
 async function cancelling(server) {
     const client = open(server);
 
-    await check('openai: a stream cancelled by its id throws, and cancelling again is fine', async () => {
+    await check('openai: a stream cancelled by its id throws, and a second cancel succeeds', async () => {
         const stream = await client.chat.completions.create(endless);
         const cancel = async id => {
             const r = await fetch(`${server.v1}/requests/${id}/cancel`, { method: 'POST' });
@@ -151,9 +151,9 @@ async function cancelling(server) {
     });
 }
 
-async function refusing(narrow) {
+async function rejecting(narrow) {
     await check(
-        'openai: without retries, a full server raises RateLimitError with 429, our code and Retry-After',
+        'openai: without retries, a full server raises RateLimitError with 429, the error code and Retry-After',
         async () => {
             const release = await occupy(narrow);
             const e = await thrown(open(narrow).chat.completions.create({ model, messages, max_tokens: 4 }));
@@ -166,7 +166,7 @@ async function refusing(narrow) {
         },
     );
     await check(
-        'openai: with retries it succeeds once there is room, and waits as long as it was told',
+        'openai: with retries it succeeds when there is room, after Retry-After',
         async () => {
             const release = await occupy(narrow);
             const tries = [];
@@ -179,7 +179,7 @@ async function refusing(narrow) {
                 },
             });
             const asked = watched.chat.completions.create({ model, messages, max_tokens: 4 });
-            await until(() => tries.length, 'the first try is answered', 2000);
+            await until(() => tries.length, 'the first reply', 2000);
             await release();
             const r = await asked;
             assert.equal(r.usage.completion_tokens, 4);
@@ -188,11 +188,11 @@ async function refusing(narrow) {
                 [429, 200],
             );
             const waited = tries[1][0] - tries[0][0];
-            assert.ok(waited >= tries[0][2] * 1000 - 5, `${waited} ms, told ${tries[0][2]} s`);
+            assert.ok(waited >= tries[0][2] * 1000 - 5, `${waited} ms, Retry-After ${tries[0][2]} s`);
         },
     );
     await check(
-        'openai: four at once all succeed on a server that takes one',
+        'openai: four concurrent requests succeed on a server that runs one',
         async () => {
             const patient = open(narrow, { maxRetries: 20 });
             const all = await Promise.all(
@@ -205,7 +205,7 @@ async function refusing(narrow) {
 }
 
 async function draining() {
-    await check('openai: at SIGTERM what streams is finished, what comes then is refused', async () => {
+    await check('openai: SIGTERM: streams are completed, new requests are rejected', async () => {
         const s = await serve();
         const last = open(s);
         const body = { ...endless, n: 4, max_tokens: 200 };

@@ -1,4 +1,4 @@
-// openai: what goes wrong is raised as the class people catch, with a code and the field.
+// The openai client: errors are raised as the right class, with a code and the field.
 
 import { check, messages, model, occupy, serve, thrown } from './harness.mjs';
 import assert from 'node:assert/strict';
@@ -20,7 +20,7 @@ export default async function ({ server }) {
     const client = new OpenAI({ baseURL: server.v1, apiKey: 'none' });
     const chat = body => client.chat.completions.create({ model, messages, max_tokens: 4, ...body });
 
-    await check('openai: a model that is not there raises NotFoundError', async () => {
+    await check('openai: an unknown model raises NotFoundError', async () => {
         checkError(
             await thrown(chat({ model: 'nobody' })),
             OpenAI.NotFoundError,
@@ -46,19 +46,19 @@ export default async function ({ server }) {
     ];
     for (const [field, value] of wrong)
         await check(
-            `openai: ${field} ${JSON.stringify(value)} raises BadRequestError naming the field`,
+            `openai: ${field} ${JSON.stringify(value)} raises BadRequestError with the field`,
             async () => {
                 const e = await thrown(chat({ [field]: value }));
                 checkError(e, OpenAI.BadRequestError, 400, 'invalid_request', field);
                 assert.ok(e.message.includes(field), e.message);
             },
         );
-    await check('openai: a message without a role raises BadRequestError naming its place', async () => {
+    await check('openai: a message without a role raises BadRequestError with its path', async () => {
         const e = await thrown(chat({ messages: [messages[0], { content: 'x' }] }));
         checkError(e, OpenAI.BadRequestError, 400, 'invalid_request');
         assert.match(e.param, /messages\[1\]/);
     });
-    await check('openai: a prompt over the context raises BadRequestError with both numbers', async () => {
+    await check('openai: a prompt over the context raises BadRequestError with the limit', async () => {
         const e = await thrown(chat({ messages: [{ role: 'user', content: 'frog '.repeat(900) }] }));
         checkError(e, OpenAI.BadRequestError, 400, 'context_exceeded');
         assert.match(e.message, /\b512\b/);
@@ -67,7 +67,7 @@ export default async function ({ server }) {
             e.message,
         );
     });
-    await check('openai: an error before a stream begins is raised as such', async () => {
+    await check('openai: an error before a stream is raised', async () => {
         const e = await thrown(chat({ stream: true, temperature: 'hot' }));
         checkError(e, OpenAI.BadRequestError, 400, 'invalid_request', 'temperature');
     });
@@ -91,10 +91,10 @@ async function keys() {
             'unauthorized',
         );
     });
-    await check('openai: a key is taken as Bearer', async () => {
+    await check('openai: the key as Bearer', async () => {
         assert.equal((await ask(with_('sk-first'))).usage.completion_tokens, 4);
     });
-    await check('openai: a key is taken as x-api-key', async () => {
+    await check('openai: the key as x-api-key', async () => {
         const defaultHeaders = { 'x-api-key': 'sk-second', Authorization: null };
         assert.equal((await ask(with_('none', { defaultHeaders }))).usage.completion_tokens, 4);
     });
@@ -107,11 +107,11 @@ async function keys() {
         assert.equal(other.usage.completion_tokens, 4);
         await s.idle(500);
     });
-    await check('health and readiness need no key', async () => {
+    await check('/health and /ready need no key', async () => {
         for (const path of ['/health', '/ready']) assert.equal((await fetch(s.url + path)).status, 200);
         assert.equal((await fetch(`${s.url}/status`)).status, 401);
     });
-    await check('no key is ever logged', async () => {
+    await check('keys are not logged', async () => {
         assert.ok(!/sk-(first|second|wrong)/.test(s.log()), 'a key in the log');
     });
     await s.stop();

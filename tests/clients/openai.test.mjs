@@ -1,10 +1,10 @@
-// openai: what is asked for is what comes.
+// The openai client: completions, streams, parameters.
 
 import { assertAlike, check, collect, messages, model } from './harness.mjs';
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 
-/* The answer of each choice, put together from chunks. */
+/* Assembles the answer of each choice from chunks. */
 function assemble(chunks) {
     const choices = [];
     for (const c of chunks)
@@ -27,7 +27,7 @@ function checkLogprobs(list, text, nTop) {
     for (const t of list) {
         assert.ok(t.logprob <= 0 && Number.isFinite(t.logprob), `logprob ${t.logprob}`);
         assert.equal(t.top_logprobs.length, nTop);
-        assert.equal(t.top_logprobs[0].token, t.token); // greedy: what was taken is the likeliest
+        assert.equal(t.top_logprobs[0].token, t.token); // greedy: the sampled token is the most likely one
         assert.equal(t.top_logprobs[0].logprob, t.logprob);
         for (let i = 1; i < nTop; i++) assert.ok(t.top_logprobs[i - 1].logprob >= t.top_logprobs[i].logprob);
         assert.ok(t.top_logprobs.reduce((sum, o) => sum + Math.exp(o.logprob), 0) < 1.001);
@@ -58,7 +58,7 @@ export default async function ({ server }) {
 }
 
 async function chatting({ client, chat, textOf }) {
-    await check('openai: chat gives text and usage', async () => {
+    await check('openai: chat returns text and usage', async () => {
         const r = await chat();
         const [c] = r.choices;
         assert.match(r.id, /^chatcmpl-./);
@@ -75,7 +75,7 @@ async function chatting({ client, chat, textOf }) {
         assert.equal(r.usage.total_tokens, r.usage.prompt_tokens + 40);
         assert.ok(r._request_id, 'no x-request-id');
     });
-    await check('openai: a stream gives the same text piece by piece', async () => {
+    await check('openai: a stream has the same text', async () => {
         const chunks = await collect(await chat({ stream: true }));
         const [c] = assemble(chunks);
         assert.equal(c.text, textOf(await chat()));
@@ -87,7 +87,7 @@ async function chatting({ client, chat, textOf }) {
             'usage that was not asked for',
         );
     });
-    await check('openai: a stream ends with usage when asked', async () => {
+    await check('openai: a stream ends with usage if requested', async () => {
         const chunks = await collect(await chat({ stream: true, stream_options: { include_usage: true } }));
         const last = chunks.pop(),
             whole = await chat();
@@ -99,7 +99,7 @@ async function chatting({ client, chat, textOf }) {
             'the others have null',
         );
     });
-    await check('openai: the stream helper puts the same completion together', async () => {
+    await check('openai: the stream helper assembles the same completion', async () => {
         const runner = client.chat.completions.stream({ model, messages, temperature: 0, max_tokens: 40 });
         let seen = '';
         runner.on('content', delta => (seen += delta));
@@ -107,7 +107,7 @@ async function chatting({ client, chat, textOf }) {
         assert.equal(textOf(r), textOf(await chat()));
         assert.equal(seen, textOf(r));
     });
-    await check('openai: a seed gives the same answer again, another one another', async () => {
+    await check('openai: the same seed gives the same answer, another seed another one', async () => {
         const text = async seed => textOf(await chat({ temperature: 1, seed }));
         const a = await text(7);
         assert.equal(await text(7), a);
@@ -118,38 +118,38 @@ async function chatting({ client, chat, textOf }) {
         assert.equal(r.usage.completion_tokens, 5);
         assert.equal(r.choices[0].finish_reason, 'length');
     });
-    await check('openai: an answer ends by itself with stop', async () => {
+    await check('openai: an answer that ends has the finish reason stop', async () => {
         const r = await chat({ max_tokens: undefined });
         assert.equal(r.choices[0].finish_reason, 'stop');
         assert.ok(r.usage.total_tokens < 512);
     });
     await check(
-        'openai: system, user and assistant turns, and content in parts, are understood',
+        'openai: messages of all roles, and content in parts',
         async () => {
             const parts = content => [{ type: 'text', text: content }];
-            const talk = wrap => [
+            const messages = wrap => [
                 { role: 'system', content: wrap('You tell short stories.') },
                 { role: 'user', content: wrap('Tell me about a cat.') },
                 { role: 'assistant', content: wrap('There was a cat named Tom.') },
                 { role: 'user', content: wrap('And then?') },
             ];
-            const plain = await chat({ messages: talk(t => t) }),
-                parted = await chat({ messages: talk(parts) });
+            const plain = await chat({ messages: messages(t => t) }),
+                parted = await chat({ messages: messages(parts) });
             assert.equal(textOf(parted), textOf(plain));
             assert.equal(parted.usage.prompt_tokens, plain.usage.prompt_tokens);
         },
     );
-    await check('openai: no model named is the first one', async () => {
+    await check('openai: without a model the first one is used', async () => {
         assert.equal((await chat({ model: undefined })).model, model);
     });
-    await check('openai: a strong logit_bias decides', async () => {
+    await check('openai: a large logit_bias determines the token', async () => {
         const r = await chat({ logprobs: true, top_logprobs: 1, max_tokens: 4, logit_bias: { 300: 100 } });
         assert.equal(new Set(r.choices[0].logprobs.content.map(t => t.token)).size, 1);
     });
 }
 
 async function choosing({ chat }) {
-    await check('openai: n=2 gives two choices', async () => {
+    await check('openai: n=2 returns two choices', async () => {
         const r = await chat({ n: 2, temperature: 1, seed: 3 });
         assert.deepEqual(
             r.choices.map(c => c.index),
@@ -159,7 +159,7 @@ async function choosing({ chat }) {
         assert.notEqual(r.choices[0].message.content, r.choices[1].message.content);
         assert.ok(r.usage.completion_tokens > 40 && r.usage.completion_tokens <= 80);
     });
-    await check('openai: n=2 streams two choices, each the answer it is without the other', async () => {
+    await check('openai: n=2 streams two choices, each equal to a single one', async () => {
         const body = { logprobs: true, top_logprobs: 5 };
         const [alone] = (await chat(body)).choices;
         const both = assemble(await collect(await chat({ ...body, n: 2, stream: true })));
@@ -171,7 +171,7 @@ async function choosing({ chat }) {
             assert.ok(c.pieces > 10);
         }
     });
-    await check('openai: logprobs tell of each token and of those beside it', async () => {
+    await check('openai: logprobs of each token and of the alternatives', async () => {
         const r = await chat({ logprobs: true, top_logprobs: 3, max_tokens: 16 });
         const list = r.choices[0].logprobs.content;
         assert.equal(list.length, r.usage.completion_tokens);
@@ -191,7 +191,7 @@ async function choosing({ chat }) {
 }
 
 async function stopping({ chat, textOf }) {
-    await check('openai: a stop string ends the answer before it, across tokens', async () => {
+    await check('openai: a stop string across tokens ends the answer', async () => {
         const text = textOf(await chat());
         for (const [from, n] of [
             [9, 7],
@@ -204,14 +204,14 @@ async function stopping({ chat, textOf }) {
             assert.equal(r.choices[0].finish_reason, 'stop');
         }
     });
-    await check('openai: no part of a stop string gets into a stream', async () => {
+    await check('openai: no part of a stop string is streamed', async () => {
         const text = textOf(await chat());
         const stop = text.slice(25, 36);
         const [c] = assemble(await collect(await chat({ stop: ['never said', stop], stream: true })));
         assert.equal(c.text, text.slice(0, text.indexOf(stop)));
         assert.equal(c.finish, 'stop');
     });
-    await check('openai: what only begins like a stop string is not lost', async () => {
+    await check('openai: text that begins like a stop string is not lost', async () => {
         const text = textOf(await chat());
         const [c] = assemble(
             await collect(await chat({ stop: text.slice(10, 18) + '\u0001', stream: true })),
@@ -222,7 +222,7 @@ async function stopping({ chat, textOf }) {
 }
 
 async function legacy({ server, complete }) {
-    await check('openai: completions give text and usage', async () => {
+    await check('openai: completions return text and usage', async () => {
         const r = await complete();
         assert.equal(r.object, 'text_completion');
         assert.match(r.id, /^cmpl-./);
@@ -236,7 +236,7 @@ async function legacy({ server, complete }) {
         assert.equal(c.text, (await complete()).choices[0].text);
         assert.ok(c.pieces > 10);
     });
-    await check('openai: a prompt of token ids is the text it stands for', async () => {
+    await check('openai: a prompt of token ids equals its text', async () => {
         const r = await fetch(`${server.url}/tokenize`, {
             method: 'POST',
             headers: { 'content-type': 'application/json' },
@@ -251,7 +251,7 @@ async function legacy({ server, complete }) {
         const [c] = assemble(await collect(await complete({ prompt: tokens, stream: true })));
         assert.equal(c.text, byText.choices[0].text);
     });
-    await check('openai: a list of prompts gives a choice for each', async () => {
+    await check('openai: a list of prompts returns a choice for each', async () => {
         const prompt = ['Once upon a time', 'The little dog'];
         const list = c => {
             const { tokens, token_logprobs, top_logprobs } = c.logprobs;
@@ -268,11 +268,11 @@ async function legacy({ server, complete }) {
         for (const [i, one] of prompt.entries())
             assertAlike(list(r.choices[i]), list((await complete({ prompt: one, logprobs: 5 })).choices[0]));
     });
-    await check('openai: echo puts the prompt before the text', async () => {
+    await check('openai: echo returns the prompt before the text', async () => {
         const r = await complete({ echo: true });
         assert.equal(r.choices[0].text, 'Once upon a time' + (await complete()).choices[0].text);
     });
-    await check('openai: completions have logprobs in their own form', async () => {
+    await check('openai: logprobs of completions', async () => {
         const r = await complete({ logprobs: 2 });
         const { tokens, token_logprobs, top_logprobs, text_offset } = r.choices[0].logprobs;
         assert.equal(tokens.length, 24);
@@ -298,7 +298,7 @@ async function listing({ client }) {
 }
 
 async function embedding({ client }) {
-    await check('openai: embeddings of texts, whole and short, as numbers and by base64', async () => {
+    await check('openai: embeddings of full and reduced length, as floats and base64', async () => {
         const input = ['Once upon a time', 'A green frog sat on a stone.'];
         const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
         const whole = await client.embeddings.create({ model, input });          // the client asks for base64
@@ -317,7 +317,7 @@ async function embedding({ client }) {
 }
 
 async function many({ server, client }) {
-    await check('openai: calls one after the other use one connection', async () => {
+    await check('openai: sequential calls use one connection', async () => {
         const ask = () => client.chat.completions.create({ model, messages, max_tokens: 4 });
         await ask();
         const before = (await server.status()).connections;
@@ -329,7 +329,7 @@ async function many({ server, client }) {
         );
         assert.ok(after.reused - before.reused >= 10);
     });
-    await check('openai: 32 streams at once are all served whole', async () => {
+    await check('openai: 32 concurrent streams complete', async () => {
         const body = { model, messages, max_tokens: 30, ignore_eos: true, stream: true };
         const one = async seed => {
             const stream = await client.chat.completions.create({
@@ -346,7 +346,7 @@ async function many({ server, client }) {
             all.join(' '),
         );
     });
-    await check('openai: fields that have no meaning here do no harm', async () => {
+    await check('openai: unsupported fields are ignored', async () => {
         const r = await client.chat.completions.create({
             model,
             messages: [{ ...messages[0], name: 'tom' }],
@@ -361,7 +361,7 @@ async function many({ server, client }) {
         });
         assert.equal(r.usage.completion_tokens, 4);
     });
-    await check('openai: answers keep to a JSON schema, whole and streamed', async () => {
+    await check('openai: answers match a JSON schema, with and without streaming', async () => {
         const schema = {
             type: 'object',
             properties: { name: { type: 'string', maxLength: 20 }, age: { type: 'integer', minimum: 1, maximum: 99 } },

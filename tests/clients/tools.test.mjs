@@ -1,4 +1,4 @@
-// Tool calls and reasoning, through openai and langchain, with a model that says what it is told to (tests/scripted.py).
+// Tool calls and reasoning, through openai and langchain, with a model that generates fixed texts (tests/scripted.py).
 
 import { check, collect, serve } from './harness.mjs';
 import assert from 'node:assert/strict';
@@ -28,7 +28,7 @@ const tools = [
 async function calling({ client, model }) {
     const play = name => ({ model, tools, messages: [{ role: 'user', content: `play ${name}` }] });
 
-    await check('openai: a tool call comes whole', async () => {
+    await check('openai: a tool call without streaming', async () => {
         const { choices } = await client.chat.completions.create(play('call'));
         const { message, finish_reason } = choices[0];
         assert.equal(finish_reason, 'tool_calls');
@@ -39,7 +39,7 @@ async function calling({ client, model }) {
         assert.equal(message.tool_calls[0].function.name, 'get_weather');
         assert.deepEqual(JSON.parse(message.tool_calls[0].function.arguments), { city: 'Zürich', days: 2 });
     });
-    await check('openai: tool calls stream, and the helper puts them together', async () => {
+    await check('openai: streamed tool calls are assembled by the helper', async () => {
         const stream = client.chat.completions.stream(play('two'));
         const done = [];
         stream.on('tool_calls.function.arguments.done', e => done.push([e.index, e.name, e.arguments]));
@@ -63,7 +63,7 @@ async function calling({ client, model }) {
     });
 }
 
-// A model that says anything must call, and does: whole, streamed, and through the helpers.
+// Forced calls of a model with random weights: with and without streaming, and through the helpers.
 async function forcing({ client, model }) {
     const ask = more => ({
         model, tools, tool_choice: 'required', max_tokens: 400, seed: 3, temperature: 1,
@@ -71,7 +71,7 @@ async function forcing({ client, model }) {
     });
     const shape = calls => calls.map(c => [c.function.name, c.function.arguments]);
 
-    await check('openai: tool_choice required is a call, whole and streamed alike', async () => {
+    await check('openai: tool_choice required gives a call, equal with and without streaming', async () => {
         for (const seed of [1, 2, 3]) {
             const whole = await client.chat.completions.create(ask({ seed }));
             assert.equal(whole.choices[0].finish_reason, 'tool_calls');
@@ -83,7 +83,7 @@ async function forcing({ client, model }) {
             assert.equal(streamed.choices[0].finish_reason, 'tool_calls');
         }
     });
-    await check('openai: arguments come in pieces that add up', async () => {
+    await check('openai: streamed pieces of arguments add up', async () => {
         const stream = client.chat.completions.stream(ask({ parallel_tool_calls: false }));
         const pieces = [];
         let done;
@@ -95,13 +95,13 @@ async function forcing({ client, model }) {
         assert.equal(choices[0].message.tool_calls.length, 1);
         assert.equal(choices[0].message.tool_calls[0].function.arguments, done.arguments);
     });
-    await check('openai: a function that is named is called, once', async () => {
+    await check('openai: a named function is called once', async () => {
         const { choices } = await client.chat.completions.create(
             ask({ n: 3, tool_choice: { type: 'function', function: { name: 'add' } } }),
         );
         for (const c of choices) assert.deepEqual(c.message.tool_calls.map(t => t.function.name), ['add']);
     });
-    await check('openai: a name that is no tool is refused by name', async () => {
+    await check('openai: an unknown function name is named in the error', async () => {
         await assert.rejects(
             client.chat.completions.create(ask({ tool_choice: { type: 'function', function: { name: 'nope' } } })),
             e => e.status === 400 && e.param === 'tool_choice' && e.message.includes('nope'),
@@ -114,11 +114,11 @@ async function chaining({ v1, model }) {
         new ChatOpenAI({ model, apiKey: 'none', maxRetries: 0, maxTokens: 400, temperature: 1, configuration: { baseURL: v1 } })
             .bindTools(tools, { tool_choice: 'required', ...more });
 
-    await check('langchain: a forced call, whole', async () => {
+    await check('langchain: a forced call without streaming', async () => {
         const { tool_calls, invalid_tool_calls } = await bind().invoke('Weather?');
         assert.ok(tool_calls.length >= 1 && !invalid_tool_calls?.length);
     });
-    await check('langchain: a forced call, put together from pieces', async () => {
+    await check('langchain: a forced call assembled from a stream', async () => {
         let all;
         for await (const chunk of await bind({ parallel_tool_calls: false }).stream('Weather?'))
             all = all ? all.concat(chunk) : chunk;
@@ -130,7 +130,7 @@ async function chaining({ v1, model }) {
 }
 
 async function looping({ client, model }) {
-    await check('openai: runTools calls, answers and goes on', async () => {
+    await check('openai: runTools runs the tool and continues', async () => {
         const asked = [];
         const runner = client.chat.completions.runTools({
             model,

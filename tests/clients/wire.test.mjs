@@ -1,4 +1,4 @@
-// HTTP itself: headers, framing, connections; without a client in between.
+// HTTP without a client library: headers, framing, connections.
 
 import { check, long, messages, model, sleep } from './harness.mjs';
 import assert from 'node:assert/strict';
@@ -15,13 +15,13 @@ export default async function ({ server }) {
 
     for (const stream of [false, true]) {
         const kind = stream ? 'a stream' : 'an answer';
-        await check(`${kind} carries the correlation id it was asked with`, async () => {
+        await check(`${kind} has the correlation id of the request`, async () => {
             const r = await post({ ...short, stream }, { 'X-Correlation-Id': 'tests.1:a-b_c' });
             await r.text();
             assert.equal(r.headers.get('x-correlation-id'), 'tests.1:a-b_c');
             assert.equal(r.headers.get('x-request-id'), 'tests.1:a-b_c');
         });
-        await check(`${kind} carries an id of its own where none was given`, async () => {
+        await check(`${kind} has a generated correlation id`, async () => {
             const ids = [];
             for (let i = 0; i < 2; i++) {
                 const r = await post({ ...short, stream });
@@ -32,7 +32,7 @@ export default async function ({ server }) {
             assert.match(ids[0], /^[\w.:-]{8,}$/);
             assert.notEqual(ids[0], ids[1]);
         });
-        await check(`${kind} passes traceparent on`, async () => {
+        await check(`${kind} returns traceparent`, async () => {
             const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
             const r = await post({ ...short, stream }, { traceparent });
             await r.text();
@@ -40,20 +40,20 @@ export default async function ({ server }) {
             assert.equal(got?.slice(0, 35), traceparent.slice(0, 35));
         });
     }
-    await check('an error names the correlation id in header and body', async () => {
+    await check('an error has the correlation id in header and body', async () => {
         const r = await post({ ...short, model: 'nobody' }, { 'X-Correlation-Id': 'e-1' });
         const { error } = await r.json();
         assert.equal(r.headers.get('x-correlation-id'), 'e-1');
         assert.equal(error.correlation_id, 'e-1');
         assert.deepEqual(Object.keys(error).sort(), ['code', 'correlation_id', 'message', 'param', 'type']);
     });
-    await check('a field that nobody knows is ignored, and said so in a header', async () => {
+    await check('an unknown field is ignored and named in a header', async () => {
         const r = await post({ ...short, colour: 'green' });
         assert.equal(r.status, 200);
         assert.match([...r.headers].find(([, v]) => v.includes('colour'))?.[0] ?? '', /ignored|warning/);
         await r.text();
     });
-    await check('broken JSON is answered with the place where it breaks', async () => {
+    await check('a JSON error has its position', async () => {
         const r = await post('{"model": "tern-tales", "messages": [}');
         const { error } = await r.json();
         assert.equal(r.status, 400);
@@ -61,7 +61,7 @@ export default async function ({ server }) {
         assert.match(error.message, /line 1|column|position|byte/);
     });
 
-    /* Bytes as they come, chunk by chunk. */
+    /* The bytes of the body, chunk by chunk. */
     async function events(body) {
         const r = await post({ ...body, stream: true });
         const decoder = new TextDecoder();
@@ -93,7 +93,7 @@ export default async function ({ server }) {
         assert.ok(chunks.every(c => c.object === 'chat.completion.chunk'));
         assert.equal(chunks.at(-1).usage.completion_tokens, 32);
     });
-    await check('tokens come when they are made, not in one piece', async () => {
+    await check('tokens are sent when they are generated', async () => {
         const { times } = await events({ ...short, ignore_eos: true, max_tokens: 400 });
         assert.ok(times.length > 50, `${times.length} reads`);
         const first = times[0],
@@ -101,7 +101,7 @@ export default async function ({ server }) {
         assert.ok(times.filter(t => t - first < span / 2).length > times.length / 8);
     });
 
-    await check('one connection carries answers, streams and errors, one after the other', async () => {
+    await check('one connection carries replies, streams and errors', async () => {
         const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
         const sockets = new Set();
         const one = (path, body) =>
@@ -133,13 +133,13 @@ export default async function ({ server }) {
         ];
         for (const [path, body, status] of asked) {
             assert.equal(await one(path, body), status, `${path} ${JSON.stringify(body)}`);
-            await sleep(1); // the agent takes a socket back in the next turn
+            await sleep(1); // the agent takes the socket back in the next tick
         }
         assert.equal(sockets.size, 1, `${sockets.size} connections`);
         agent.destroy();
     });
 
-    await check('a deadline that travels in x-stainless-timeout ends the work with 504', async () => {
+    await check('a deadline in x-stainless-timeout ends the request with 504', async () => {
         await server.idle();
         const body = { ...long, n: 16 };
         const start = performance.now();
