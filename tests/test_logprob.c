@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* By the definition, in double. */
+/* The definition, in double. */
 static double log_softmax(const float *x, int n, int id)
 {
     double max = -INFINITY, sum = 0;
@@ -19,20 +19,23 @@ static double log_softmax(const float *x, int n, int id)
     return (double)x[id] - max - log(sum);
 }
 
-/* Is a before b: more likely, or as likely with a smaller id? */
-static int order(const float *x, int a, int b) { return x[a] > x[b] || (x[a] == x[b] && a < b); }
+/* Whether a ranks before b: a larger logit, or an equal one and a smaller id. */
+static int is_before(const float *x, int a, int b)
+{
+    return x[a] > x[b] || (x[a] == x[b] && a < b);
+}
 
-/* The n-th of all tokens, by counting those before it. */
+/* The rank of a token: how many tokens come before it. */
 static int rank_of(const float *x, int n, int id)
 {
     int rank = 0;
 
     for (int i = 0; i < n; i++)
-        if (!isnan(x[i]) && order(x, i, id)) rank++;
+        if (!isnan(x[i]) && is_before(x, i, id)) rank++;
     return rank;
 }
 
-static void check(const float *x, int n, int id, int n_top)
+static void check_logprob(const float *x, int n, int id, int n_top)
 {
     struct top top[TOP_MAX + 1];
 
@@ -61,7 +64,7 @@ static void random_logits_match_the_definition(void **state)
         float *x = mem_array((size_t)n, sizeof *x);
         for (int i = 0; i < n; i++) x[i] = (float)(rng_unit(&rng) * 24 - 16);
         for (int n_top = 0; n_top <= TOP_MAX; n_top += 5)
-            check(x, n, (int)(rng_u64(&rng) % (uint64_t)n), n_top);
+            check_logprob(x, n, (int)(rng_u64(&rng) % (uint64_t)n), n_top);
         mem_free(x);
     }
 }
@@ -88,12 +91,12 @@ static void rising_and_falling_logits_are_in_order(void **state)
 
     (void)state;
     for (int i = 0; i < N; i++) x[i] = (float)i * 0.01f;
-    check(x, N, 7, TOP_MAX);
+    check_logprob(x, N, 7, TOP_MAX);
     for (int i = 0; i < N; i++) x[i] = (float)-i * 0.01f;
-    check(x, N, 7, TOP_MAX);
+    check_logprob(x, N, 7, TOP_MAX);
 }
 
-static void what_is_not_a_number_is_never(void **state)
+static void nan_has_no_probability(void **state)
 {
     float x[] = { NAN, 1, -INFINITY, 2, NAN };
     struct top top[4];
@@ -112,7 +115,7 @@ static void what_is_not_a_number_is_never(void **state)
     assert_int_equal(top[0].id, -1);
 }
 
-static void an_infinite_logit_takes_all(void **state)
+static void an_infinite_logit_has_all_probability(void **state)
 {
     float x[] = { 3, INFINITY, 100 };
     struct top top[2];
@@ -124,7 +127,7 @@ static void an_infinite_logit_takes_all(void **state)
     assert_true(top[1].logprob == -INFINITY);
 }
 
-static void an_id_outside_the_vocabulary_is_never(void **state)
+static void an_id_outside_the_vocabulary_has_no_probability(void **state)
 {
     float x[] = { 1, 2 };
 
@@ -139,9 +142,9 @@ int main(void)
         cmocka_unit_test(random_logits_match_the_definition),
         cmocka_unit_test(equal_logits_go_by_id),
         cmocka_unit_test(rising_and_falling_logits_are_in_order),
-        cmocka_unit_test(what_is_not_a_number_is_never),
-        cmocka_unit_test(an_infinite_logit_takes_all),
-        cmocka_unit_test(an_id_outside_the_vocabulary_is_never),
+        cmocka_unit_test(nan_has_no_probability),
+        cmocka_unit_test(an_infinite_logit_has_all_probability),
+        cmocka_unit_test(an_id_outside_the_vocabulary_has_no_probability),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

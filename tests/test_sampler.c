@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything off but temperature 1: the softmax itself. */
+/* No filters or penalties, temperature 1: sampling from the softmax. */
 static struct sample_opt plain(void)
 {
     return (
@@ -25,37 +25,37 @@ static struct sampler *open_sampler(struct sample_opt o, int n_vocab)
     return s;
 }
 
-static int32_t pick(struct sampler *s, const float *x)
+static int32_t next_token(struct sampler *s, const float *x)
 {
     struct err e = { 0 };
     int32_t id = -1;
-    if (sampler_pick(s, x, &id, &e) != OK) fail_msg("%s", e.msg);
+    if (sampler_next(s, x, &id, &e) != OK) fail_msg("%s", e.msg);
     return id;
 }
 
-static void count_picks(struct sample_opt o, const float *x, int n_vocab, int n, int *counts)
+static void count_samples(struct sample_opt o, const float *x, int n_vocab, int n, int *counts)
 {
     struct sampler *s = open_sampler(o, n_vocab);
     memset(counts, 0, (size_t)n_vocab * sizeof *counts);
     for (int i = 0; i < n; i++) {
-        int32_t id = pick(s, x);
+        int32_t id = next_token(s, x);
         assert_in_range(id, 0, n_vocab - 1);
         counts[id]++;
     }
     sampler_close(s);
 }
 
-/* Draws must be within the noise of the expected weights (0: never); chi-square with a wide bound.
- */
-static void assert_drawn_like(struct sample_opt o, const float *x, int n_vocab,
-                              const double *weights)
+/* Sampled frequencies must match the weights (0: never sampled): a chi-square test with a wide
+ * bound. */
+static void assert_distribution(struct sample_opt o, const float *x, int n_vocab,
+                                const double *weights)
 {
     enum { N = 40000 };
     int *counts = mem_array((size_t)n_vocab, sizeof *counts), free_n = -1;
     double total = 0, chi = 0;
 
     for (int i = 0; i < n_vocab; i++) total += weights[i];
-    count_picks(o, x, n_vocab, N, counts);
+    count_samples(o, x, n_vocab, N, counts);
     for (int i = 0; i < n_vocab; i++) {
         double want = weights[i] / total * N;
         if (want == 0) {
@@ -72,12 +72,12 @@ static void assert_drawn_like(struct sample_opt o, const float *x, int n_vocab,
 
 static const float eight[8] = { 1.0f, 3.0f, -2.0f, 2.5f, 0.0f, 2.0f, -1.0f, 3.5f };
 
-static void the_plain_draw_is_the_softmax(void **state)
+static void without_options_sampling_follows_the_softmax(void **state)
 {
     double w[8];
     (void)state;
     for (int i = 0; i < 8; i++) w[i] = exp((double)eight[i]);
-    assert_drawn_like(plain(), eight, 8, w);
+    assert_distribution(plain(), eight, 8, w);
 }
 
 static void temperature_flattens_and_sharpens(void **state)
@@ -87,10 +87,10 @@ static void temperature_flattens_and_sharpens(void **state)
     (void)state;
     o.temp = 0.5f;
     for (int i = 0; i < 8; i++) w[i] = exp((double)eight[i] / 0.5);
-    assert_drawn_like(o, eight, 8, w);
+    assert_distribution(o, eight, 8, w);
     o.temp = 2;
     for (int i = 0; i < 8; i++) w[i] = exp((double)eight[i] / 2);
-    assert_drawn_like(o, eight, 8, w);
+    assert_distribution(o, eight, 8, w);
 }
 
 static void top_k_keeps_the_k_largest(void **state)
@@ -100,7 +100,7 @@ static void top_k_keeps_the_k_largest(void **state)
     (void)state;
     o.top_k = 3;
     w[7] = exp(3.5), w[1] = exp(3.0), w[3] = exp(2.5);
-    assert_drawn_like(o, eight, 8, w);
+    assert_distribution(o, eight, 8, w);
 }
 
 static void top_p_keeps_the_smallest_set_with_the_mass(void **state)
@@ -112,13 +112,13 @@ static void top_p_keeps_the_smallest_set_with_the_mass(void **state)
     /* probabilities 0.5 0.3 0.15 0.05 in another order */
     y[0] = logf(0.05f), y[1] = logf(0.5f), y[2] = logf(0.15f), y[3] = logf(0.3f);
     o.top_p = 0.7f;
-    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
+    assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
     o.top_p = 0.81f;
-    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
+    assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
     o.top_p = 1e-6f;
-    assert_drawn_like(o, y, 4, (double[]){ 0, 1, 0, 0 });
-    o.top_p = 0.5f; /* equals: the smaller ids */
-    assert_drawn_like(o, x, 4, (double[]){ 1, 1, 0, 0 });
+    assert_distribution(o, y, 4, (double[]){ 0, 1, 0, 0 });
+    o.top_p = 0.5f; /* of equal logits the smaller ids stay */
+    assert_distribution(o, x, 4, (double[]){ 1, 1, 0, 0 });
 }
 
 static void min_p_is_relative_to_the_best(void **state)
@@ -127,40 +127,40 @@ static void min_p_is_relative_to_the_best(void **state)
     struct sample_opt o = plain();
     (void)state;
     o.min_p = 0.25f;
-    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
+    assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
     o.min_p = 0.5f;
-    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
+    assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
 }
 
 /* Entropy 1.142 nats; surprises 0.693, 1.204, 1.897, 2.996: nearest are 0.3, then 0.5, then 0.15.
  */
-static void typical_keeps_what_surprises_as_expected(void **state)
+static void typical_keeps_surprisals_near_the_entropy(void **state)
 {
     float y[4] = { logf(0.05f), logf(0.5f), logf(0.15f), logf(0.3f) };
     struct sample_opt o = plain();
     (void)state;
     o.typical = 0.25f;
-    assert_drawn_like(o, y, 4, (double[]){ 0, 0, 0, 1 });
+    assert_distribution(o, y, 4, (double[]){ 0, 0, 0, 1 });
     o.typical = 0.7f;
-    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
+    assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
     o.typical = 0.9f;
-    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
+    assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
 }
 
-/* The order is fixed: top-k first, so top-p sees three tokens that are renormalised; temperature
- * last. */
-static void filters_see_what_the_ones_before_left(void **state)
+/* The order is fixed: top-k first, so top-p sees renormalized probabilities; temperature is last.
+ */
+static void filters_apply_in_order(void **state)
 {
     float y[4] = { logf(0.4f), logf(0.3f), logf(0.2f), logf(0.1f) };
     struct sample_opt o = plain();
     (void)state;
     o.top_k = 2;
     o.top_p = 0.5f; /* of 0.4/0.7: one is enough */
-    assert_drawn_like(o, y, 4, (double[]){ 1, 0, 0, 0 });
+    assert_distribution(o, y, 4, (double[]){ 1, 0, 0, 0 });
     o.top_k = 0;
-    assert_drawn_like(o, y, 4, (double[]){ 0.4, 0.3, 0, 0 });
+    assert_distribution(o, y, 4, (double[]){ 0.4, 0.3, 0, 0 });
     o.temp = 2; /* the set is chosen before it flattens */
-    assert_drawn_like(o, y, 4, (double[]){ sqrt(0.4), sqrt(0.3), 0, 0 });
+    assert_distribution(o, y, 4, (double[]){ sqrt(0.4), sqrt(0.3), 0, 0 });
 }
 
 static void the_filters_agree_with_sorting_everything(void **state)
@@ -181,17 +181,17 @@ static void the_filters_agree_with_sorting_everything(void **state)
         max = filter_max(x, n, bm);
         got = filter_gather(x, n, bm, tmp, k, max, c);
         assert_true(got >= k);
-        assert_int_equal(filter_best(c, got, k), k);
+        assert_int_equal(filter_top_k(c, got, k), k);
         all = filter_above(x, n, bm, -FLT_MAX, max, d);
         assert_int_equal(all, n);
-        for (int i = 0; i < k; i++) { /* nobody outside is before anybody inside */
+        for (int i = 0; i < k; i++) { /* fewer than k logits are better than any kept one */
             int before = 0;
             for (int j = 0; j < n; j++)
                 before += x[j] > x[c[i].id] || (x[j] == x[c[i].id] && j < c[i].id);
             assert_true(before < k);
         }
         want = 0.6 * filter_sum(d, n);
-        got = filter_mass(d, n, want);
+        got = filter_top_mass(d, n, want);
         for (int i = 0; i < got; i++) sum += (double)d[i].p;
         assert_true(sum >= want * 0.999999);
         for (int i = got; i < n; i++) assert_true(d[i].key >= d[got - 1].key || got == n);
@@ -210,7 +210,7 @@ static void the_exponential_is_good_to_float(void **state)
     assert_true(filter_exp(-INFINITY) == 0 && filter_exp(-1000) == 0 && filter_exp(NAN) == 0);
 }
 
-static void all_exponentials_are_those_of_one(void **state)
+static void exponentials_of_blocks_equal_single_ones(void **state)
 {
     enum { N = 64 * 9 + 13 };
     static float x[N], w[N];
@@ -234,11 +234,11 @@ static bool is_before(const struct cand *a, const struct cand *b)
     return a->key < b->key || (a->key == b->key && a->id < b->id);
 }
 
-/* Those kept come before those that are not, have the mass, and would not have it without the last.
- */
+/* The kept candidates are better than the others, have the mass, and do not have it without the
+ * last. */
 static void check_mass(struct cand *c, int n, double want)
 {
-    int kept = filter_mass(c, n, want);
+    int kept = filter_top_mass(c, n, want);
     const struct cand *last = &c[0], *next = NULL;
 
     assert_in_range(kept, 1, n);
@@ -249,7 +249,7 @@ static void check_mass(struct cand *c, int n, double want)
     assert_true(filter_sum(c, kept) - (double)last->p < want * (1 + 1e-12));
 }
 
-static void many_candidates_are_cut_where_few_would_be(void **state)
+static void bucketed_selection_keeps_the_same_mass(void **state)
 {
     enum { N = 30000 };
     struct cand *c = mem_array(N, sizeof *c);
@@ -288,7 +288,7 @@ static void a_bound_leaves_the_mass(void **state)
         }
         double total = filter_exp_all(x, N, max, 1, NULL);
         for (double share = 0.1; share < 1; share += 0.2) {
-            float least = filter_least(x, N, max, share * total);
+            float least = filter_bound(x, N, max, share * total);
             double mass = 0;
             for (int i = 0; i < N; i++)
                 if (x[i] >= least) mass += (double)filter_exp(x[i] - max);
@@ -298,7 +298,7 @@ static void a_bound_leaves_the_mass(void **state)
     mem_free(x);
 }
 
-static void greedy_takes_the_largest_and_of_equals_the_first(void **state)
+static void greedy_takes_the_largest_and_the_first_of_equal_ones(void **state)
 {
     float x[300];
     (void)state;
@@ -329,7 +329,7 @@ static void the_seed_decides_and_nothing_else(void **state)
         o.seed = round < 2 ? 5 : 6;
         s = open_sampler(o, N);
         for (int i = 0; i < 50; i++) {
-            int32_t id = pick(s, x);
+            int32_t id = next_token(s, x);
             if (round == 0) first[i] = id;
             same += id == first[i];
         }
@@ -339,7 +339,7 @@ static void the_seed_decides_and_nothing_else(void **state)
     }
 }
 
-static void nan_never_wins_and_all_nan_is_an_error(void **state)
+static void nan_is_never_sampled_and_only_nan_is_an_error(void **state)
 {
     float x[200];
     struct sample_opt opts[] = { plain(), sample_defaults(), plain(), plain() };
@@ -351,19 +351,19 @@ static void nan_never_wins_and_all_nan_is_an_error(void **state)
         struct err e = { 0 };
         int32_t id;
         for (int i = 0; i < 200; i++) x[i] = NAN;
-        assert_int_equal(sampler_pick(s, x, &id, &e), E_DEVICE);
+        assert_int_equal(sampler_next(s, x, &id, &e), E_DEVICE);
         assert_non_null(strstr(e.msg, "logit"));
         for (int i = 0; i < 200; i++) x[i] = -INFINITY;
-        assert_int_equal(sampler_pick(s, x, &id, &e), E_DEVICE);
+        assert_int_equal(sampler_next(s, x, &id, &e), E_DEVICE);
         x[0] = NAN, x[77] = -5, x[130] = NAN;
-        for (int i = 0; i < 50; i++) assert_int_equal(pick(s, x), 77);
+        for (int i = 0; i < 50; i++) assert_int_equal(next_token(s, x), 77);
         sampler_close(s);
     }
     for (int i = 0; i < 200; i++) x[i] = NAN;
     assert_int_equal(sample_greedy(x, 200), -1);
 }
 
-static void infinite_logits_share_the_draw(void **state)
+static void infinite_logits_are_equally_likely(void **state)
 {
     float x[100];
     int counts[100];
@@ -371,33 +371,33 @@ static void infinite_logits_share_the_draw(void **state)
     for (int i = 0; i < 100; i++) x[i] = (float)i;
     x[3] = INFINITY, x[70] = INFINITY;
     for (int k = 0; k < 2; k++) {
-        count_picks(k ? sample_defaults() : plain(), x, 100, 400, counts);
+        count_samples(k ? sample_defaults() : plain(), x, 100, 400, counts);
         assert_int_equal(counts[3] + counts[70], 400);
         assert_true(counts[3] > 120 && counts[70] > 120);
     }
 }
 
-static void odd_settings_still_pick(void **state)
+static void extreme_options_still_sample(void **state)
 {
     float equal[130] = { 0 }, one[1] = { -3 };
     int counts[130], used = 0;
     struct sample_opt o = plain();
     (void)state;
     o.top_k = 100000; /* more than there are */
-    count_picks(o, equal, 130, 5000, counts);
+    count_samples(o, equal, 130, 5000, counts);
     for (int i = 0; i < 130; i++) used += counts[i] > 0;
     assert_int_equal(used, 130);
     o.top_k = 1; /* one survivor: the first of equals */
-    count_picks(o, equal, 130, 20, counts);
+    count_samples(o, equal, 130, 20, counts);
     assert_int_equal(counts[0], 20);
     o.top_k = 0, o.top_p = 1e-30f, o.min_p = 0.999f, o.typical = 1e-30f;
-    count_picks(o, equal, 130, 20, counts);
+    count_samples(o, equal, 130, 20, counts);
     assert_int_equal(counts[0], 20);
-    count_picks(o, one, 1, 5, counts);
+    count_samples(o, one, 1, 5, counts);
     o = plain();
     o.temp = 1e-40f; /* 1 / temp is infinite */
     equal[9] = 1;
-    count_picks(o, equal, 130, 20, counts);
+    count_samples(o, equal, 130, 20, counts);
     assert_int_equal(counts[9], 20);
 }
 
@@ -412,15 +412,15 @@ static void a_bias_moves_and_bans_tokens(void **state)
     o.temp = 0;
     s = open_sampler(o, 8);
     bias[0].bias = 0; /* it was copied */
-    for (int i = 0; i < 5; i++) assert_int_equal(pick(s, eight), 2);
+    for (int i = 0; i < 5; i++) assert_int_equal(next_token(s, eight), 2);
     sampler_close(s);
     o.temp = 1;
-    count_picks(o, eight, 8, 2000, counts);
+    count_samples(o, eight, 8, 2000, counts);
     assert_int_equal(counts[7], 0);
     assert_true(counts[1] > 0);
 }
 
-static void penalties_look_back_on_the_window_only(void **state)
+static void the_repetition_penalty_covers_its_window_only(void **state)
 {
     static const float x[4] = { 1.0f, 0.9f, 0.8f, -0.5f };
     struct sample_opt o = plain();
@@ -428,18 +428,19 @@ static void penalties_look_back_on_the_window_only(void **state)
     (void)state;
     o.temp = 0, o.repeat_penalty = 2, o.repeat_last = 2;
     s = open_sampler(o, 4);
-    for (int i = 0; i < 9; i++) assert_int_equal(pick(s, x), i % 3); /* 0 1 2 and round again */
+    for (int i = 0; i < 9; i++)
+        assert_int_equal(next_token(s, x), i % 3); /* 0 1 2 and round again */
     sampler_close(s);
     o.repeat_last = -1;
     s = open_sampler(o, 4);
-    assert_int_equal(pick(s, x), 0);
-    assert_int_equal(pick(s, x), 1);
-    assert_int_equal(pick(s, x), 2);
-    assert_int_equal(pick(s, x), 0); /* all halved; no more by counting */
+    assert_int_equal(next_token(s, x), 0);
+    assert_int_equal(next_token(s, x), 1);
+    assert_int_equal(next_token(s, x), 2);
+    assert_int_equal(next_token(s, x), 0); /* all halved; no more by counting */
     sampler_close(s);
     o.repeat_last = 0;
     s = open_sampler(o, 4);
-    for (int i = 0; i < 5; i++) assert_int_equal(pick(s, x), 0);
+    for (int i = 0; i < 5; i++) assert_int_equal(next_token(s, x), 0);
     sampler_close(s);
 }
 
@@ -452,11 +453,11 @@ static void a_penalty_makes_negative_logits_smaller_too(void **state)
     o.temp = 0, o.repeat_penalty = 2, o.repeat_last = 8;
     s = open_sampler(o, 2);
     sampler_accept(s, 0);
-    assert_int_equal(pick(s, x), 1);
+    assert_int_equal(next_token(s, x), 1);
     sampler_close(s);
 }
 
-static void frequency_counts_and_presence_does_not(void **state)
+static void the_frequency_penalty_counts_the_presence_penalty_does_not(void **state)
 {
     static const float x[3] = { 1.0f, 0.45f, -5 };
     struct sample_opt o = plain();
@@ -464,20 +465,20 @@ static void frequency_counts_and_presence_does_not(void **state)
     (void)state;
     o.temp = 0, o.repeat_last = 64, o.freq_penalty = 0.2f;
     s = open_sampler(o, 3);
-    assert_int_equal(pick(s, x), 0); /* 1.0 */
-    assert_int_equal(pick(s, x), 0); /* 0.8 */
-    assert_int_equal(pick(s, x), 0); /* 0.6 */
-    assert_int_equal(pick(s, x), 1); /* 0.4 < 0.45 */
+    assert_int_equal(next_token(s, x), 0); /* 1.0 */
+    assert_int_equal(next_token(s, x), 0); /* 0.8 */
+    assert_int_equal(next_token(s, x), 0); /* 0.6 */
+    assert_int_equal(next_token(s, x), 1); /* 0.4 < 0.45 */
     sampler_close(s);
     o.freq_penalty = 0, o.presence_penalty = 0.5f;
     s = open_sampler(o, 3);
     for (int i = 0; i < 4; i++) sampler_accept(s, 0);
     sampler_accept(s, 1);
-    assert_int_equal(pick(s, x), 0); /* 0.5 against -0.05 */
+    assert_int_equal(next_token(s, x), 0); /* 0.5 against -0.05 */
     sampler_close(s);
 }
 
-static void only_repetition_looks_at_the_prompt(void **state)
+static void only_the_repetition_penalty_counts_the_prompt(void **state)
 {
     static const float x[3] = { 1.0f, 0.9f, 0.85f };
     struct sample_opt o = plain();
@@ -488,22 +489,22 @@ static void only_repetition_looks_at_the_prompt(void **state)
     (void)state;
     o.temp = 0, o.repeat_last = 1, o.freq_penalty = 0.12f, o.presence_penalty = 0.01f;
     s = open_sampler(o, 3);
-    for (int i = 0; i < 9; i++) sampler_prompt(s, 0);
+    for (int i = 0; i < 9; i++) sampler_accept_prompt(s, 0);
     assert_int_equal(sampler_plan(s, NULL, 0, &p, a, 4), 0);
-    assert_int_equal(pick(s, x), 0); /* nothing of the prompt counts */
-    assert_int_equal(pick(s, x), 1); /* 0.87 against 0.9 */
-    assert_int_equal(pick(s, x), 0); /* 0.87; and no window is over what was made */
-    assert_int_equal(pick(s, x), 2); /* 0.75, 0.77, 0.85 */
+    assert_int_equal(next_token(s, x), 0); /* nothing of the prompt counts */
+    assert_int_equal(next_token(s, x), 1); /* 0.87 against 0.9 */
+    assert_int_equal(next_token(s, x), 0); /* 0.87; and no window is over what was made */
+    assert_int_equal(next_token(s, x), 2); /* 0.75, 0.77, 0.85 */
     sampler_close(s);
     o.freq_penalty = o.presence_penalty = 0, o.repeat_penalty = 1.2f, o.repeat_last = -1;
     s = open_sampler(o, 3);
-    sampler_prompt(s, 0);
+    sampler_accept_prompt(s, 0);
     assert_int_equal(sampler_plan(s, NULL, 0, &p, a, 4), 1);
-    assert_int_equal(pick(s, x), 1);
+    assert_int_equal(next_token(s, x), 1);
     sampler_close(s);
 }
 
-static void bad_settings_are_named_with_their_range(void **state)
+static void invalid_options_are_named(void **state)
 {
     struct err e;
     struct sample_opt o;
@@ -540,7 +541,7 @@ static void bad_settings_are_named_with_their_range(void **state)
     sampler_close(NULL);
 }
 
-static void a_wide_flat_vocabulary_is_drawn_evenly(void **state)
+static void a_flat_vocabulary_is_sampled_evenly(void **state)
 {
     enum { N = 40000 };
     float *x = mem_array(N, sizeof *x);
@@ -551,7 +552,7 @@ static void a_wide_flat_vocabulary_is_drawn_evenly(void **state)
     o.top_p = 0.5f; /* the first half: smaller ids first */
     s = open_sampler(o, N);
     for (int i = 0; i < 200; i++) {
-        int32_t id = pick(s, x);
+        int32_t id = next_token(s, x);
         assert_in_range(id, 0, N / 2);
         mean += id / 200.0;
     }
@@ -560,9 +561,9 @@ static void a_wide_flat_vocabulary_is_drawn_evenly(void **state)
     mem_free(x);
 }
 
-/* What a device would do with a plan, said plainly. */
-static int32_t carry_out(const struct sample_row *p, const struct logit_adjust *a,
-                         const float *logits, int n)
+/* What a device does with a plan: adjusts the logits and samples with the random number p->u. */
+static int32_t execute_plan(const struct sample_row *p, const struct logit_adjust *a,
+                            const float *logits, int n)
 {
     float *x = mem_dup(logits, (size_t)n * sizeof *x);
     struct sample_opt o = { .temp = p->temp,
@@ -583,19 +584,19 @@ static int32_t carry_out(const struct sample_row *p, const struct logit_adjust *
         *v = *v > 0 ? *v / a[i].repeat : *v * a[i].repeat;
         *v -= a[i].sub;
     }
-    /* A seed that gives this number is not to be found: one that gives nearly the same is. */
+    /* No seed gives exactly this random number; search one that gives nearly the same. */
     for (o.seed = 0;; o.seed++) {
         rng_seed(&r, o.seed);
         if (p->temp == 0 || fabs(rng_unit(&r) - p->u) < 2e-3) break;
     }
     s = open_sampler(o, n);
-    if (sampler_pick(s, x, &id, &e) != OK) id = -1;
+    if (sampler_next(s, x, &id, &e) != OK) id = -1;
     sampler_close(s);
     mem_free(x);
     return id;
 }
 
-static void a_plan_leads_to_the_token_that_would_be_picked(void **state)
+static void a_device_plan_gives_the_same_token(void **state)
 {
     enum { N = 300, STEPS = 200 };
     float x[N];
@@ -611,23 +612,24 @@ static void a_plan_leads_to_the_token_that_would_be_picked(void **state)
     for (int greedy = 0; greedy < 2; greedy++) {
         if (greedy) o.temp = 0;
         struct sampler *host = open_sampler(o, N), *dev = open_sampler(o, N);
-        for (int t = 0; t < 10; t++) sampler_prompt(host, 11 * t), sampler_prompt(dev, 11 * t);
+        for (int t = 0; t < 10; t++)
+            sampler_accept_prompt(host, 11 * t), sampler_accept_prompt(dev, 11 * t);
         for (int t = 0; t < STEPS; t++) {
             struct sample_row p;
             struct err e;
             for (int i = 0; i < N; i++) x[i] = rng_normal(&r) * 2;
             int n = sampler_plan(dev, NULL, 0, &p, a, N);
             assert_true(n >= 3 && n <= 3 + 10 + t && n == p.n_adjust);
-            int32_t id = pick(host, x);
-            same += carry_out(&p, a, x, N) == id;
-            assert_int_equal(sampler_take(dev, id, &e), OK);
+            int32_t id = next_token(host, x);
+            same += execute_plan(&p, a, x, N) == id;
+            assert_int_equal(sampler_accept_device(dev, id, &e), OK);
         }
         sampler_close(host), sampler_close(dev);
         if (greedy) assert_true(same >= STEPS + STEPS * 9 / 10);
     }
 }
 
-static void bans_go_over_everything_and_what_does_not_fit_is_refused(void **state)
+static void bans_override_adjustments_and_too_many_are_refused(void **state)
 {
     static const float x[4] = { 4, 3, 2, 1 };
     struct sample_opt o = plain();
@@ -642,10 +644,10 @@ static void bans_go_over_everything_and_what_does_not_fit_is_refused(void **stat
     s = open_sampler(o, 4);
     sampler_accept(s, 1);
     assert_int_equal(sampler_plan(s, bans, 3, &p, a, 8), 2);
-    assert_int_equal(carry_out(&p, a, x, 4), 2);
+    assert_int_equal(execute_plan(&p, a, x, 4), 2);
     assert_int_equal(sampler_plan(s, bans, 3, &p, a, 1), -1);
     assert_int_equal(sampler_plan(s, bans, 0, &p, a, 0), -1);
-    assert_int_equal(sampler_take(s, -1, &e), E_DEVICE);
+    assert_int_equal(sampler_accept_device(s, -1, &e), E_DEVICE);
     sampler_close(s);
     o.typical = 0.5f;
     s = open_sampler(o, 4);
@@ -656,32 +658,32 @@ static void bans_go_over_everything_and_what_does_not_fit_is_refused(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_plain_draw_is_the_softmax),
+        cmocka_unit_test(without_options_sampling_follows_the_softmax),
         cmocka_unit_test(temperature_flattens_and_sharpens),
         cmocka_unit_test(top_k_keeps_the_k_largest),
         cmocka_unit_test(top_p_keeps_the_smallest_set_with_the_mass),
         cmocka_unit_test(min_p_is_relative_to_the_best),
-        cmocka_unit_test(typical_keeps_what_surprises_as_expected),
-        cmocka_unit_test(filters_see_what_the_ones_before_left),
+        cmocka_unit_test(typical_keeps_surprisals_near_the_entropy),
+        cmocka_unit_test(filters_apply_in_order),
         cmocka_unit_test(the_filters_agree_with_sorting_everything),
         cmocka_unit_test(the_exponential_is_good_to_float),
-        cmocka_unit_test(all_exponentials_are_those_of_one),
-        cmocka_unit_test(many_candidates_are_cut_where_few_would_be),
+        cmocka_unit_test(exponentials_of_blocks_equal_single_ones),
+        cmocka_unit_test(bucketed_selection_keeps_the_same_mass),
         cmocka_unit_test(a_bound_leaves_the_mass),
-        cmocka_unit_test(greedy_takes_the_largest_and_of_equals_the_first),
+        cmocka_unit_test(greedy_takes_the_largest_and_the_first_of_equal_ones),
         cmocka_unit_test(the_seed_decides_and_nothing_else),
-        cmocka_unit_test(nan_never_wins_and_all_nan_is_an_error),
-        cmocka_unit_test(infinite_logits_share_the_draw),
-        cmocka_unit_test(odd_settings_still_pick),
+        cmocka_unit_test(nan_is_never_sampled_and_only_nan_is_an_error),
+        cmocka_unit_test(infinite_logits_are_equally_likely),
+        cmocka_unit_test(extreme_options_still_sample),
         cmocka_unit_test(a_bias_moves_and_bans_tokens),
-        cmocka_unit_test(penalties_look_back_on_the_window_only),
+        cmocka_unit_test(the_repetition_penalty_covers_its_window_only),
         cmocka_unit_test(a_penalty_makes_negative_logits_smaller_too),
-        cmocka_unit_test(only_repetition_looks_at_the_prompt),
-        cmocka_unit_test(frequency_counts_and_presence_does_not),
-        cmocka_unit_test(bad_settings_are_named_with_their_range),
-        cmocka_unit_test(a_wide_flat_vocabulary_is_drawn_evenly),
-        cmocka_unit_test(a_plan_leads_to_the_token_that_would_be_picked),
-        cmocka_unit_test(bans_go_over_everything_and_what_does_not_fit_is_refused),
+        cmocka_unit_test(only_the_repetition_penalty_counts_the_prompt),
+        cmocka_unit_test(the_frequency_penalty_counts_the_presence_penalty_does_not),
+        cmocka_unit_test(invalid_options_are_named),
+        cmocka_unit_test(a_flat_vocabulary_is_sampled_evenly),
+        cmocka_unit_test(a_device_plan_gives_the_same_token),
+        cmocka_unit_test(bans_override_adjustments_and_too_many_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

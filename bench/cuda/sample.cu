@@ -138,9 +138,9 @@ static void compare(int n, enum shape shape, int set, struct tally *t)
         for (int r = 0; r < ROWS; r++) {
             float *row = x.data() + (size_t)r * n, aside = row[0];
             if (r % 5 == 1 && n > 1) row[0] = -INFINITY;
-            if (sampler_pick(host[r], row, &want, &e) != OK) want = -1;
+            if (sampler_next(host[r], row, &want, &e) != OK) want = -1;
             row[0] = aside;
-            sampler_take(dev[r], want, &e);
+            sampler_accept_device(dev[r], want, &e);
             t->n++;
             t->differ += ids[r] != want;
             t->unequal += ids[r] != again[r];

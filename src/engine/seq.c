@@ -80,7 +80,7 @@ static int open_tokens(struct seq *s, const struct seq_limits *lim, struct err *
     if ((rc = sampler_open(&s->sampler, &r->sample, lim->n_sample, e)) != OK) return rc;
     for (size_t i = 0; i < r->prompt.n; i++) {
         ids_push(&s->tokens, r->prompt.p[i]);
-        sampler_prompt(s->sampler, r->prompt.p[i]);
+        sampler_accept_prompt(s->sampler, r->prompt.p[i]);
     }
     if (!chain_init(&s->chain, s->n_max)) return err_nomem(e, "the KV blocks of a sequence");
     return OK;

@@ -29,7 +29,7 @@ static int sample_plain(const struct engine *g, struct seq *s, float *logits, in
 
     for (int i = 0; i < n; i++) saved[i] = logits[g->ends.ids[i]];
     for (int i = 0; i < n; i++) logits[g->ends.ids[i]] = -INFINITY;
-    rc = sampler_pick(s->sampler, logits, id, e);
+    rc = sampler_next(s->sampler, logits, id, e);
     for (int i = 0; i < n; i++) logits[g->ends.ids[i]] = saved[i];
     return rc;
 }
@@ -69,7 +69,7 @@ static int close_text(struct engine *g, struct seq *s, const float *logits, int3
     rc = mask_logits(g, s, matcher_closing_mask(&s->matcher, left), logits, &any, e);
     if (rc != OK || !any) return rc;
     s->closed_early = true;
-    return sampler_draw(s->sampler, g->guided.logits, id, e);
+    return sampler_sample(s->sampler, g->guided.logits, id, e);
 }
 
 /* Samples a token that the grammar allows. Out of memory ends the request with an error. */
@@ -84,7 +84,7 @@ static int sample_guided(struct engine *g, struct seq *s, const float *logits, i
         return err_set(e, E_INVALID,
                        "the grammar allows no token of this vocabulary after %d tokens",
                        s->r->n_out);
-    if ((rc = sampler_draw(s->sampler, g->guided.logits, id, e)) != OK) return rc;
+    if ((rc = sampler_sample(s->sampler, g->guided.logits, id, e)) != OK) return rc;
     if (!ends_has(&g->ends, *id) && (rc = close_text(g, s, logits, id, e)) != OK) return rc;
     sampler_accept(s->sampler, *id);
     if (!ends_has(&g->ends, *id) && matcher_accept(&s->matcher, *id) == E_NOMEM)
@@ -107,7 +107,7 @@ static int sample_id(struct engine *g, int i, float *logits, int32_t *id, struct
     if (s->matcher.cache) return sample_guided(g, s, logits, id, e);
     if (g->step.sample_of[i] < 0) return sample_plain(g, s, logits, id, e);
     *id = g->step.sampled[g->step.sample_of[i]];
-    return sampler_take(s->sampler, *id, e);
+    return sampler_accept_device(s->sampler, *id, e);
 }
 
 /* Samples the token of sequence i of the step, or takes the one that the runner sampled. Returns

@@ -1,7 +1,7 @@
 /* samplerow.h - parameters of sampling on the device, one struct per row of logits.
  *
  * The parameters and their order of application are those of sample/sampler.h. The device samples
- * the token that sampler_pick would sample on the host, except where rounding moves a logit across
+ * the token that sampler_next would sample on the host, except where rounding moves a logit across
  * a cut-off (top-k, top-p, min-p). The layout of both structs is shared with CUDA kernels. */
 #ifndef TERN_KERNEL_SAMPLEROW_H
 #define TERN_KERNEL_SAMPLEROW_H

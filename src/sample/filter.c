@@ -1,3 +1,4 @@
+/* filter.c - vectorized scans over logits, and quickselect over candidates. */
 #include "sample/filter.h"
 
 #include <float.h>
@@ -5,40 +6,45 @@
 #include <string.h>
 
 #ifdef __clang__
-#pragma STDC FP_CONTRACT OFF /* gcc's -std=c11 says so already */
+#pragma STDC FP_CONTRACT OFF /* with gcc, -std=c11 implies it */
 #endif
 
-enum { LANES = 4, SMALL = 24, BIG = 2048, BUCKETS = 1024 };
+enum {
+    LANES = 4,     /* floats of a vector */
+    SMALL = 24,    /* candidates that insertion sort handles */
+    BIG = 2048,    /* candidates from which bucketing pays */
+    BUCKETS = 1024 /* of a histogram of logits or keys */
+};
 
-/* Four numbers at a time, said in both compilers' own way, so that -O2 is enough. */
+/* GCC vector extensions (clang has them too): vectorized at -O2, and lanes round like scalars. */
 typedef float vfloat __attribute__((vector_size(16)));
 typedef int32_t vint __attribute__((vector_size(16)));
 
-static inline vfloat load(const float *p)
+static inline vfloat load_lanes(const float *p)
 {
     vfloat v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-static inline vfloat all(float x) { return (vfloat){ x, x, x, x }; }
+static inline vfloat broadcast(float x) { return (vfloat){ x, x, x, x }; }
 
 /* mask ? a : b */
-static inline vfloat choose(vint mask, vfloat a, vfloat b)
+static inline vfloat select_lanes(vint mask, vfloat a, vfloat b)
 {
     return (vfloat)((mask & (vint)a) | (~mask & (vint)b));
 }
 
-/* The larger of both; b where a is NaN. */
-static inline vfloat larger(vfloat a, vfloat b) { return choose(a > b, a, b); }
+/* Elementwise maximum; b where a is NaN. */
+static inline vfloat max_lanes(vfloat a, vfloat b) { return select_lanes(a > b, a, b); }
 
-static float block_max_of(const float *x)
+static float find_block_max(const float *x)
 {
     vfloat m[4];
-    for (int j = 0; j < 4; j++) m[j] = larger(load(x + j * LANES), all(-INFINITY));
+    for (int j = 0; j < 4; j++) m[j] = max_lanes(load_lanes(x + j * LANES), broadcast(-INFINITY));
     for (int i = 4 * LANES; i < FILTER_BLOCK; i += 4 * LANES)
-        for (int j = 0; j < 4; j++) m[j] = larger(load(x + i + j * LANES), m[j]);
-    m[0] = larger(larger(m[0], m[1]), larger(m[2], m[3]));
+        for (int j = 0; j < 4; j++) m[j] = max_lanes(load_lanes(x + i + j * LANES), m[j]);
+    m[0] = max_lanes(max_lanes(m[0], m[1]), max_lanes(m[2], m[3]));
     for (int j = 1; j < LANES; j++)
         if (m[0][j] > m[0][0]) m[0][0] = m[0][j];
     return m[0][0];
@@ -50,7 +56,7 @@ float filter_max(const float *x, int n, float *block_max)
     float max = -INFINITY;
 
     for (int b = 0; b < whole; b++) {
-        block_max[b] = block_max_of(x + (size_t)b * FILTER_BLOCK);
+        block_max[b] = find_block_max(x + (size_t)b * FILTER_BLOCK);
         if (block_max[b] > max) max = block_max[b];
     }
     if (whole * FILTER_BLOCK < n) {
@@ -63,10 +69,11 @@ float filter_max(const float *x, int n, float *block_max)
     return max;
 }
 
-/* exp by 2^k times a polynomial on [-ln2/2, ln2/2]; k from the magic number's low bits. */
+/* exp(x) = 2^k exp(r) with |r| <= ln2/2, where a polynomial (Cephes expf) gives exp(r). Adding the
+ * magic number rounds to an integer: k is in its low bits. */
 static inline vfloat exp_core(vfloat x)
 {
-    const vfloat magic = all(12582912.0f); /* 1.5 * 2^23 */
+    const vfloat magic = broadcast(12582912.0f); /* 1.5 * 2^23 */
     vfloat t = x * 1.44269504f + magic, k = t - magic;
     vfloat r = (x - k * 0.693145752f) - k * 1.42860677e-6f;
     vfloat p = r * 1.98756915e-4f + 1.39819995e-3f;
@@ -76,19 +83,20 @@ static inline vfloat exp_core(vfloat x)
     p = p * r + 1.66666657e-1f;
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
-    return p * (vfloat)(((vint)t << 23) + 0x3f800000); /* 2^k; the magic's own bits fall out */
+    return p * (vfloat)(((vint)t << 23) + 0x3f800000); /* 2^k; the shift drops the magic number */
 }
 
-static inline vfloat exp_safe(vfloat x)
+/* 0 below -87, where a float would be denormal, and for NaN. */
+static inline vfloat exp_clamped(vfloat x)
 {
-    vint inside = x > all(-87.0f); /* not so for NaN */
-    return choose(inside, exp_core(choose(inside, x, all(0))), all(0));
+    vint inside = x > broadcast(-87.0f); /* false for NaN */
+    return select_lanes(inside, exp_core(select_lanes(inside, x, broadcast(0))), broadcast(0));
 }
 
-float filter_exp(float x) { return exp_safe(all(x))[0]; }
+float filter_exp(float x) { return exp_clamped(broadcast(x))[0]; }
 
-/* The same numbers on wider registers, added up in the same order: without fused products every
- * lane rounds as the narrow ones do. */
+/* exp_block on AVX-512 registers. Each lane does the same operations and the sum is formed in the
+ * same order, so the result is bit for bit the same. */
 #if defined(__x86_64__)
 #define WIDE 16
 #define WIDE_CODE __attribute__((target("avx512f,avx512dq")))
@@ -97,7 +105,7 @@ typedef int32_t wint __attribute__((vector_size(4 * WIDE)));
 
 WIDE_CODE static double exp_block_wide(const float *x, float max, float scale, float *w)
 {
-    vfloat sum = all(0);
+    vfloat sum = broadcast(0);
 
     for (int i = 0; i < FILTER_BLOCK; i += WIDE) {
         wfloat v, t, k, r, p;
@@ -131,11 +139,12 @@ static bool has_wide(void) { return false; }
 #define exp_block_wide exp_block
 #endif
 
+/* w[i] = exp((x[i] - max) * scale) for one block (w NULL: not stored); returns the sum. */
 static double exp_block(const float *x, float max, float scale, float *w)
 {
-    vfloat sum = all(0);
+    vfloat sum = broadcast(0);
     for (int i = 0; i < FILTER_BLOCK; i += LANES) {
-        vfloat v = exp_safe((load(x + i) - max) * scale);
+        vfloat v = exp_clamped((load_lanes(x + i) - max) * scale);
         if (w) memcpy(w + i, &v, sizeof v);
         sum += v;
     }
@@ -164,14 +173,14 @@ void filter_weigh(struct cand *c, int n, float top, float temp)
 
     for (; i + LANES <= n; i += LANES) {
         vfloat d = { c[i].d, c[i + 1].d, c[i + 2].d, c[i + 3].d };
-        vfloat p = exp_safe((d - top) / temp);
+        vfloat p = exp_clamped((d - top) / temp);
         for (int j = 0; j < LANES; j++) c[i + j].p = p[j];
     }
     for (; i < n; i++) c[i].p = filter_exp((c[i].d - top) / temp);
 }
 
-/* The k-th largest of v, which is put in disorder. */
-static float kth_largest(float *v, int n, int k)
+/* The k-th largest of v (Hoare's quickselect); reorders v. */
+static float find_kth_largest(float *v, int n, int k)
 {
     int lo = 0, hi = n - 1, at = k - 1;
 
@@ -194,9 +203,11 @@ static float kth_largest(float *v, int n, int k)
     return v[at];
 }
 
-float filter_least(const float *x, int n, float max, double want)
+/* A histogram of the distances to the maximum: each logit counts with the mass of the far end of
+ * its bucket, so the mass is never overestimated. The margins cover rounding. */
+float filter_bound(const float *x, int n, float max, double want)
 {
-    enum { PER_UNIT = 64 };
+    enum { PER_UNIT = 64 }; /* buckets per unit of the logit */
     uint32_t count[BUCKETS] = { 0 };
     double mass = 0;
 
@@ -205,7 +216,7 @@ float filter_least(const float *x, int n, float max, double want)
         count[at < BUCKETS - 1 ? (int)at : BUCKETS - 1]++;
     }
     for (int b = 0; b < BUCKETS - 1; b++) {
-        float down = (float)(b + 1) / PER_UNIT; /* none in the bucket is further below max */
+        float down = (float)(b + 1) / PER_UNIT; /* the far end of the bucket */
         mass += (double)count[b] * (double)filter_exp(-down);
         if (mass > want * 1.0001) return max - down - 0.001f;
     }
@@ -238,37 +249,38 @@ int filter_gather(const float *x, int n, const float *block_max, float *tmp, int
     int n_blocks = filter_n_blocks(n);
     float least = -FLT_MAX;
 
-    /* k blocks have a maximum of at least the k-th one's, so k logits are at least that large. */
+    /* The k-th largest block maximum is a bound that at least k logits reach. */
     if (k < n_blocks) {
         memcpy(tmp, block_max, (size_t)n_blocks * sizeof *tmp);
-        least = kth_largest(tmp, n_blocks, k);
+        least = find_kth_largest(tmp, n_blocks, k);
     }
     return filter_above(x, n, block_max, least, max, c);
 }
 
-static inline bool before(const struct cand *a, const struct cand *b)
+static inline bool is_better(const struct cand *a, const struct cand *b)
 {
     return a->key < b->key || (a->key == b->key && a->id < b->id);
 }
 
-static inline void swap(struct cand *a, struct cand *b)
+static inline void swap_cands(struct cand *a, struct cand *b)
 {
     struct cand t = *a;
     *a = *b;
     *b = t;
 }
 
-/* Splits [lo, hi) by the median of three; returns where the pivot came to lie. */
-static int split(struct cand *c, int lo, int hi)
+/* Partitions [lo, hi) around the median of three; returns the index of the pivot. */
+static int partition_cands(struct cand *c, int lo, int hi)
 {
     int mid = lo + (hi - lo) / 2, at = lo;
 
-    if (before(&c[mid], &c[lo])) swap(&c[mid], &c[lo]);
-    if (before(&c[hi - 1], &c[lo])) swap(&c[hi - 1], &c[lo]);
-    if (before(&c[mid], &c[hi - 1])) swap(&c[mid], &c[hi - 1]); /* the median is last now */
+    if (is_better(&c[mid], &c[lo])) swap_cands(&c[mid], &c[lo]);
+    if (is_better(&c[hi - 1], &c[lo])) swap_cands(&c[hi - 1], &c[lo]);
+    if (is_better(&c[mid], &c[hi - 1]))
+        swap_cands(&c[mid], &c[hi - 1]); /* the median is last now */
     for (int i = lo; i < hi - 1; i++)
-        if (before(&c[i], &c[hi - 1])) swap(&c[i], &c[at++]);
-    swap(&c[at], &c[hi - 1]);
+        if (is_better(&c[i], &c[hi - 1])) swap_cands(&c[i], &c[at++]);
+    swap_cands(&c[at], &c[hi - 1]);
     return at;
 }
 
@@ -277,19 +289,20 @@ static void sort_small(struct cand *c, int n)
     for (int i = 1; i < n; i++) {
         struct cand t = c[i];
         int j = i;
-        for (; j > 0 && before(&t, &c[j - 1]); j--) c[j] = c[j - 1];
+        for (; j > 0 && is_better(&t, &c[j - 1]); j--) c[j] = c[j - 1];
         c[j] = t;
     }
 }
 
-/* Quickselect that goes by what the best ones weigh: each counts as 1, or as its p. */
+/* Quickselect by accumulated weight: each candidate weighs its p (by_mass) or 1. Returns the
+ * smallest number of best candidates whose weight reaches `want`. */
 static int select_best(struct cand *c, int n, double want, bool by_mass)
 {
     int lo = 0, hi = n;
     double acc = 0;
 
     while (hi - lo > SMALL) {
-        int at = split(c, lo, hi);
+        int at = partition_cands(c, lo, hi);
         double left = by_mass ? filter_sum(c + lo, at - lo) : at - lo;
         double pivot = by_mass ? (double)c[at].p : 1;
         if (acc + left >= want) {
@@ -309,14 +322,14 @@ static int select_best(struct cand *c, int n, double want, bool by_mass)
     return hi;
 }
 
-int filter_best(struct cand *c, int n, int k) { return k >= n ? n : select_best(c, n, k, false); }
+int filter_top_k(struct cand *c, int n, int k) { return k >= n ? n : select_best(c, n, k, false); }
 
-/* Keys in even steps from the least to the greatest: how a key's bucket is found. */
+/* Maps keys linearly to buckets, from the smallest to the largest key. */
 struct scale {
     float least, per_unit;
 };
 
-static struct scale scale_of(const struct cand *c, int n)
+static struct scale find_scale(const struct cand *c, int n)
 {
     float lo = c[0].key, hi = c[0].key;
 
@@ -330,36 +343,37 @@ static struct scale scale_of(const struct cand *c, int n)
 static inline int bucket_of(struct scale s, float key)
 {
     float at = (key - s.least) * s.per_unit;
-    return at < BUCKETS - 1 ? (int)at
-                            : BUCKETS - 1; /* the last one also for what is not a number */
+    return at < BUCKETS - 1 ? (int)at : BUCKETS - 1; /* NaN goes into the last one */
 }
 
-/* Moves those of bucket `b` (`below`: of all before it) to the front. */
-static int bring_forward(struct cand *c, int n, struct scale s, int b, bool below)
+/* Moves the candidates of bucket b (below: of all buckets before it) to the front; returns
+ * how many. */
+static int move_to_front(struct cand *c, int n, struct scale s, int b, bool below)
 {
     int at = 0;
 
     for (int i = 0; i < n; i++) {
         int k = bucket_of(s, c[i].key);
-        if (below ? k < b : k == b) swap(&c[i], &c[at++]);
+        if (below ? k < b : k == b) swap_cands(&c[i], &c[at++]);
     }
     return at;
 }
 
-int filter_mass(struct cand *c, int n, double want)
+int filter_top_mass(struct cand *c, int n, double want)
 {
     double mass[BUCKETS] = { 0 }, acc = 0;
-    int b = 0, before, in;
+    int b = 0, whole, in;
 
     if (n <= BIG) return n <= 1 ? n : select_best(c, n, want, true);
-    /* Whole buckets are in or out; only the one where the mass is reached needs an order. */
-    struct scale s = scale_of(c, n);
+    /* Buckets are in or out as a whole, except the one where the mass is reached: only that needs
+     * an order. */
+    struct scale s = find_scale(c, n);
     for (int i = 0; i < n; i++) mass[bucket_of(s, c[i].key)] += (double)c[i].p;
     while (b + 1 < BUCKETS && acc + mass[b] < want) acc += mass[b++];
-    before = bring_forward(c, n, s, b, true);
-    in = bring_forward(c + before, n - before, s, b, false);
-    if (in == 0) return before > 0 ? before : 1;
-    return before + select_best(c + before, in, want - acc, true);
+    whole = move_to_front(c, n, s, b, true);
+    in = move_to_front(c + whole, n - whole, s, b, false);
+    if (in == 0) return whole > 0 ? whole : 1;
+    return whole + select_best(c + whole, in, want - acc, true);
 }
 
 double filter_sum(const struct cand *c, int n)

@@ -1,8 +1,12 @@
-/* filter.h - which tokens stay in the draw: block maxima, top-k, top-p, typical.
+/* filter.h - selecting candidate tokens from logits: top-k, top-p, typical sampling.
  *
- * A vocabulary of 150,000 is looked at once, by blocks of FILTER_BLOCK logits; what may survive is
- * gathered into candidates, and only those are put in (partial) order. Nothing here allocates, and
- * every result is the same on every machine: exponentials are our own. */
+ * A vocabulary has up to 260,000 logits; sorting it for every token would cost more than the rest
+ * of sampling. So the logits are read once, in blocks of FILTER_BLOCK, for the maximum of each
+ * block. Blocks whose maximum is below a bound are skipped; the others give the candidates, and
+ * only those are partially ordered (quickselect).
+ *
+ * Nothing allocates. Results are the same on every machine: the exponential is implemented here,
+ * with a fixed order of additions and without fused multiply-add. */
 #ifndef TERN_SAMPLE_FILTER_H
 #define TERN_SAMPLE_FILTER_H
 
@@ -12,34 +16,34 @@
 #define FILTER_BLOCK 64
 
 struct cand {
-    float key; /* the order: smaller is better; the smaller id when two are equal */
+    float key; /* sort key: smaller is better; of equal keys the smaller id is better */
     float d;   /* logit minus the largest logit: 0 or less */
-    float p;   /* exp(d), not normalised */
+    float p;   /* exp(d): the probability, not normalized */
     int32_t id;
 };
 
 static inline int filter_n_blocks(int n) { return (n + FILTER_BLOCK - 1) / FILTER_BLOCK; }
 
-/* Largest of each block (NaN left out; -Inf for a block without a number); returns the largest. */
+/* Fills the maximum of each block (NaN is ignored; -Inf for a block of NaN) and returns the
+ * largest. */
 float filter_max(const float *x, int n, float *block_max);
 
-/* At least k candidates, all those above some bound: a whole prefix of the order by logit. tmp
- * holds as many numbers as there are blocks. NaN and -Inf are never candidates. */
+/* The candidates above a bound that at least k logits reach. Returns how many. tmp has room for a
+ * float per block. NaN and -Inf are never candidates. */
 int filter_gather(const float *x, int n, const float *block_max, float *tmp, int k, float max,
                   struct cand *c);
-/* A bound: the logits from there on have at least the mass `want`, in units of the largest one's.
- */
-float filter_least(const float *x, int n, float max, double want);
-/* All candidates with a logit of at least `least`. */
+/* A bound such that the logits above it have at least the mass `want`, the sum of exp(x - max). */
+float filter_bound(const float *x, int n, float max, double want);
+/* All candidates with a logit of at least `least`; returns how many. */
 int filter_above(const float *x, int n, const float *block_max, float least, float max,
                  struct cand *c);
 
-/* Moves the best ones to the front: k of them, or as few as have the mass `want`. Returns how many.
- */
-int filter_best(struct cand *c, int n, int k);
-int filter_mass(struct cand *c, int n, double want);
+/* Moves the best candidates to the front, in no order: k of them, or the fewest whose sum of p
+ * reaches `want`. Returns how many. */
+int filter_top_k(struct cand *c, int n, int k);
+int filter_top_mass(struct cand *c, int n, double want);
 
-double filter_sum(const struct cand *c, int n);                  /* of p */
+double filter_sum(const struct cand *c, int n);                  /* sum of p */
 void filter_weigh(struct cand *c, int n, float top, float temp); /* p = exp((d - top) / temp) */
 float filter_exp(float x); /* for x <= 0; 0 below -87 and for NaN */
 /* w[i] = exp((x[i] - max) * scale); returns the sum. w NULL: only the sum. */

@@ -1,3 +1,4 @@
+/* logprob.c - log-softmax of single tokens, and the largest logits, in one pass over the blocks. */
 #include "sample/logprob.h"
 
 #include "sample/filter.h"
@@ -5,20 +6,22 @@
 #include <math.h>
 #include <stddef.h>
 
-enum { BLOCKS = 64 }; /* block maxima that are looked at together */
+enum { BLOCKS = 64 }; /* block maxima on the stack at a time */
 
-/* The best so far, best first. Ids come in rising order, so an equal one goes behind. */
-struct list {
-    struct top *v; /* logprob holds the logit meanwhile */
+/* The largest logits so far, largest first. Ids are added in ascending order, so of equal logits
+ * the smaller id stays in front. */
+struct top_list {
+    struct top *v; /* logprob holds the logit until the end */
     int n, max;
 };
 
-static float list_least(const struct list *l)
+/* A logit must be above it to enter the list. */
+static float list_bound(const struct top_list *l)
 {
     return l->n < l->max ? -INFINITY : l->v[l->n - 1].logprob;
 }
 
-static void list_put(struct list *l, int32_t id, float x)
+static void list_insert(struct top_list *l, int32_t id, float x)
 {
     int i = l->n < l->max ? l->n++ : l->n - 1;
 
@@ -26,14 +29,15 @@ static void list_put(struct list *l, int32_t id, float x)
     l->v[i] = (struct top){ id, x };
 }
 
-static void block_search(struct list *l, const float *x, int n, int32_t first)
+static void search_block(struct top_list *l, const float *x, int n, int32_t first)
 {
     for (int i = 0; i < n; i++)
-        if (x[i] > list_least(l)) list_put(l, first + i, x[i]);
+        if (x[i] > list_bound(l)) list_insert(l, first + i, x[i]);
 }
 
-/* The largest logit; most blocks have nothing for the list and are read once, for their maximum. */
-static float search(const float *x, int n, struct list *l)
+/* Returns the largest logit and fills the list. Only blocks whose maximum enters the list are read
+ * a second time. */
+static float search_logits(const float *x, int n, struct top_list *l)
 {
     float block_max[BLOCKS], max = -INFINITY;
 
@@ -44,14 +48,14 @@ static float search(const float *x, int n, struct list *l)
         for (int b = 0; l->max && b < filter_n_blocks(len); b++) {
             int from = b * FILTER_BLOCK,
                 left = len - from < FILTER_BLOCK ? len - from : FILTER_BLOCK;
-            if (block_max[b] > list_least(l)) block_search(l, x + at + from, left, at + from);
+            if (block_max[b] > list_bound(l)) search_block(l, x + at + from, left, at + from);
         }
     }
     return max;
 }
 
-/* Infinite logits leave nothing for the others. */
-static float log_share(float x, float max, double log_sum)
+/* log softmax of the logit x. If max is +Inf, the logits that equal it share all probability. */
+static float log_softmax(float x, float max, double log_sum)
 {
     if (isnan(x) || max == -INFINITY) return -INFINITY;
     return (float)((x == max ? 0 : (double)x - (double)max) - log_sum);
@@ -59,12 +63,12 @@ static float log_share(float x, float max, double log_sum)
 
 float logprob_of(const float *logits, int n, int32_t id, struct top *top, int n_top)
 {
-    struct list l = { top, 0, n_top < 0 ? 0 : n_top > TOP_MAX ? TOP_MAX : n_top };
-    float max = search(logits, n, &l);
+    struct top_list l = { top, 0, n_top < 0 ? 0 : n_top > TOP_MAX ? TOP_MAX : n_top };
+    float max = search_logits(logits, n, &l);
     double sum = filter_exp_all(logits, n, max, 1, NULL);
     double log_sum = log(sum >= 1 ? sum : 1);
 
-    for (int i = 0; i < l.n; i++) top[i].logprob = log_share(top[i].logprob, max, log_sum);
+    for (int i = 0; i < l.n; i++) top[i].logprob = log_softmax(top[i].logprob, max, log_sum);
     for (int i = l.n; i < l.max; i++) top[i] = (struct top){ -1, -INFINITY };
-    return id >= 0 && id < n ? log_share(logits[id], max, log_sum) : -INFINITY;
+    return id >= 0 && id < n ? log_softmax(logits[id], max, log_sum) : -INFINITY;
 }

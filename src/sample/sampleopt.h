@@ -1,5 +1,5 @@
-/* sampleopt.h - the sampling settings of a request. What they do and in which order is said in
- * sampler.h. */
+/* sampleopt.h - the sampling options of a request. sampler.h describes what they do and in which
+ * order they apply. */
 #ifndef TERN_SAMPLE_SAMPLEOPT_H
 #define TERN_SAMPLE_SAMPLEOPT_H
 
@@ -16,9 +16,9 @@ struct sample_opt {
     float top_p;                          /* (0, 1]; 1: all */
     float min_p;                          /* [0, 1); 0: all */
     float typical;                        /* (0, 1]; 1: off */
-    float repeat_penalty;                 /* of what the prompt and the answer hold; > 0; 1: off */
-    int repeat_last;                      /* tokens it looks back on; 0: off, -1: all */
-    float freq_penalty, presence_penalty; /* of what the answer holds, all of it; [-2, 2]; 0: off */
+    float repeat_penalty;                 /* for tokens of prompt and completion; > 0; 1: off */
+    int repeat_last;                      /* window of repeat_penalty, in tokens; 0: off, -1: all */
+    float freq_penalty, presence_penalty; /* for tokens of the completion; [-2, 2]; 0: off */
     uint64_t seed;
     const struct logit_bias *bias; /* copied by sampler_open */
     int n_bias;

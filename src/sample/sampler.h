@@ -1,11 +1,15 @@
-/* sampler.h - logits → a token, in a fixed order, seeded per request.
+/* sampler.h - sampling a token from logits; one sampler per sequence.
  *
- * Order: logit bias, penalties, top-k, typical, top-p, min-p, temperature, draw. Temperature 0 is
- * greedy: the largest logit after bias and penalties, the smaller id when two are equal. The
- * same logits, history and seed give the same token on every machine.
+ * The order of operations is fixed: logit bias, penalties, top-k, typical, top-p, min-p,
+ * temperature, random choice. Temperature 0 is greedy: the largest logit after bias and penalties;
+ * of equal ones the smaller id. The same logits, history and seed give the same token on every
+ * machine.
  *
- * A device that has the logits may draw itself: sampler_plan says how, sampler_take is told what
- * came. */
+ * A GPU that holds the logits can sample itself: sampler_plan writes what it needs, and
+ * sampler_accept_device records the result. Host and device sample the same
+ * token, except where rounding matters (kernel/samplerow.h).
+ *
+ * All memory is allocated by sampler_open. The thread of the sequence owns the sampler. */
 #ifndef TERN_SAMPLE_SAMPLER_H
 #define TERN_SAMPLE_SAMPLER_H
 
@@ -19,29 +23,29 @@
 
 /* temp 0.8, top_k 40, top_p 0.95, min_p 0.05, the rest off */
 struct sample_opt sample_defaults(void);
-/* E_INVALID names the field and its range. */
+/* E_INVALID with the name of the option, its value and its range. */
 int sample_check(const struct sample_opt *o, int n_vocab, struct err *e);
 
 struct sampler;
 int sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, struct err *e);
-void sampler_close(struct sampler *s); /* NULL is fine */
+void sampler_close(struct sampler *s); /* NULL is allowed */
 
-/* For the penalties: a token of the prompt; one of the answer. */
-void sampler_prompt(struct sampler *s, int32_t id);
+/* Record a token for the penalties: one of the prompt, one of the completion. */
+void sampler_accept_prompt(struct sampler *s, int32_t id);
 void sampler_accept(struct sampler *s, int32_t id);
-/* Picks and accepts. Allocates nothing. NaN logits never win; all NaN is E_DEVICE. */
-int sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err *e);
+/* Samples a token. logits is [n_vocab] and is not changed. NaN is never sampled; E_DEVICE: no logit
+ * is a number. Allocates nothing. */
+int sampler_sample(struct sampler *s, const float *logits, int32_t *id, struct err *e);
+/* sampler_sample and sampler_accept. */
+int sampler_next(struct sampler *s, const float *logits, int32_t *id, struct err *e);
 
-/* The same without accepting. */
-int sampler_draw(struct sampler *s, const float *logits, int32_t *id, struct err *e);
-
-/* For a device: p but for its row and place, and its adjustments (max of them at most); bans are
- * tokens that must not win. How many adjustments there are; -1: only sampler_pick can do this.
- * Takes what a pick takes of the seed. */
+/* Prepares sampling on a device: fills *p except for row and place, and up to max adjustments of
+ * logits. Banned tokens are never sampled. Returns the number of adjustments; -1: these options
+ * need sampler_next on the host. Consumes as much of the random sequence as sampler_sample. */
 int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct sample_row *p,
                  struct logit_adjust *a, int max);
-/* What came of it; below 0: E_DEVICE as with sampler_pick. */
-int sampler_take(struct sampler *s, int32_t id, struct err *e);
+/* Accepts the token that the device sampled; a negative id is E_DEVICE: no logit was a number. */
+int sampler_accept_device(struct sampler *s, int32_t id, struct err *e);
 
-int32_t sample_greedy(const float *logits, int n); /* -1: nothing but NaN */
+int32_t sample_greedy(const float *logits, int n); /* index of the largest; -1: all are NaN */
 #endif

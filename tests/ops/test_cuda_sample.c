@@ -133,9 +133,9 @@ static int differ(struct world *w, int steps)
         done(w->be);
         assert_memory_equal(ids, again, sizeof ids);
         for (int r = 0; r < ROWS; r++) {
-            if (sampler_pick(host[r], w->x + (size_t)r * (size_t)w->n, &want, &e) != OK) want = -1;
+            if (sampler_next(host[r], w->x + (size_t)r * (size_t)w->n, &want, &e) != OK) want = -1;
             n_differ += ids[r] != want;
-            sampler_take(dev[r], want, &e);
+            sampler_accept_device(dev[r], want, &e);
         }
     }
     for (int r = 0; r < ROWS; r++) sampler_close(host[r]), sampler_close(dev[r]);
