@@ -1,5 +1,10 @@
 /* gguf.c - opens a GGUF file: header, directory of tensors, and the checks of their data.
  *
+ *   "GGUF"  version u32  n_tensors u64  n_keys u64
+ *   n_keys times:     name (u64 length, bytes)  type u32  value
+ *   n_tensors times:  name  n_dims u32  dims u64 each, fastest first  type u32  offset u64
+ *   padding to general.alignment, then the data; offsets count from here
+ *
  * The file is foreign: counts are bounded by the bytes that are left before anything is allocated
  * for them, and no offset is used before it is checked. */
 #include "format/gguf_impl.h"
@@ -80,6 +85,7 @@ static int read_tensor(struct gguf *g, struct cursor *c, struct source_tensor *t
     return rc == MAP_ADDED ? OK : err_nomem(e, "the tensors of a GGUF file");
 }
 
+/* For qsort over pointers to tensors. */
 static int compare_data(const void *a, const void *b)
 {
     const struct source_tensor *x = *(const struct source_tensor *const *)a;

@@ -13,6 +13,7 @@
 #define MAX_NAME 65535 /* bytes of the name of a key or tensor */
 #define MAX_DEPTH 4    /* of lists in lists */
 
+/* Bytes of a scalar in the file; 0: string or list. */
 static const unsigned char type_bytes[GGUF_N_TYPES] = {
     [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
     [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
@@ -234,6 +235,7 @@ int gguf_read_key(struct gguf *g, struct cursor *c, struct gguf_key *k, struct e
     return index_key(g, k, name.n, e);
 }
 
+/* Values are decoded from the file at every call; nothing is cached. */
 bool gguf_key(const struct gguf *g, struct str key, struct value *out)
 {
     uint64_t i;

@@ -110,6 +110,7 @@ int ggufw_open(struct ggufw **out, const char *path, struct err *e)
 static void put_u32(struct buf *b, uint32_t v) { buf_add(b, &v, 4); }
 static void put_u64(struct buf *b, uint64_t v) { buf_add(b, &v, 8); }
 
+/* A string in GGUF: its length (u64), then its bytes. */
 static void put_str(struct buf *b, struct str s)
 {
     put_u64(b, s.n);
@@ -149,6 +150,7 @@ static void put_scalar(struct ggufw *w, const char *key, enum gguf_type type, co
     buf_add(&w->meta, v, n);
 }
 
+/* A list: the type LIST, the type of elements, their number; the elements follow. */
 static bool start_list(struct ggufw *w, const char *key, enum gguf_type elem, size_t n)
 {
     if (!start_key(w, key)) return false;

@@ -112,6 +112,7 @@ static int load_file(json_t **out, struct str text, const char *name, struct err
     return rc;
 }
 
+/* For listings only (tern inspect). */
 static int list_keys(struct hfconfig *c, struct err *e)
 {
     const char *name;

@@ -27,6 +27,7 @@ struct onnx_files {
     bool failed;  /* out of memory */
 };
 
+/* Notes one .onnx file of `folder`, which is the subfolder `sub` of the model or "". */
 static void add_file(struct onnx_files *f, const char *folder, const char *sub, const char *name)
 {
     bool is_main = strcmp(name, "model.onnx") == 0;

@@ -75,6 +75,7 @@ static bool is_printable(struct str s)
     return true;
 }
 
+/* jansson has refused integers beyond 63 bits already. */
 static bool read_u64(const json_t *j, uint64_t *out)
 {
     if (!json_is_integer(j) || json_integer_value(j) < 0) return false;
@@ -173,6 +174,7 @@ static int read_tensor(struct safetensors *s, const char *name, const json_t *en
     return OK;
 }
 
+/* For qsort over copies of the entries: the original order is that of the header. */
 static int compare_data(const void *a, const void *b)
 {
     const struct source_tensor *x = a, *y = b;
@@ -319,6 +321,7 @@ int safetensors_open(struct safetensors **out, const char *path, struct err *e)
 
 /* ---- shards ---- */
 
+/* The index is foreign, too: a file name must not lead out of the folder. */
 static int open_shard(struct safetensors **out, const struct safetensors *s, const char *dir,
                       struct str file, struct err *e)
 {

@@ -116,6 +116,7 @@ int vocabtrie_open(struct vocabtrie **out, const struct tokenizer *t, int n_ids,
         bool empty = end || special || tokenizer_piece(t, id).n == 0;
         add_token(v, &all, id, empty ? STR("") : pieces_of(&pieces, id), special && !end);
     }
+    if (pieces.failed) all.failed = true;
     pieces_release(&pieces);
     rc = finish_bytes(v, &all, e);
     if (rc == OK) rc = find_strips_first(v, t, e);

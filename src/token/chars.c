@@ -42,6 +42,7 @@ bool char_is_nonspacing(int32_t cp)
     return cp >= 0x300 && utf8proc_category(cp) == UTF8PROC_CATEGORY_MN;
 }
 
+/* Categories Lu to Nl are letters, marks and decimal or letter numbers, in utf8proc's order. */
 bool char_is_word(int32_t cp)
 {
     int c = utf8proc_category(cp);
@@ -59,6 +60,7 @@ bool char_is_other(int32_t cp)
     return c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_CO;
 }
 
+/* Blocks of CJK ideographs, without kana and hangul: BERT treats those as it treats alphabets. */
 bool char_is_cjk(int32_t cp)
 {
     return (cp >= 0x4e00 && cp <= 0x9fff) || (cp >= 0x3400 && cp <= 0x4dbf) ||

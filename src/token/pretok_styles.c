@@ -121,6 +121,7 @@ static const struct style {
         "\\s{1,2}(?!\\S)|\\s{1}" } },
 };
 
+/* Looks for " name " in the lists of names. */
 static const struct style *find_style(struct str name)
 {
     char key[64];

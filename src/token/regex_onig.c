@@ -43,7 +43,7 @@ struct set {
     struct buf more; /* alternatives that can not: "|[^...]|..." */
 };
 
-/* The byte `ahead` of the next one; -1: behind the end. */
+/* The byte `ahead` of the next one; -1: past the end. */
 static int peek(const struct reader *r, size_t ahead)
 {
     return r->i + ahead < r->in.n ? (unsigned char)r->in.p[r->i + ahead] : -1;

@@ -169,6 +169,8 @@ static int open_gguf(struct tokenizer **out, const char *path, struct err *e)
     return finish_open(out, t, rc);
 }
 
+/* A Hugging Face source has its tokenizer in files beside the weights, a GGUF source in its keys.
+ */
 int tokenizer_from_source(struct tokenizer **out, const struct source *src, struct err *e)
 {
     struct tokenizer *t;
@@ -190,6 +192,7 @@ static char *find_config_beside(const char *path)
     return config;
 }
 
+/* A GGUF file is recognized by its magic, anything else is taken for JSON. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct err *e)
 {
     struct filemap head = { 0 };

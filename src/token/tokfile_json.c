@@ -105,6 +105,9 @@ static int32_t assign_id(const struct tokenizer *t, struct adding *a, struct str
     return id;
 }
 
+/* {"id": 0, "content": "<s>", "special": true, "lstrip": false, "rstrip": false, "single_word":
+ * false, "normalized": false}. The id must be valid, but is not used, see assign_id. A content that
+ * is empty or was seen before is left out. */
 static int read_added(struct tokenizer *t, json_t *o, struct adding *so_far,
                       const struct location *at, struct err *e)
 {
@@ -214,7 +217,7 @@ static void read_config(struct tokenizer *t, json_t *config)
     read_templates(t, json_object_get(config, "chat_template"));
 }
 
-/* ---- the whole ---- */
+/* ---- the file ---- */
 
 static int load_object(json_t **out, struct str text, size_t flags, const char *name, struct err *e)
 {
@@ -243,6 +246,8 @@ static const char *find_style_name(const struct tokenizer *t)
     return pre;
 }
 
+/* The order matters: added tokens need the vocabulary, and the added tokens in normalized text need
+ * the normalizer. */
 static int read_root(struct tokenizer *t, json_t *root, const struct json_tables *tables,
                      const struct location *top, struct err *e)
 {

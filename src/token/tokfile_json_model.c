@@ -1,4 +1,9 @@
-/* tokfile_json_model.c - the model of a tokenizer.json: its vocabulary, with merges or scores. */
+/* tokfile_json_model.c - the model of a tokenizer.json: its vocabulary, with merges or scores.
+ *
+ *   {"type": "BPE", "vocab": {"a": 0, ...}, "merges": ["a b", ...], "unk_token": null, ...}
+ *   {"type": "Unigram", "vocab": [["a", -1.5], ...], "unk_id": 0}
+ *   {"type": "WordPiece", "vocab": {"a": 0, ...}, "continuing_subword_prefix": "##", ...}
+ *   {"type": "WordLevel", "vocab": {"a": 0, ...}, "unk_token": "<unk>"} */
 #include "token/tokfile.h"
 
 #include "base/mem.h"
@@ -70,6 +75,7 @@ static int read_bpe(struct tokenizer *t, json_t *o, const struct json_tables *ta
     return OK;
 }
 
+/* Scores are log probabilities. unk_id -1 or null: no unknown token. */
 static int read_unigram(struct tokenizer *t, json_t *o, const struct json_tables *tables,
                         const struct location *at, struct err *e)
 {
@@ -91,6 +97,7 @@ static int read_unigram(struct tokenizer *t, json_t *o, const struct json_tables
     return spm_finish(&t->spm, true, e);
 }
 
+/* The limit on characters is clamped, as its only use is to compare with it. */
 static int read_wordpiece(struct tokenizer *t, json_t *o, const struct json_tables *tables,
                           const struct location *at, struct err *e)
 {

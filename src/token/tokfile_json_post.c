@@ -69,6 +69,8 @@ static void set_bert_pair(struct tokenizer *t, bool roberta)
     t->pair = f;
 }
 
+/* "single": [{"SpecialToken": {"id": "[CLS]", ...}}, {"Sequence": {"id": "A", ...}}, ...]; the ids
+ * of a special token are in "special_tokens". */
 static int read_template(struct tokenizer *t, json_t *o, const struct location *at, struct err *e)
 {
     json_t *single = json_object_get(o, "single"), *tokens = json_object_get(o, "special_tokens");

@@ -94,6 +94,7 @@ static int put_base64(struct str s, struct buf *out)
     return OK;
 }
 
+/* {"type": "Precompiled", "precompiled_charsmap": BASE64}. An empty map is allowed. */
 static int read_charsmap(json_t *o, struct normalizer_step *s, const struct location *at,
                          struct err *e)
 {
@@ -111,7 +112,8 @@ static int read_charsmap(json_t *o, struct normalizer_step *s, const struct loca
     return rc;
 }
 
-/* strip_accents follows lowercase where it is null, as in BERT. */
+/* {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+ *  "strip_accents": null, "lowercase": true}; strip_accents null means the value of lowercase. */
 static int read_bert(json_t *o, struct normalizer_step *s, const struct location *at, struct err *e)
 {
     int rc;
@@ -123,6 +125,7 @@ static int read_bert(json_t *o, struct normalizer_step *s, const struct location
     return field_bool(o, "strip_accents", s->lower, &s->accents, at, e);
 }
 
+/* {"type": "Strip", "strip_left": true, "strip_right": true} */
 static int read_strip(json_t *o, struct normalizer_step *s, const struct location *at,
                       struct err *e)
 {
@@ -130,6 +133,7 @@ static int read_strip(json_t *o, struct normalizer_step *s, const struct locatio
     return rc == OK ? field_bool(o, "strip_right", true, &s->right, at, e) : rc;
 }
 
+/* {"type": "Prepend", "prepend": "▁"} */
 static int read_prepend(json_t *o, struct normalizer_step *s, const struct location *at,
                         struct err *e)
 {
@@ -139,41 +143,42 @@ static int read_prepend(json_t *o, struct normalizer_step *s, const struct locat
     return rc == OK ? dup_text(text, &s->text, &s->n_text, e) : rc;
 }
 
+static const struct {
+    const char *name;
+    enum normal_kind kind;
+} normalizers[] = {
+    { "NFC", NORMAL_NFC },
+    { "NFD", NORMAL_NFD },
+    { "NFKC", NORMAL_NFKC },
+    { "NFKD", NORMAL_NFKD },
+    { "Lowercase", NORMAL_LOWER },
+    { "Strip", NORMAL_STRIP },
+    { "StripAccents", NORMAL_STRIP_ACCENTS },
+    { "Prepend", NORMAL_PREPEND },
+    { "Replace", NORMAL_REPLACE },
+    { "BertNormalizer", NORMAL_BERT },
+    { "Nmt", NORMAL_NMT },
+    { "ByteLevel", NORMAL_BYTES },
+    { "Precompiled", NORMAL_CHARSMAP },
+};
+
 int tokfile_read_normalizer(struct tokenizer *t, json_t *o, const struct location *at, int depth,
                             struct err *e)
 {
-    static const struct {
-        const char *name;
-        enum normal_kind kind;
-    } kinds[] = {
-        { "NFC", NORMAL_NFC },
-        { "NFD", NORMAL_NFD },
-        { "NFKC", NORMAL_NFKC },
-        { "NFKD", NORMAL_NFKD },
-        { "Lowercase", NORMAL_LOWER },
-        { "Strip", NORMAL_STRIP },
-        { "StripAccents", NORMAL_STRIP_ACCENTS },
-        { "Prepend", NORMAL_PREPEND },
-        { "Replace", NORMAL_REPLACE },
-        { "BertNormalizer", NORMAL_BERT },
-        { "Nmt", NORMAL_NMT },
-        { "ByteLevel", NORMAL_BYTES },
-        { "Precompiled", NORMAL_CHARSMAP },
-    };
     struct normalizer_step s = { 0 };
     struct str type = json_type_name(o);
-    size_t i = 0, n = sizeof kinds / sizeof *kinds;
+    size_t i = 0, n = sizeof normalizers / sizeof *normalizers;
     int rc = OK;
 
     if (str_is(type, "Sequence"))
         return tokfile_read_sequence(t, o, "normalizers", at, depth, tokfile_read_normalizer, e);
     if (t->normalizer.n_steps >= MAX_STEPS)
         return location_fail(at, e, "more than %d steps", MAX_STEPS);
-    while (i < n && !str_is(type, kinds[i].name)) i++;
+    while (i < n && !str_is(type, normalizers[i].name)) i++;
     if (i == n)
         return location_fail(at, e, "'%.*s' is not a supported normalizer",
                              STR_ARG(str_take(type, 60)));
-    s.kind = kinds[i].kind;
+    s.kind = normalizers[i].kind;
     if (s.kind == NORMAL_STRIP) rc = read_strip(o, &s, at, e);
     if (s.kind == NORMAL_PREPEND) rc = read_prepend(o, &s, at, e);
     if (s.kind == NORMAL_REPLACE) rc = read_replace(o, &s, at, e);
@@ -206,6 +211,7 @@ static int read_behavior(json_t *o, enum split_behavior def, enum split_behavior
     return location_fail(at, e, "'%.*s' is not a supported behavior", STR_ARG(str_take(s, 60)));
 }
 
+/* {"type": "Split", "pattern": PATTERN, "behavior": "Isolated", "invert": false} */
 static int read_split(json_t *o, struct pretok_step *s, const struct location *at, struct err *e)
 {
     int rc;
@@ -218,7 +224,8 @@ static int read_split(json_t *o, struct pretok_step *s, const struct location *a
     return OK;
 }
 
-/* use_regex: cut by GPT-2's pattern first. */
+/* {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}; use_regex: cut by GPT-2's
+ * pattern before bytes are mapped. */
 static int read_bytelevel(json_t *o, struct pretok_step *s, const struct location *at,
                           struct err *e)
 {
@@ -232,7 +239,8 @@ static int read_bytelevel(json_t *o, struct pretok_step *s, const struct locatio
     return use_regex ? regex_open(&s->regex, str_c(scan_gpt2_pattern), e) : OK;
 }
 
-/* Old files have add_prefix_space, newer ones prepend_scheme, which then counts. */
+/* {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}. Old files
+ * have add_prefix_space instead of prepend_scheme. */
 static int read_metaspace(json_t *o, struct pretok_step *s, const struct location *at,
                           struct err *e)
 {
@@ -253,6 +261,7 @@ static int read_metaspace(json_t *o, struct pretok_step *s, const struct locatio
     return dup_text(mark, &s->text, &s->n_text, e);
 }
 
+/* {"type": "Digits", "individual_digits": true}: each digit, or each run of digits, is a word. */
 static int read_digits(json_t *o, struct pretok_step *s, const struct location *at, struct err *e)
 {
     bool single;
@@ -264,6 +273,7 @@ static int read_digits(json_t *o, struct pretok_step *s, const struct location *
     return rc;
 }
 
+/* {"type": "Punctuation", "behavior": "Isolated"} */
 static int read_punctuation(json_t *o, struct pretok_step *s, const struct location *at,
                             struct err *e)
 {
@@ -272,6 +282,7 @@ static int read_punctuation(json_t *o, struct pretok_step *s, const struct locat
     return read_behavior(o, SPLIT_ISOLATED, &s->behavior, at, e);
 }
 
+/* {"type": "CharDelimiterSplit", "delimiter": "_"}: the first character of the text counts. */
 static int read_delimiter(json_t *o, struct pretok_step *s, const struct location *at,
                           struct err *e)
 {
@@ -284,6 +295,7 @@ static int read_delimiter(json_t *o, struct pretok_step *s, const struct locatio
     return rc;
 }
 
+/* {"type": "FixedLength", "length": 5}, in characters. */
 static int read_length(json_t *o, struct pretok_step *s, const struct location *at, struct err *e)
 {
     int64_t n;
@@ -294,6 +306,7 @@ static int read_length(json_t *o, struct pretok_step *s, const struct location *
     return rc;
 }
 
+/* {"type": "WhitespaceSplit"}: words between white space. */
 static int read_whitespace_split(json_t *o, struct pretok_step *s, const struct location *at,
                                  struct err *e)
 {
@@ -335,39 +348,40 @@ static int read_scripts(json_t *o, struct pretok_step *s, const struct location 
     return rc;
 }
 
+static const struct {
+    const char *name;
+    int (*read)(json_t *, struct pretok_step *, const struct location *, struct err *);
+} pretokenizers[] = {
+    { "Split", read_split },
+    { "ByteLevel", read_bytelevel },
+    { "Metaspace", read_metaspace },
+    { "Digits", read_digits },
+    { "Punctuation", read_punctuation },
+    { "CharDelimiterSplit", read_delimiter },
+    { "FixedLength", read_length },
+    { "WhitespaceSplit", read_whitespace_split },
+    { "Whitespace", read_whitespace },
+    { "UnicodeScripts", read_scripts },
+    { "BertPreTokenizer", read_whitespace_split },
+};
+
 int tokfile_read_pretok(struct tokenizer *t, json_t *o, const struct location *at, int depth,
                         struct err *e)
 {
-    static const struct {
-        const char *name;
-        int (*read)(json_t *, struct pretok_step *, const struct location *, struct err *);
-    } kinds[] = {
-        { "Split", read_split },
-        { "ByteLevel", read_bytelevel },
-        { "Metaspace", read_metaspace },
-        { "Digits", read_digits },
-        { "Punctuation", read_punctuation },
-        { "CharDelimiterSplit", read_delimiter },
-        { "FixedLength", read_length },
-        { "WhitespaceSplit", read_whitespace_split },
-        { "Whitespace", read_whitespace },
-        { "UnicodeScripts", read_scripts },
-        { "BertPreTokenizer", read_whitespace_split },
-    };
     struct pretok_step s = { .behavior = SPLIT_ISOLATED };
     struct str type = json_type_name(o);
-    size_t i = 0, n = sizeof kinds / sizeof *kinds;
+    size_t i = 0, n = sizeof pretokenizers / sizeof *pretokenizers;
     int rc;
 
     if (str_is(type, "Sequence"))
         return tokfile_read_sequence(t, o, "pretokenizers", at, depth, tokfile_read_pretok, e);
     if (t->pretok.n_steps >= MAX_STEPS)
         return location_fail(at, e, "more than %d steps", MAX_STEPS);
-    while (i < n && !str_is(type, kinds[i].name)) i++;
+    while (i < n && !str_is(type, pretokenizers[i].name)) i++;
     if (i == n)
         return location_fail(at, e, "'%.*s' is not a supported pre-tokenizer",
                              STR_ARG(str_take(type, 60)));
-    if ((rc = kinds[i].read(o, &s, at, e)) != OK) {
+    if ((rc = pretokenizers[i].read(o, &s, at, e)) != OK) {
         pretok_step_release(&s);
         return rc;
     }
@@ -383,6 +397,7 @@ int tokfile_read_pretok(struct tokenizer *t, json_t *o, const struct location *a
 
 /* ---- decoders ---- */
 
+/* A member of a decoder that becomes the text of its step. */
 static int read_step_text(json_t *o, const char *key, const char *def, struct decode_step *s,
                           const struct location *at, struct err *e)
 {
@@ -392,6 +407,8 @@ static int read_step_text(json_t *o, const char *key, const char *def, struct de
     return rc == OK ? dup_text(text, &s->text, &s->n_text, e) : rc;
 }
 
+/* {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}: where the encoder put a
+ * mark before the text, the first one vanishes. */
 static int read_decode_metaspace(json_t *o, struct decode_step *s, const struct location *at,
                                  struct err *e)
 {
@@ -407,6 +424,7 @@ static int read_decode_metaspace(json_t *o, struct decode_step *s, const struct 
     return OK;
 }
 
+/* {"type": "Strip", "content": " ", "start": 1, "stop": 0} */
 static int read_decode_strip(json_t *o, struct decode_step *s, const struct location *at,
                              struct err *e)
 {
@@ -422,32 +440,33 @@ static int read_decode_strip(json_t *o, struct decode_step *s, const struct loca
     return OK;
 }
 
+static const struct {
+    const char *name;
+    enum decode_kind kind;
+} decoders[] = {
+    { "ByteLevel", DECODE_BYTES },     { "Metaspace", DECODE_METASPACE },
+    { "WordPiece", DECODE_WORDPIECE }, { "ByteFallback", DECODE_FALLBACK },
+    { "Fuse", DECODE_FUSE },           { "Strip", DECODE_STRIP },
+    { "Replace", DECODE_REPLACE },     { "BPEDecoder", DECODE_SUFFIX },
+};
+
 int tokfile_read_decoder(struct tokenizer *t, json_t *o, const struct location *at, int depth,
                          struct err *e)
 {
-    static const struct {
-        const char *name;
-        enum decode_kind kind;
-    } kinds[] = {
-        { "ByteLevel", DECODE_BYTES },     { "Metaspace", DECODE_METASPACE },
-        { "WordPiece", DECODE_WORDPIECE }, { "ByteFallback", DECODE_FALLBACK },
-        { "Fuse", DECODE_FUSE },           { "Strip", DECODE_STRIP },
-        { "Replace", DECODE_REPLACE },     { "BPEDecoder", DECODE_SUFFIX },
-    };
     struct decode_step s = { 0 };
     struct str type = json_type_name(o);
-    size_t i = 0, n = sizeof kinds / sizeof *kinds;
+    size_t i = 0, n = sizeof decoders / sizeof *decoders;
     int rc = OK;
 
     if (str_is(type, "Sequence"))
         return tokfile_read_sequence(t, o, "decoders", at, depth, tokfile_read_decoder, e);
     if (t->decoder.n_steps >= MAX_STEPS)
         return location_fail(at, e, "more than %d steps", MAX_STEPS);
-    while (i < n && !str_is(type, kinds[i].name)) i++;
+    while (i < n && !str_is(type, decoders[i].name)) i++;
     if (i == n)
         return location_fail(at, e, "'%.*s' is not a supported decoder",
                              STR_ARG(str_take(type, 60)));
-    s.kind = kinds[i].kind;
+    s.kind = decoders[i].kind;
     if (s.kind == DECODE_METASPACE) rc = read_decode_metaspace(o, &s, at, e);
     if (s.kind == DECODE_STRIP) rc = read_decode_strip(o, &s, at, e);
     if (s.kind == DECODE_REPLACE) rc = read_replace(o, &s.replace, at, e);

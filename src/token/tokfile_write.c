@@ -54,6 +54,7 @@ void tokwrite_prepend(struct jsonw *w)
     jsonw_end(w);
 }
 
+/* {"SpecialToken": {"id": PIECE, "type_id": 0}} for each id. */
 static void put_special(struct tokwriter *o, const int32_t *ids, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -66,6 +67,7 @@ static void put_special(struct tokwriter *o, const int32_t *ids, int n)
     }
 }
 
+/* {"Sequence": {"id": "A", "type_id": 0}}: the place of a text. */
 static void put_sequence(struct jsonw *w, const char *name, int type_id)
 {
     jsonw_obj(w);
@@ -76,6 +78,7 @@ static void put_sequence(struct jsonw *w, const char *name, int type_id)
     jsonw_end(w);
 }
 
+/* An entry of "special_tokens": "PIECE": {"id": PIECE, "ids": [ID], "tokens": [PIECE]}. */
 static void put_special_entry(struct tokwriter *o, int32_t id)
 {
     struct jsonw *w = &o->w;
@@ -126,6 +129,7 @@ static void put_vocab(struct tokwriter *o)
     jsonw_end(&o->w);
 }
 
+/* fallback: SentencePiece BPE, with byte fallback and fused unknown tokens. */
 static void put_bpe_options(struct tokwriter *o, const char *unk, bool fallback)
 {
     struct jsonw *w = &o->w;
@@ -289,6 +293,7 @@ static void write_spm_bpe(struct tokwriter *o)
     mem_free(p);
 }
 
+/* The order of members is that of Hugging Face's library. */
 int tokenizer_to_json(const struct tokenizer *t, struct buf *out, struct err *e)
 {
     struct tokwriter o = { .t = t, .w = { .out = out } };

@@ -56,6 +56,7 @@ void tokwrite_wordpiece(struct tokwriter *o)
 
 /* ---- unigram ---- */
 
+/* RFC 4648 with padding, in the arena; empty without memory. */
 static struct str encode_base64(struct arena *a, struct str s)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -98,6 +99,7 @@ static void put_unigram_normalizer(struct tokwriter *o)
     jsonw_end(w);
 }
 
+/* No pre-tokenizer: unigram searches the whole text, spaces are in its pieces. */
 void tokwrite_unigram(struct tokwriter *o)
 {
     struct jsonw *w = &o->w;

@@ -104,6 +104,7 @@ static void sift_down(uint64_t *h, size_t n, size_t i)
     h[i] = v;
 }
 
+/* Floyd's construction, in linear time. */
 void heap_order(struct model_scratch *w)
 {
     for (size_t i = w->n_heap / 4 + 1; i-- > 0;)

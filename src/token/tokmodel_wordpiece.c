@@ -30,6 +30,7 @@ static size_t find_longest(const struct wordpiece *p, struct model_scratch *w, s
     return 0;
 }
 
+/* A word is all pieces or one unknown token: what was added for its start is taken back. */
 bool wordpiece_encode(const struct wordpiece *p, struct model_scratch *w, struct str word,
                       struct ids *out)
 {

@@ -45,6 +45,7 @@ bool trie_reserve(struct trie *t, size_t n_bytes)
     return (t->edges && cap <= t->mask + 1) || grow_edges(t, cap);
 }
 
+/* The hot loop of unigram encoding: one probe, mostly. */
 uint32_t trie_step(const struct trie *t, uint32_t node, unsigned char byte)
 {
     uint32_t key = (node << 8 | byte) + 1;
@@ -91,6 +92,7 @@ void trie_release(struct trie *t)
     *t = (struct trie){ 0 };
 }
 
+/* Walks as long as there are edges and remembers the last node where a string ended. */
 size_t trie_longest(const struct trie *t, struct str text, int32_t *value)
 {
     uint32_t node = TRIE_ROOT;
