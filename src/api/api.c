@@ -1,4 +1,8 @@
-/* api.c - the API's life, its list of choices, and events from engines. */
+/* api.c - the API's life, its list of choices, and events from engines.
+ *
+ * Engine threads call api_notify, which pushes the request into a channel and wakes the loop; the
+ * loop pops it in api_process_events. The channel is bounded. If it is full, a flag makes the loop
+ * look at every choice, so no event is lost. */
 #include "api/api_impl.h"
 
 #include "api/call.h"
@@ -35,6 +39,7 @@ void api_notify(struct request *r)
     loop_wake(a->opt.loop);
 }
 
+/* A request in the channel may have ended, and its choice may carry another one by now. */
 void api_process_events(struct api *a)
 {
     struct request *r;
@@ -73,6 +78,7 @@ static void shrink_buf(struct buf *b)
     else buf_clear(b);
 }
 
+/* Buffers of usual size are kept for the next request. */
 void choice_recycle(struct choice *ch)
 {
     struct choice *next = ch->next;
@@ -94,6 +100,7 @@ void choice_recycle(struct choice *ch)
     a->free_choices = ch;
 }
 
+/* After all engines are closed: nothing refers to a choice any more. */
 static void free_choices(struct api *a)
 {
     for (struct choice *ch = a->choices, *next; ch; ch = next) {
@@ -118,6 +125,7 @@ void api_remember_call(struct api *a, const struct call *c)
 
 /* ---- pings ---- */
 
+/* Four looks per interval: a ping is at most a quarter late. */
 static void on_ping(void *arg)
 {
     struct api *a = arg;
@@ -193,6 +201,7 @@ static bool wait_for_ends(struct api *a)
     return a->n_running == 0;
 }
 
+/* Events are still read here, since engines report the end of every request they accepted. */
 void api_close(struct api *a)
 {
     if (!a) return;
@@ -213,6 +222,7 @@ int api_n_calls(const struct api *a) { return a->n_calls; }
 
 /* ---- calls in flight ---- */
 
+/* The state of the first choice that runs. */
 static const char *state_name(const struct call *c)
 {
     static const char *const names[] = {
@@ -227,6 +237,7 @@ static const char *state_name(const struct call *c)
     return "done";
 }
 
+/* One element of GET /status, "calls". */
 static void write_call(struct jsonw *w, const struct call *c, uint64_t now_ns)
 {
     int n_prompt = 0, n_out = 0;

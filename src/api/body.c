@@ -1,4 +1,8 @@
-/* body.c - parsing with jansson, after checks that jansson does not make. */
+/* body.c - parsing a request body with jansson, after checks that jansson does not make, and
+ * reading values of certain types.
+ *
+ * Errors are written for the person who wrote the request: the path of the field, what was
+ * expected, and what was found. */
 #include "api/body.h"
 
 #include "base/jsonr.h"
@@ -28,6 +32,7 @@ static json_t *load_json(struct str text, json_error_t *je, bool *nomem)
     return v;
 }
 
+/* JSON_DECODE_ANY: a body that is another JSON value gets a better message than a syntax error. */
 int body_parse(json_t **out, struct str text, struct err *e)
 {
     json_error_t je;
@@ -64,6 +69,7 @@ int body_refuse(struct body_reader *r, const char *param, const char *fmt, ...)
     return err_set(r->err, E_INVALID, "%s %s", param, text);
 }
 
+/* v is not NULL. */
 const char *body_type(const json_t *v)
 {
     switch (json_typeof(v)) {
@@ -78,6 +84,7 @@ const char *body_type(const json_t *v)
     }
 }
 
+/* Some clients write integers as 3.0. Above 2^53 a double is no exact integer. */
 static bool get_int(const json_t *v, int64_t *out)
 {
     double d;

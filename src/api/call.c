@@ -1,4 +1,12 @@
-/* call.c - a call's beginning and end: headers and body, the model, replies and errors. */
+/* call.c - a call's beginning and end: headers and body, the model, replies and errors.
+ *
+ *     call_open ─► call_read_body ─► (handler) call_submit_* ─► events ─► call_end_if_done
+ *
+ * A call is owned by the list of its api. It is freed in call_end_if_done and nowhere else, when
+ * its HTTP request has ended and the last event of every choice was read. `holds` keeps it alive
+ * inside functions that go on using it.
+ *
+ * Whoever answers clears c->q: it is invalid from then on, and NULL means answered. */
 #include "api/call.h"
 
 #include "api/choice.h"
@@ -23,6 +31,8 @@ enum { PROMPT_LOG_BYTES = 500 };
 
 /* ---- opening ---- */
 
+/* 24 random characters of 6 bits each: the id allows to cancel the request, so it must not be
+ * guessable. */
 static void make_id(struct call *c, const char *prefix)
 {
     static const char letters[] =
@@ -40,6 +50,7 @@ static void make_id(struct call *c, const char *prefix)
     c->id[at] = 0;
 }
 
+/* http_on_gone: the connection closed before the answer was complete. */
 static void on_gone(void *arg)
 {
     struct call *c = arg;
@@ -110,6 +121,7 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
 
 /* ---- headers and body ---- */
 
+/* An empty text removes the field. */
 void call_blame(struct call *c, const char *fmt, ...)
 {
     va_list ap;
@@ -161,6 +173,7 @@ static int read_deadlines(struct call *c, int64_t *ms, struct err *e)
     return OK;
 }
 
+/* A deadline in the past is refused at once. Deadlines of a year or more are none. */
 static int set_deadline(struct call *c, struct err *e)
 {
     const int64_t never_ms = INT64_C(1000) * 86400 * 365;
@@ -173,6 +186,7 @@ static int set_deadline(struct call *c, struct err *e)
     return OK;
 }
 
+/* The field overrides the header. Tenants have an upper limit. */
 static int set_priority(struct call *c, struct err *e)
 {
     struct str header = http_header(c->q, "X-Priority");
@@ -195,6 +209,7 @@ static bool is_failed_model(struct pool *pool, struct str name)
     return false;
 }
 
+/* The id is copied: the pool may be closed before the call ends. */
 static int find_model(struct call *c, struct err *e)
 {
     int rc = pool_find(c->api->opt.pool, c->p.model, &c->model, e);
@@ -222,6 +237,8 @@ static void note_prompt(struct call *c)
     c->prompt_log = str_take(c->prompt_log, PROMPT_LOG_BYTES);
 }
 
+/* The order matters for the error that is reported: first the body, then headers, then the model.
+ */
 int call_read_body(struct call *c, enum body_kind kind, struct err *e)
 {
     int rc;
@@ -260,6 +277,8 @@ static int count_tokens(const struct tokenizer *t, const struct str *texts, int 
     return rc;
 }
 
+/* The texts are tokenized up to a limit that grows by GROW until the tokens exceed the context or
+ * the texts end. A prompt of 16 MiB for a context of 4096 is thus refused after 64 KiB. */
 int call_check_length(struct call *c, const struct str *texts, int n, const char *param,
                       struct err *e)
 {
@@ -290,6 +309,7 @@ int call_check_length(struct call *c, const struct str *texts, int n, const char
 
 /* ---- answers and errors ---- */
 
+/* c->out has failed if any part of the body found no memory. */
 void call_send_body(struct call *c, int status)
 {
     struct err e = { 0 };
@@ -315,16 +335,17 @@ static void send_error_event(struct call *c, const struct err *e, const char *pa
     struct fail f = fail_lookup(e->code);
 
     if (c->out.failed) buf_clear(&c->out);
-    answer_begin_chunk(c);
+    respond_begin_chunk(c);
     fail_write_body(&c->out, f.type, f.code, e->msg, param, c->who.correlation);
     if (c->out.failed) {
         buf_clear(&c->out);
         http_write(c->q, nomem, sizeof nomem - 1);
     }
-    answer_flush(c);
+    respond_flush(c);
     if (!c->gone) http_end(c->q), c->q = NULL;
 }
 
+/* Before the head of a stream was sent, the error has its own status. */
 void call_fail(struct call *c, const struct err *e, const char *param)
 {
     c->holds++;
@@ -356,6 +377,7 @@ bool call_cancel_choices(struct call *c, int why)
     return c->n_running > 0;
 }
 
+/* A client that read too slowly is told apart in the statistics. */
 void call_note_gone(struct call *c)
 {
     const char *why = c->q ? http_gone_reason(c->q) : "";
@@ -368,6 +390,7 @@ void call_note_gone(struct call *c)
 
 /* ---- the end ---- */
 
+/* Builds struct api_end for limits, metrics and the access log. */
 static void report_end(struct call *c)
 {
     struct api_end end = { .who = &c->who,
@@ -399,6 +422,7 @@ static void report_end(struct call *c)
     if (c->api->opt.ended) c->api->opt.ended(c->api->opt.arg, &end);
 }
 
+/* Takes c out of the list and frees it with everything it owns. */
 static void call_free(struct call *c)
 {
     struct api *a = c->api;

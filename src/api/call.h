@@ -110,10 +110,10 @@ int call_submit_inputs(struct call *c, int n, int at_once, struct err *e);
 int call_submit_next_input(struct call *c, struct err *e);
 void call_release_parked(struct call *c); /* the call waits for its grammar no more */
 
-/* ---- answer.c ---- */
+/* ---- respond.c ---- */
 /* Chunks are collected in c->out, the last one open; a flush sends all in one write. */
-void answer_begin_chunk(struct call *c);
-void answer_flush(struct call *c);
+void respond_begin_chunk(struct call *c);
+void respond_flush(struct call *c);
 void call_send_ping(struct call *c, uint64_t now_ns); /* c may end here */
 
 /* ---- inputs.c, embeddings.c, classify.c ---- */

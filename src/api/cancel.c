@@ -65,6 +65,7 @@ static bool cancel_running(struct api *a, struct str id, const struct api_who *w
     return found;
 }
 
+/* Cancelling a request that has just ended is not an error. */
 static bool is_past(const struct api *a, struct str id, const struct api_who *who)
 {
     for (int i = 0; i < PAST_CALLS; i++) {
@@ -88,6 +89,7 @@ static void send_result(struct call *c, struct str id, bool cancelled)
     call_send_body(c, 200);
 }
 
+/* The call of the cancel request itself is skipped in the search. */
 void api_cancel(struct api *a, struct http_req *q, const struct api_who *who)
 {
     bool by_path = str_starts(http_path(q), STR("/v1/requests/"));

@@ -1,5 +1,12 @@
-/* chat.c - POST /v1/chat/completions: messages become a prompt (pool/prompter.h); tool calls and
- * reasoning in the answer are prepared. */
+/* chat.c - POST /v1/chat/completions: messages become a prompt, and the parsing of the answer is
+ * prepared.
+ *
+ *     body ─► messages, tools, variables ─► prompter ─► text and ids ─► submit
+ *                                               └─► how to parse the answer, and its grammar
+ *
+ * pool/prompter.h makes the prompt, by the model's chat template or by a form guessed from its
+ * special tokens. The template also decides the format in which the model writes tool calls and
+ * reasoning (toolcall/toolfamily.h) and, where a call is required, the grammar that enforces it. */
 #include "api/call.h"
 
 #include "engine/engine.h"
@@ -84,6 +91,7 @@ static bool is_forced(const struct call *c)
     return c->p.tools && (c->p.tool_choice == TOOL_REQUIRED || c->p.tool_choice == TOOL_NAMED);
 }
 
+/* Some tool asks for arguments that conform to its schema. */
 static bool has_strict(const json_t *tools)
 {
     for (size_t i = 0; i < json_array_size(tools); i++)
@@ -198,6 +206,7 @@ static int encode_prompt(struct call *c, struct prompt_output *out, struct err *
     return rc;
 }
 
+/* Before the template runs: rendering a huge message is slow, too. */
 static int check_messages_length(struct call *c, struct err *e)
 {
     struct str *texts = arena_array(&c->arena, (size_t)c->p.n_msgs, sizeof *texts);
@@ -207,6 +216,7 @@ static int check_messages_length(struct call *c, struct err *e)
     return call_check_length(c, texts, c->p.n_msgs, "messages", e);
 }
 
+/* From the body to submitted choices. Errors are reported by the handler. */
 static int start_chat(struct call *c, struct err *e)
 {
     struct prompt_output out = { 0 };

@@ -38,9 +38,9 @@ struct choice {
     double queue_ms, prefill_ms, decode_ms;
 };
 
-/* answer.c: reads the events that are there and advances the call, which may end. */
+/* respond.c: reads the events that are there and advances the call, which may end. */
 void choice_read_events(struct choice *ch);
-/* answer.c: prepares the parser, before the request is submitted. */
+/* respond.c: prepares the parser, before the request is submitted. */
 void choice_start_parser(struct choice *ch);
 /* E_NOMEM if text of the choice was lost for want of memory. */
 int choice_check(const struct choice *ch, struct err *e);

@@ -7,6 +7,7 @@
 #include "engine/info.h"
 #include "pool/pool.h"
 
+/* Only models with labels classify; n_vec is their number. */
 static int check_labels(struct call *c, struct err *e)
 {
     struct engine_info info;
@@ -29,6 +30,7 @@ void api_classify(struct api *a, struct http_req *q, const struct api_who *who)
 
 /* ---- the answer ---- */
 
+/* The most likely label, and the probabilities of all in the order of the model. */
 static void write_result(struct call *c, struct jsonw *w, int index, const struct engine_info *info)
 {
     const float *v = c->choices[index]->vec;
@@ -46,6 +48,7 @@ static void write_result(struct call *c, struct jsonw *w, int index, const struc
     jsonw_end(w);
 }
 
+/* The labels belong to the model, which is gone after the pool is closed. */
 void classify_send(struct call *c)
 {
     struct jsonw w = { .out = &c->out };

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "pool/pool.h"
 
+/* BOS is added as the model was trained. The field is blamed only if the text is at fault. */
 static int encode_prompt(struct call *c, const struct prompt *p, struct ids *out, struct err *e)
 {
     const struct tokenizer *t = engine_tokenizer(c->model->engine);
@@ -25,6 +26,7 @@ static int encode_prompt(struct call *c, const struct prompt *p, struct ids *out
     return OK;
 }
 
+/* All prompts are tokenized before the first is submitted. */
 static int start_completion(struct call *c, struct err *e)
 {
     struct ids *ids = NULL;

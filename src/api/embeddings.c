@@ -1,4 +1,6 @@
-/* embeddings.c - POST /v1/embeddings: vectors as numbers or base64, optionally shortened. */
+/* embeddings.c - POST /v1/embeddings: vectors as numbers or base64, optionally shortened.
+ *
+ * Vectors have length 1 as the engine computes them, unless the model says otherwise. */
 #include "api/call.h"
 
 #include "api/choice.h"
@@ -9,6 +11,7 @@
 
 #include <math.h>
 
+/* Fewer dimensions than the model has are cut off; more do not exist. */
 static int check_dimensions(struct call *c, struct err *e)
 {
     struct engine_info info;
@@ -61,6 +64,7 @@ static void append_base64(struct buf *out, const float *v, int n)
     buf_putc(out, '=');
 }
 
+/* 9 significant digits represent every float. */
 static void append_vector(struct call *c, struct choice *ch, struct buf *out)
 {
     int n = c->p.dimensions ? c->p.dimensions : c->n_vec;

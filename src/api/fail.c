@@ -1,4 +1,7 @@
-/* fail.c - the table of error codes, and error replies. */
+/* fail.c - the table of error codes, and error replies.
+ *
+ * One table maps every struct err to a status, a type and a code, so that the same failure looks
+ * the same on every route. */
 #include "api/fail.h"
 
 #include "base/buf.h"
@@ -46,6 +49,7 @@ void fail_set_ids(struct http_req *q, const char *correlation)
     http_set_header(q, "x-request-id", correlation);
 }
 
+/* out may fail; the caller checks it. */
 void fail_write_body(struct buf *out, const char *type, const char *code, const char *msg,
                      const char *param, const char *correlation)
 {
@@ -65,6 +69,7 @@ void fail_write_body(struct buf *out, const char *type, const char *code, const 
     jsonw_end(&w);
 }
 
+/* Falls back to the reply that needs no memory. */
 static int send_envelope(struct http_req *q, struct fail f, const char *msg, const char *param,
                          const char *correlation)
 {

@@ -10,6 +10,7 @@
 
 enum { AT_ONCE = 64 };
 
+/* One input of the list: token ids, a text, or a pair of texts. */
 static int encode_input(struct call *c, const struct inputs_kind *kind, int i, struct ids *out,
                         struct err *e)
 {
@@ -37,6 +38,7 @@ static int encode_input(struct call *c, const struct inputs_kind *kind, int i, s
     return OK;
 }
 
+/* From the body to the first AT_ONCE requests. */
 static int start_inputs(struct call *c, const struct inputs_kind *kind, struct err *e)
 {
     size_t n;

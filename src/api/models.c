@@ -1,4 +1,5 @@
-/* models.c - GET /v1/models and GET /v1/models/{id}. */
+/* models.c - GET /v1/models and GET /v1/models/{id}: OpenAI's members, and facts of the model in
+ * `meta`. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
@@ -7,6 +8,7 @@
 #include "net/http.h"
 #include "pool/pool.h"
 
+/* A model that is loading or failed has only its state. */
 static void write_model(struct jsonw *w, struct pool_model *m)
 {
     static const char *const states[] = { "loading", "ready", "failed" };

@@ -1,4 +1,11 @@
-/* params.c - the table of fields, and reading a body by it. */
+/* params.c - the table of fields, and reading a body by it.
+ *
+ * A row names a field, the kinds of bodies that have it, its type, its range, and where the value
+ * goes. Types with an inner structure have a reader of their own (params_impl.h). A field that
+ * appears in several rows is read by the first that fits the kind of body.
+ *
+ * `given` records the rows that were present, since a value of 0 is not the same as an absent
+ * field: params_sample overrides the defaults of the model with given ones only. */
 #include "api/params_impl.h"
 
 #include "engine/request.h"
@@ -54,6 +61,7 @@ static bool is_off(const json_t *v)
     }
 }
 
+/* Both names of the field. Which one counts is decided in finish_generation. */
 static int read_max_tokens(struct params *p, struct body_reader *r, const char *param,
                            const json_t *v)
 {
@@ -152,6 +160,7 @@ static int read_priority(struct params *p, struct body_reader *r, const char *pa
     return OK;
 }
 
+/* Only text is generated; clients send ["text"] by default. */
 static int read_modalities(struct params *p, struct body_reader *r, const char *param,
                            const json_t *v)
 {
@@ -287,6 +296,7 @@ _Static_assert(N_FIELDS <= 128, "params.given has 128 bits");
 
 static bool is_given(const struct params *p, size_t i) { return p->given[i / 64] >> (i % 64) & 1; }
 
+/* NaN is out of every range. */
 static bool in_range(const struct field *f, double x)
 {
     return x >= f->least && x <= f->most && !((f->open & ABOVE) && x <= f->least) &&
@@ -304,6 +314,7 @@ static int read_float(const struct field *f, struct body_reader *r, const json_t
                        f->open & BELOW ? "to below" : "to", f->most, *out);
 }
 
+/* Reads one value by the type of its row. */
 static int read_field(struct params *p, const struct field *f, struct body_reader *r,
                       const json_t *v)
 {
@@ -351,6 +362,7 @@ static void note_ignored(struct params *p, const char *name)
     if (!name[0]) buf_putc(&p->ignored, '?');
 }
 
+/* *i: the index of the row, for `given`. */
 static const struct field *find_field(const char *name, enum body_kind kind, size_t *i)
 {
     for (*i = 0; *i < N_FIELDS; (*i)++)
@@ -358,6 +370,7 @@ static const struct field *find_field(const char *name, enum body_kind kind, siz
     return NULL;
 }
 
+/* In the order of the body: of two errors, the first one is reported. */
 static int read_fields(struct params *p, enum body_kind kind, struct body_reader *r)
 {
     const char *name;
@@ -407,6 +420,7 @@ static int finish_generation(struct params *p, enum body_kind kind, struct body_
     return OK;
 }
 
+/* Defaults first, then the body, then rules between fields. */
 int params_read(struct params *p, enum body_kind kind, struct str body, struct err *e)
 {
     struct body_reader r = { .arena = &p->arena, .err = e, .param = p->param };
@@ -435,6 +449,7 @@ void params_release(struct params *p)
     *p = (struct params){ 0 };
 }
 
+/* Rows of the table whose target lies inside `sample` are copied to the same offset in io. */
 void params_sample(const struct params *p, struct sample_opt *io)
 {
     bool repetition = false, window = false; /* repetition_penalty, repeat_last_n were given */

@@ -1,10 +1,14 @@
-/* params_grammar.c - the fields that constrain the text of an answer: response_format and the names
- * that llama.cpp, vLLM and SGLang use for the same. One request has at most one constraint. */
+/* params_grammar.c - the fields that constrain the text of an answer: response_format, and the
+ * names that llama.cpp, vLLM and SGLang use for the same.
+ *
+ * One request has at most one constraint; a second one is refused with both names. The grammar
+ * itself is compiled later, by the engine. */
 #include "api/params_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+/* text must outlive the call: it is in the arena or in the body. */
 static int set_grammar(struct params *p, struct body_reader *r, const char *param,
                        enum grammar_kind kind, struct str text)
 {
@@ -17,6 +21,7 @@ static int set_grammar(struct params *p, struct body_reader *r, const char *para
     return OK;
 }
 
+/* The grammar compiler reads JSON text, so the value is written out again. */
 static int set_json_grammar(struct params *p, struct body_reader *r, const char *param,
                             enum grammar_kind kind, const json_t *v)
 {
@@ -30,6 +35,7 @@ static int set_json_grammar(struct params *p, struct body_reader *r, const char 
     return set_grammar(p, r, param, kind, copy);
 }
 
+/* An empty string asks for nothing. */
 static int read_text_grammar(struct params *p, struct body_reader *r, const char *param,
                              enum grammar_kind kind, const json_t *v)
 {
@@ -56,6 +62,7 @@ static int read_choice_grammar(struct params *p, struct body_reader *r, const ch
     return set_json_grammar(p, r, param, GRAMMAR_CHOICE, v);
 }
 
+/* The schema is accepted in the places where OpenAI, llama.cpp and Together put it. */
 int params_read_response_format(struct params *p, struct body_reader *r, const char *param,
                                 const json_t *v)
 {
@@ -107,6 +114,7 @@ int params_read_structured(struct params *p, struct body_reader *r, const char *
     return rc;
 }
 
+/* The kind of constraint follows from the name of the field. */
 int params_read_grammar(struct params *p, struct body_reader *r, const char *param, const json_t *v)
 {
     if (strstr(param, "json")) return read_schema(p, r, param, v);

@@ -1,4 +1,8 @@
-/* params_text.c - messages, prompts, stop strings and logit_bias. */
+/* params_text.c - messages, prompts, stop strings and logit_bias.
+ *
+ * Messages are read twice: here as role and text, for models without a chat template and for
+ * checks; and by the template as the JSON that was given. Texts are borrowed from the body, except
+ * contents that are joined from parts. */
 #include "api/params_impl.h"
 
 #include "base/buf.h"
@@ -41,6 +45,7 @@ static int join_parts(struct body_reader *r, const char *param, const json_t *v,
     return rc;
 }
 
+/* An assistant's message may be without content: it then has tool calls. */
 static int read_content(struct body_reader *r, size_t i, const json_t *msg, bool assistant,
                         struct str *out)
 {
@@ -58,6 +63,7 @@ static int read_content(struct body_reader *r, size_t i, const json_t *msg, bool
     return OK;
 }
 
+/* developer is the newer name of system. */
 static int read_role(struct body_reader *r, size_t i, const json_t *msg, struct str *out)
 {
     static const char *const known[] = { "system", "user", "assistant", "tool", "function" };
@@ -118,6 +124,7 @@ static int make_prompts(struct params *p, struct body_reader *r, size_t n)
     return p->prompts ? OK : err_nomem(r->err, "the prompts of the request");
 }
 
+/* A prompt given as token ids. */
 static int read_prompt_ids(struct body_reader *r, const char *param, const json_t *v,
                            struct prompt *out)
 {
@@ -125,6 +132,7 @@ static int read_prompt_ids(struct body_reader *r, const char *param, const json_
     return body_read_ids(r, param, v, &out->ids, &out->n_ids);
 }
 
+/* The type of the first element decides how the list is read. */
 int params_read_prompt(struct params *p, struct body_reader *r, const char *param, const json_t *v)
 {
     const json_t *first = json_array_get(v, 0);
@@ -201,6 +209,7 @@ static int add_stop(struct params *p, struct body_reader *r, const char *param, 
     return OK;
 }
 
+/* A string, or up to STOPS_MAX strings. */
 int params_read_stop(struct params *p, struct body_reader *r, const char *param, const json_t *v)
 {
     char at[PARAM_MAX];
@@ -220,6 +229,7 @@ int params_read_stop(struct params *p, struct body_reader *r, const char *param,
     return rc;
 }
 
+/* {"token id": bias}. Ids are checked against the vocabulary when the model is known. */
 int params_read_logit_bias(struct params *p, struct body_reader *r, const char *param,
                            const json_t *v)
 {

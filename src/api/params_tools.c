@@ -1,4 +1,7 @@
-/* params_tools.c - fields for tools and for the chat template. */
+/* params_tools.c - fields for tools and for the chat template.
+ *
+ * Tools are only checked for their form; they stay JSON, since the template, the parser of the
+ * answer and the grammar read them. */
 #include "api/params_impl.h"
 
 #include <stdio.h>
@@ -7,6 +10,7 @@
 
 /* ---- tools ---- */
 
+/* {"type":"function","function":{"name":…,"parameters":{…}}} */
 static int check_tool(struct body_reader *r, size_t i, const json_t *tool)
 {
     const json_t *type = json_object_get(tool, "type"), *fn = json_object_get(tool, "function"),
@@ -48,6 +52,7 @@ int params_read_tools(struct params *p, struct body_reader *r, const char *param
     return rc;
 }
 
+/* A string, or an object that names a function. */
 int params_read_tool_choice(struct params *p, struct body_reader *r, const char *param,
                             const json_t *v)
 {
@@ -80,6 +85,7 @@ int params_read_parallel(struct params *p, struct body_reader *r, const char *pa
     return rc;
 }
 
+/* tools may be NULL. */
 static bool has_tool(const json_t *tools, struct str name)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
@@ -131,6 +137,7 @@ int params_check_past_calls(struct body_reader *r, size_t i, const json_t *calls
 
 /* ---- variables of the chat template ---- */
 
+/* Variables that the server sets itself are refused. */
 int params_read_template_vars(struct params *p, struct body_reader *r, const char *param,
                               const json_t *v)
 {

@@ -1,5 +1,8 @@
 /* reply.c - rendering of chunks and bodies, by appending literals rather than through jsonw: chunks
- * are made for every token. */
+ * are made for every token.
+ *
+ * The order of members is that of OpenAI's API, and tests compare whole chunks byte by byte. In the
+ * steady state a chunk allocates nothing: the caller's buffer is reused. */
 #include "api/reply.h"
 
 #include "base/jsonw.h"
@@ -9,12 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A quoted and escaped JSON string. */
 static void append_str(struct buf *out, struct str s)
 {
     struct jsonw w = { .out = out };
     jsonw_str(&w, s);
 }
 
+/* Faster than printf, and used for every index. */
 static void append_int(struct buf *out, int64_t v)
 {
     char digits[24];
@@ -29,6 +34,7 @@ static void append_int(struct buf *out, int64_t v)
 
 /* ---- the beginning of all chunks and bodies ---- */
 
+/* Everything before the choices. */
 static void append_head(const struct reply *y, struct buf *out, const char *object)
 {
     buf_puts(out, "{\"id\":");
@@ -90,6 +96,7 @@ static void append_logprob(struct buf *out, float logprob)
     buf_puts(out, text);
 }
 
+/* The beginning of an object that the caller closes. */
 static void append_token(struct reply *y, struct buf *out, int32_t id, float logprob)
 {
     struct str bytes = y->piece(y->piece_arg, id);
@@ -106,6 +113,7 @@ static void append_token(struct reply *y, struct buf *out, int32_t id, float log
     buf_putc(out, ']');
 }
 
+/* One element of logprobs.content. */
 static void add_chat_logprob(struct logprobs *l, struct reply *y, const struct event *ev)
 {
     struct buf *out = &l->list[0];
@@ -142,6 +150,7 @@ static void append_alternative(struct reply *y, struct buf *out, size_t begin, i
     buf_putc(out, ',');
 }
 
+/* One element in each of the four parallel lists. */
 static void add_text_logprob(struct logprobs *l, struct reply *y, const struct event *ev,
                              size_t offset)
 {
@@ -191,6 +200,7 @@ static void append_logprobs(const struct reply *y, struct buf *out, const struct
 
 /* ---- chunks ---- */
 
+/* The shared head, and the index of the choice. */
 static void append_chunk_head(const struct reply *y, struct buf *out, int index)
 {
     buf_put_str(out, buf_str(&y->head));
@@ -223,6 +233,7 @@ void reply_chunk_text(const struct reply *y, struct buf *out, int index, struct 
     append_chunk_end(y, out);
 }
 
+/* The end of a chunk that has neither logprobs nor a finish reason. */
 static void append_null_end(const struct reply *y, struct buf *out)
 {
     buf_puts(out, ",\"logprobs\":null,\"finish_reason\":null");
@@ -302,8 +313,10 @@ void reply_chunk_finish(const struct reply *y, struct buf *out, int index, const
 
 /* ---- usage ---- */
 
+/* Microseconds are enough. */
 static double round_ms(double ms) { return round(ms * 1000) / 1000; }
 
+/* "tern" holds times that OpenAI's usage has no members for. */
 static void append_usage(struct buf *out, const struct usage *u)
 {
     struct jsonw w = { .out = out };
@@ -340,6 +353,7 @@ void reply_open(const struct reply *y, struct buf *out)
     append_head(y, out, y->chat ? "chat.completion" : "text_completion");
 }
 
+/* content is null where the message has only tool calls. */
 static void append_message(struct buf *out, const struct reply_parts *p)
 {
     buf_puts(out, ",\"message\":{\"role\":\"assistant\",\"content\":");

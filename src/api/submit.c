@@ -1,8 +1,13 @@
 /* submit.c - hands the choices of a call to its engine.
  *
+ * Everything is checked before the first choice is submitted, so a request with several choices is
+ * accepted or refused as a whole by the API. The engine's admission may still refuse a later
+ * choice; the call then fails and the earlier ones are cancelled.
+ *
  * A call with a grammar that is not compiled yet is parked: its prompts are copied, a compiler
  * thread works, and the loop submits the choices when the job is done. The job and the call know
- * each other; whichever ends first clears the link (call_release_parked). */
+ * each other; whichever ends first clears the link (call_release_parked). A job that finishes after
+ * its call is only unreferenced. */
 #include "api/call.h"
 
 #include "api/choice.h"
@@ -21,11 +26,13 @@
 
 /* ---- checks before anything is submitted ---- */
 
+/* The name of the field for errors about the prompt. */
 static const char *prompt_field(const struct call *c)
 {
     return c->p.field ? c->p.field : c->p.n_msgs ? "messages" : "prompt";
 }
 
+/* Every id is in the vocabulary, and there is at least one. */
 static int check_ids(struct call *c, const struct ids *v, int prompt, int n_vocab, struct err *e)
 {
     for (size_t i = 0; i < v->n; i++) {
@@ -74,8 +81,10 @@ static void make_fingerprint(struct call *c, const struct engine_info *info)
     snprintf(c->fingerprint, sizeof c->fingerprint, "fp_%010llx", (unsigned long long)(h >> 24));
 }
 
+/* piece_fn of the reply. */
 static struct str get_piece(void *arg, int32_t id) { return pieces_of(arg, id); }
 
+/* Everything that the chunks of the answer share. */
 static int prepare_reply(struct call *c, const struct engine_info *info, struct err *e)
 {
     const struct tokenizer *t = engine_tokenizer(c->model->engine);
@@ -98,6 +107,7 @@ static int prepare_reply(struct call *c, const struct engine_info *info, struct 
 
 /* ---- one engine request ---- */
 
+/* Stop strings of the request, and one more of the chat form. */
 static int copy_stops(struct call *c, struct request *r, struct str more, struct err *e)
 {
     struct str stops[STOPS_MAX + 1];
@@ -126,6 +136,7 @@ static int copy_bias(struct request *r, struct err *e)
     return r->sample.bias ? OK : err_nomem(e, "logit_bias");
 }
 
+/* Special tokens whose text the parser of the answer must see. */
 static int copy_shown(const struct parsing *g, struct request *r, struct err *e)
 {
     if (g->n_shown == 0) return OK;
@@ -135,6 +146,8 @@ static int copy_shown(const struct parsing *g, struct request *r, struct err *e)
     return OK;
 }
 
+/* min_tokens above max_tokens is lowered: the body was checked, but max_tokens may be the server's.
+ */
 static void set_limits(struct call *c, struct request *r)
 {
     r->max_tokens = c->p.max_tokens ? c->p.max_tokens : c->api->opt.max_tokens_default;
@@ -176,6 +189,8 @@ static int fill_request(struct call *c, struct request *r, const struct choice *
     return OK;
 }
 
+/* On failure nothing is left of the choice. On success the engine holds a reference to the request,
+ * and the choice another one. */
 static int submit_choice(struct call *c, const struct ids *prompt, int index, uint64_t seed,
                          struct str stop, struct err *e)
 {
@@ -227,6 +242,8 @@ static int prepare_submit(struct call *c, const struct ids *prompts, int n, int 
     return prepare_reply(c, &info, e);
 }
 
+/* A full queue is no error while other inputs of the call run: the next one that ends tries again.
+ */
 int call_submit_next_input(struct call *c, struct err *e)
 {
     int rc;
@@ -246,6 +263,7 @@ int call_submit_inputs(struct call *c, int n, int at_once, struct err *e)
     return rc;
 }
 
+/* Requests without a seed get different answers. */
 static uint64_t random_seed(void)
 {
     uint64_t seed;
@@ -268,6 +286,7 @@ static int submit_all(struct call *c, const struct ids *prompts, struct str stop
 
 /* ---- calls that wait for their grammar ---- */
 
+/* The error is about the field that gave the grammar. */
 static void blame_grammar(struct call *c, struct err *e)
 {
     call_blame(c, "%s", c->p.grammar_field);
@@ -286,6 +305,7 @@ static void on_compiled(struct compile_job *j)
     loop_wake(a->opt.loop);
 }
 
+/* The caller's ids do not outlive the handler. */
 static int park_prompts(struct call *c, const struct ids *prompts, struct str stop, struct err *e)
 {
     int rc = OK;
@@ -308,6 +328,7 @@ void call_release_parked(struct call *c)
     c->job = NULL;
 }
 
+/* The grammar is compiled, or refused. */
 static void resume_call(struct call *c, struct compile_job *j)
 {
     int total = c->n_prompts * c->p.n, rc = j->rc;
@@ -327,6 +348,7 @@ static void resume_call(struct call *c, struct compile_job *j)
     call_end_if_done(c);
 }
 
+/* The list is taken under the lock and worked on without it. */
 void api_resume_compiled(struct api *a)
 {
     struct compile_job *list, *next;

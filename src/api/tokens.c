@@ -1,4 +1,5 @@
-/* tokens.c - POST /tokenize and POST /detokenize. */
+/* tokens.c - POST /tokenize and POST /detokenize. Both work on the loop's thread, so the text is
+ * limited. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
@@ -6,6 +7,7 @@
 #include "engine/engine.h"
 #include "pool/pool.h"
 
+/* Models without a tokenizer accept token ids only. */
 static int find_tokenizer(struct call *c, const struct tokenizer **out, struct err *e)
 {
     *out = engine_tokenizer(c->model->engine);
@@ -26,6 +28,7 @@ static void write_piece(struct jsonw *w, struct str bytes)
     jsonw_end(w);
 }
 
+/* With with_pieces every token is an object with its text. */
 static void write_tokens(struct call *c, const struct tokenizer *t, const struct ids *ids)
 {
     struct jsonw w = { .out = &c->out };

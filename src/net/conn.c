@@ -1,9 +1,16 @@
 /* conn.c - the life of a connection: accept, read requests, call the handler, close.
  *
- * Two rules keep the callbacks simple. A connection is never freed inside one of its own libevent
+ * Three rules keep the callbacks simple. A connection is never freed inside one of its own libevent
  * callbacks or inside a call of its handler, but by its `soon` event in the next turn of the loop.
- * And every function that can drop the connection leaves it valid with bev NULL, so callers test
- * bev and return. */
+ * Every function that can drop the connection leaves it valid with bev NULL, so callers test bev
+ * and return. And the handler is never called back from inside one of its own calls: the gone
+ * callback, too, runs from `soon`.
+ *
+ * Requests are handled one at a time, in order: while a handler owns a request, pipelined input is
+ * read up to READ_AHEAD bytes and waits in the bufferevent.
+ *
+ * A libevent call that fails costs the connection it was made for (conn_drop_nomem). Only where
+ * there is a substitute, as in watch_for_close, the connection goes on. */
 #include "net/conn.h"
 
 #include "base/clock.h"
@@ -39,8 +46,10 @@ static void set_timer(struct http_req *c, int ms)
     if (evtimer_add(c->timer, &tv) != 0) conn_drop_nomem(c);
 }
 
+/* Makes `soon` run in the next turn of the loop. event_active needs no memory. */
 static void schedule_soon(struct http_req *c) { event_active(c->soon, EV_TIMEOUT, 0); }
 
+/* Bytes of replies that the socket has not accepted yet. */
 size_t conn_unsent(const struct http_req *c)
 {
     return evbuffer_get_length(bufferevent_get_output(c->bev));
@@ -52,6 +61,7 @@ static void free_event(struct event **ev)
     *ev = NULL;
 }
 
+/* Takes c out of the list of its http, which it no longer belongs to. */
 static void unlink_conn(struct http_req *c)
 {
     if (!c->h) return;
@@ -62,6 +72,7 @@ static void unlink_conn(struct http_req *c)
     c->h = NULL;
 }
 
+/* Closes the socket. Unsent bytes are lost; the state and the request stay. */
 static void close_socket(struct http_req *c)
 {
     if (!c->bev) return;
@@ -78,6 +89,7 @@ static void count_body(struct http_req *c, size_t n)
     c->body_bytes = n;
 }
 
+/* The only place that frees a connection. Its request, if any, has ended. */
 static void conn_free(struct http_req *c)
 {
     close_socket(c);
@@ -91,6 +103,7 @@ static void conn_free(struct http_req *c)
     mem_free(c);
 }
 
+/* Idempotent: a connection that is gone already keeps its first reason. */
 void conn_drop(struct http_req *c, const char *reason)
 {
     if (!c->bev) return;
@@ -107,6 +120,8 @@ void conn_drop_nomem(struct http_req *c)
     conn_drop(c, "out of memory");
 }
 
+/* http_close: the loop may be closed before the handlers end their requests, so no event of the
+ * connection survives, and the callback runs now instead of in the next turn. */
 void conn_detach(struct http_req *c)
 {
     bool handled = c->state == CONN_HANDLING, unreported = c->bev || c->gone_pending;
@@ -129,6 +144,7 @@ bool conn_is_idle(const struct http_req *c)
 
 /* ---- the end of a reply ---- */
 
+/* Input is needed again, or, while closing, must be drained. */
 static void enable_reading(struct http_req *c)
 {
     if (bufferevent_enable(c->bev, EV_READ) != 0) conn_drop_nomem(c);
@@ -149,6 +165,7 @@ static void begin_linger(struct http_req *c)
     if (c->bev) enable_reading(c);
 }
 
+/* The last reply is queued. Input is read from here on only to be discarded. */
 static void close_when_sent(struct http_req *c)
 {
     c->state = CONN_CLOSING;
@@ -157,12 +174,16 @@ static void close_when_sent(struct http_req *c)
     if (c->bev && conn_unsent(c) == 0) begin_linger(c);
 }
 
+/* The idle limit runs until the first byte of a request. */
 static void wait_for_request(struct http_req *c)
 {
     c->state = CONN_READING;
     set_timer(c, c->h->opt.idle_ms);
 }
 
+/* The reply is complete, or was given up. Keep-alive connections continue with the next request,
+ * which may be in the input already; it is read from `soon`, so that a client that pipelines many
+ * small requests does not recurse through the handler. */
 void conn_end_request(struct http_req *c)
 {
     c->gone = NULL;
@@ -227,6 +248,7 @@ static void watch_for_close(struct http_req *c)
     set_timer(c, POLL_MS);
 }
 
+/* The handler may reply before it returns; c may be in any state afterwards. */
 static void call_handler(struct http_req *c)
 {
     watch_for_close(c);
@@ -264,6 +286,7 @@ static void wait_for_input(struct http_req *c)
     else close_when_sent(c);
 }
 
+/* Decides what follows from the bytes just parsed: an error reply, the handler, or more input. */
 static void use_parsed(struct http_req *c)
 {
     count_body(c, c->msg.body.n);
@@ -305,6 +328,7 @@ static void read_input(struct http_req *c)
 
 /* ---- callbacks of libevent ---- */
 
+/* The gone callback has priority: no further request of a closed connection is read. */
 static void run_soon(struct http_req *c)
 {
     if (c->gone_pending) {
@@ -337,6 +361,7 @@ static void poll_for_close(struct http_req *c)
     set_timer(c, POLL_MS);
 }
 
+/* After the last reply. LINGER_BYTES bounds the work for a client that sends without end. */
 static void discard_input(struct http_req *c, struct evbuffer *in)
 {
     c->n_lingered += evbuffer_get_length(in);
@@ -344,6 +369,7 @@ static void discard_input(struct http_req *c, struct evbuffer *in)
     if (c->n_lingered > LINGER_BYTES) conn_drop(c, "closed");
 }
 
+/* libevent has added bytes to the input. */
 static void on_read(struct bufferevent *bev, void *arg)
 {
     struct http_req *c = arg;
@@ -356,6 +382,7 @@ static void on_read(struct bufferevent *bev, void *arg)
     conn_verify(h);
 }
 
+/* libevent has written some of the output. Work resumes when all of it is sent. */
 static void on_written(struct bufferevent *bev, void *arg)
 {
     struct http_req *c = arg;
@@ -368,6 +395,8 @@ static void on_written(struct bufferevent *bev, void *arg)
     conn_verify(h);
 }
 
+/* Timeouts, errors and the end of the input. A client that only shut down its sending side still
+ * gets the replies to requests it sent before. */
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
     struct http_req *c = arg;
@@ -389,6 +418,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     conn_verify(h);
 }
 
+/* The time limit of the state has passed. */
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct http_req *c = arg;
@@ -461,6 +491,7 @@ static struct http_req *make_conn(struct http *h, int fd, bool tls)
     return NULL;
 }
 
+/* From here on the connection is counted and visible to http_check. */
 static void link_conn(struct http *h, struct http_req *c)
 {
     c->next = h->conns;
@@ -470,6 +501,7 @@ static void link_conn(struct http *h, struct http_req *c)
     h->stats.accepted++;
 }
 
+/* Callbacks, the write timeout and both directions. false: no memory. */
 static bool start_io(struct http_req *c)
 {
     struct timeval write = timeval_of(c->h->opt.write_ms);
@@ -482,6 +514,8 @@ static bool start_io(struct http_req *c)
            bufferevent_enable(c->bev, EV_READ | EV_WRITE) == 0;
 }
 
+/* Up to REFUSING connections above the limit are accepted and answered with a 503; beyond that the
+ * socket is closed at once, so that a flood costs no memory. */
 void conn_open(struct http *h, int fd, const char *peer, bool tls)
 {
     bool over = h->stats.conns >= h->opt.max_conns + REFUSING;

@@ -1,4 +1,7 @@
-/* conn_check.c - verifies the invariants of connections that conn.h lists. */
+/* conn_check.c - verifies the invariants of connections that conn.h lists.
+ *
+ * Nothing here changes a connection. Tests call http_check between events; builds with -DTERN_HARD
+ * call it after every event. A function returns NULL, or the violated invariant as a literal. */
 #include "net/conn.h"
 
 #include "base/log.h"
@@ -7,11 +10,13 @@
 #include <event2/buffer.h>
 #include <stdlib.h>
 
+/* ev may be NULL. */
 static bool is_pending(const struct event *ev)
 {
     return ev && event_pending(ev, EV_TIMEOUT | EV_CLOSED, NULL) != 0;
 }
 
+/* The socket is closed. Only the handler, or `soon`, still refers to the connection. */
 static const char *check_gone(const struct http_req *c)
 {
     if (c->closed) return "a connection without a socket watches it";
@@ -22,6 +27,7 @@ static const char *check_gone(const struct http_req *c)
     return NULL;
 }
 
+/* Between requests, or inside one that is incomplete. */
 static const char *check_reading(const struct http_req *c)
 {
     if (!is_pending(c->timer)) return "reading without a time limit";
@@ -33,6 +39,7 @@ static const char *check_reading(const struct http_req *c)
     return NULL;
 }
 
+/* The handler owns the request; the connection only watches for the client's close. */
 static const char *check_handling(const struct http_req *c)
 {
     if (c->msg.state != HTTPMSG_DONE) return "a request is handled before it is complete";
@@ -42,6 +49,7 @@ static const char *check_handling(const struct http_req *c)
     return NULL;
 }
 
+/* CLOSING and LINGERING: no request is left, and the end is bounded by a timeout. */
 static const char *check_closing(const struct http_req *c)
 {
     if (c->closed || c->gone) return "a gone callback after the last reply";
@@ -67,6 +75,7 @@ const char *conn_check(const struct http_req *c)
     }
 }
 
+/* The list of connections, and the counters that are kept beside it. */
 const char *http_check(const struct http *h)
 {
     const struct http_req *prev = NULL;

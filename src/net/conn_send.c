@@ -1,8 +1,15 @@
 /* conn_send.c - replies: the head, bodies and chunks, sent at once or queued.
  *
- * A plain socket with nothing queued is written to directly, so most replies are never copied and
- * need no memory beyond their head. What the socket does not take is queued in the bufferevent.
- * Streamed replies are limited to opt.max_unread_bytes in that queue; whole replies are not. */
+ * A plain socket with nothing queued is written to directly with sendmsg, so most replies are never
+ * copied and need no memory beyond their head. Bytes that the socket does not accept are queued in
+ * the bufferevent, and TLS always goes through it. Streamed replies are limited to
+ * opt.max_unread_bytes in that queue; a whole reply is not, since its size is known to whoever made
+ * it.
+ *
+ * When memory runs out there are three cases. Nothing of the reply was sent: the client gets the
+ * 503 of send_nomem, composed on the stack. Some of it was sent or queued: the connection is
+ * closed, since the client could not find the end of the reply. Neither can be sent: the connection
+ * is closed. */
 #include "net/conn.h"
 
 #include <event2/buffer.h>
@@ -25,6 +32,8 @@ static size_t send_now(struct http_req *c, const struct iovec *v, int n)
     return k > 0 ? (size_t)k : 0;
 }
 
+/* `some_out` decides between the cases above: bytes that left, or are in the queue, cannot be taken
+ * back. */
 bool conn_send(struct http_req *c, const struct iovec *v, int n)
 {
     struct evbuffer *out = bufferevent_get_output(c->bev);
@@ -60,6 +69,7 @@ static void send_piece(struct http_req *c, const struct iovec *v, int n)
 
 /* ---- the head of a reply ---- */
 
+/* For people who read the head of a reply. Clients use the number only. */
 static const char *reason_phrase(int status)
 {
     static const struct {
@@ -111,6 +121,7 @@ static const char *current_date(struct http *h)
     return h->date;
 }
 
+/* RFC 9110: replies to HEAD, and with 204 or 304, have no body whatever their headers say. */
 static bool has_no_body(const struct http_req *c, int status)
 {
     return c->msg.method == HTTP_HEAD || status == 204 || status == 304;
@@ -140,6 +151,7 @@ static bool format_head(struct http_req *c, int status, const char *type, ptrdif
 
 /* ---- http.h: the reply ---- */
 
+/* CR and LF would let a value add headers of its own (response splitting). */
 void http_set_header(struct http_req *q, const char *name, const char *value)
 {
     size_t at;
@@ -152,6 +164,7 @@ void http_set_header(struct http_req *q, const char *name, const char *value)
     buf_puts(&q->headers, "\r\n");
 }
 
+/* Head and body go out in one system call where the socket accepts them. */
 int http_reply(struct http_req *q, int status, const char *type, const void *body, size_t n)
 {
     if (q->bev) {
@@ -187,6 +200,8 @@ static bool send_nomem(struct http_req *c)
     return conn_send(c, v, 4);
 }
 
+/* A streamed reply has no other way to say that it is incomplete than to end without its last
+ * chunk. */
 int http_reply_nomem(struct http_req *q)
 {
     q->status = 503;
@@ -211,6 +226,7 @@ bool http_begin(struct http_req *q, int status, const char *type)
     return true;
 }
 
+/* One chunk per call: size, data and CR LF leave in one system call. */
 bool http_write(struct http_req *q, const void *p, size_t n)
 {
     char size[24];
@@ -228,6 +244,7 @@ bool http_write(struct http_req *q, const void *p, size_t n)
     return q->bev != NULL;
 }
 
+/* The empty chunk tells the client that the reply is complete. */
 void http_end(struct http_req *q)
 {
     if (q->bev && q->chunked && !q->no_body) send_piece(q, &(struct iovec){ "0\r\n\r\n", 5 }, 1);

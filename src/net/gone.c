@@ -1,3 +1,5 @@
+/* gone.c - polling a socket for the close of its peer. POLLRDHUP is reported without reading the
+ * input that may be before it. */
 #include "net/gone.h"
 
 #include <errno.h>

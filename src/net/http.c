@@ -1,4 +1,7 @@
-/* http.c - the server: its options, listeners and the list of its connections. */
+/* http.c - the server: its options, listeners and the list of its connections.
+ *
+ * Connections belong to the list until they are freed or detached. Everything runs on the loop's
+ * thread. */
 #include "net/conn.h"
 
 #include "base/mem.h"
@@ -21,6 +24,7 @@ static void set_defaults(struct http_opt *o)
     if (!o->write_ms) o->write_ms = 30000;
 }
 
+/* The peer is formatted once, for the log. IPv6 addresses have brackets, as in a URL. */
 static void accept_tcp(void *arg, int fd, const struct sockaddr *from)
 {
     struct http *h = arg;
@@ -38,6 +42,7 @@ static void accept_tcp(void *arg, int fd, const struct sockaddr *from)
     conn_open(h, fd, peer, h->tls != NULL);
 }
 
+/* Unix sockets: no address, and no TLS. */
 static void accept_local(void *arg, int fd, const struct sockaddr *from)
 {
     (void)from;
@@ -53,6 +58,7 @@ static void ignore_sigpipe(void)
     if (sigaction(SIGPIPE, NULL, &sa) == 0 && sa.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
 }
 
+/* Both listeners are open, or neither. */
 int http_open(struct http **out, struct loop *l, const struct http_opt *opt, struct err *e)
 {
     struct http *h = mem_new(struct http);

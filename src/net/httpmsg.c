@@ -1,5 +1,13 @@
-/* httpmsg.c - the request parser: a byte-wise state machine for the head, chunk framing and
- * trailers; body data is copied in blocks (RFC 9112). */
+/* httpmsg.c - the request parser (RFC 9112): a byte-wise state machine for the head, chunk framing
+ * and trailers; body data is copied in blocks.
+ *
+ * Lines of the head are collected in one buffer without their ends, and each is parsed when its CR
+ * LF arrives. Names, values and the query are kept as offsets into that buffer, which may move
+ * while it grows. The first error makes the message bad, with the status and the text to answer;
+ * nothing is parsed after it.
+ *
+ * Limits are counted in bytes as they arrive, so a request is refused before it is stored. Memory
+ * is bounded by head_bytes, body_bytes and MAX_FIELDS. */
 #include "net/httpmsg.h"
 
 #include "base/mem.h"
@@ -52,6 +60,7 @@ static int hex_value(char c)
     return -1;
 }
 
+/* RFC 9110 token: the characters allowed in methods and header names. */
 static bool is_token(struct str s)
 {
     for (size_t i = 0; i < s.n; i++)
@@ -60,6 +69,7 @@ static bool is_token(struct str s)
     return s.n > 0;
 }
 
+/* Header names are case-insensitive. */
 static bool is_header(struct str s, const char *name)
 {
     return s.n == strlen(name) && strncasecmp(s.p, name, s.n) == 0;
@@ -73,6 +83,7 @@ static struct str trim_blanks(struct str s)
     return s;
 }
 
+/* s lies inside m->head. */
 static struct httpmsg_span span_of(const struct httpmsg *m, struct str s)
 {
     return (struct httpmsg_span){ (uint32_t)(s.p - m->head.p), (uint32_t)s.n };
@@ -85,6 +96,7 @@ static struct str text_of(const struct httpmsg *m, struct httpmsg_span s)
 
 /* ---- the request line ---- */
 
+/* Methods are case-sensitive. Others are valid requests of HTTP_OTHER. */
 static enum http_method find_method(struct str s)
 {
     static const struct {
@@ -134,6 +146,7 @@ static bool decode_path(struct httpmsg *m, struct str s)
     return true;
 }
 
+/* Origin form ("/path?query"), absolute form ("http://host/path"), and "*" for OPTIONS. */
 static void parse_target(struct httpmsg *m, struct str s)
 {
     const char *mark;
@@ -158,6 +171,7 @@ static void parse_target(struct httpmsg *m, struct str s)
         set_bad(m, 400, "the path contains an invalid percent-encoding");
 }
 
+/* Single digits, as RFC 9112 has it. HTTP/1.2 and later are not defined. */
 static void parse_version(struct httpmsg *m, struct str s)
 {
     if (s.n != 8 || !str_starts(s, STR("HTTP/")) || !is_digit(s.p[5]) || s.p[6] != '.' ||
@@ -168,6 +182,8 @@ static void parse_version(struct httpmsg *m, struct str s)
     else m->minor = s.p[7] - '0';
 }
 
+/* METHOD SP target SP version. The target ends at the last space; parse_target refuses further
+ * spaces. */
 static void parse_request_line(struct httpmsg *m, struct str line)
 {
     const char *end = line.p + line.n, *a = memchr(line.p, ' ', line.n), *b;
@@ -194,6 +210,7 @@ static void parse_request_line(struct httpmsg *m, struct str line)
 
 /* ---- headers ---- */
 
+/* Two equal Content-Length headers are accepted, as RFC 9110 allows; a list of values is not. */
 static void read_length(struct httpmsg *m, struct str v)
 {
     uint64_t n = 0;
@@ -211,6 +228,7 @@ static void read_length(struct httpmsg *m, struct str v)
     else m->length = n;
 }
 
+/* The value is not used, only checked: proxies route by it, so an odd one is suspicious. */
 static void read_host(struct httpmsg *m, struct str v)
 {
     for (size_t i = 0; i < v.n; i++)
@@ -221,6 +239,7 @@ static void read_host(struct httpmsg *m, struct str v)
     if (m->n_hosts++) set_bad(m, 400, "more than one Host header");
 }
 
+/* "chunked" alone. A list of codings, or two headers, could be read differently by a proxy. */
 static void read_coding(struct httpmsg *m, struct str v)
 {
     if (m->n_codings++ || v.n == 0)
@@ -230,6 +249,7 @@ static void read_coding(struct httpmsg *m, struct str v)
     else m->chunked = true;
 }
 
+/* A list of options; unknown ones are ignored. */
 static void read_connection(struct httpmsg *m, struct str v)
 {
     while (v.n) {
@@ -242,6 +262,7 @@ static void read_connection(struct httpmsg *m, struct str v)
     }
 }
 
+/* HTTP/1.0 has no 100 Continue: the header is ignored there. */
 static void read_expect(struct httpmsg *m, struct str v)
 {
     if (m->minor == 0) return;
@@ -249,6 +270,7 @@ static void read_expect(struct httpmsg *m, struct str v)
     else set_bad(m, 417, "unsupported Expect header: only 100-continue is supported");
 }
 
+/* The spans stay valid while head grows. */
 static void add_field(struct httpmsg *m, struct str name, struct str value)
 {
     if (!mem_ensure(m->fields, m->cap_fields, m->n_fields + 1)) {
@@ -258,6 +280,7 @@ static void add_field(struct httpmsg *m, struct str name, struct str value)
     m->fields[m->n_fields++] = (struct httpmsg_field){ span_of(m, name), span_of(m, value) };
 }
 
+/* "Name: value". White space before the colon is refused, since proxies differ on it. */
 static void parse_field(struct httpmsg *m, struct str line)
 {
     const char *colon = memchr(line.p, ':', line.n);
@@ -277,6 +300,7 @@ static void parse_field(struct httpmsg *m, struct str line)
     if (is_header(name, "Expect")) read_expect(m, value);
 }
 
+/* The empty line: checks that need all headers, and the length of the body. */
 static void end_head(struct httpmsg *m)
 {
     m->keep_alive = !m->closes && (m->minor == 1 || m->keeps);
@@ -294,6 +318,7 @@ static void end_head(struct httpmsg *m)
     m->taken = 0;
 }
 
+/* The current line is complete, without CR LF. */
 static void end_line(struct httpmsg *m)
 {
     struct str line = str_of(m->head.p + m->line_at, m->head.n - m->line_at);
@@ -343,6 +368,7 @@ static bool is_text(struct httpmsg *m, unsigned char c, bool *ended)
     return m->state != HTTPMSG_BAD;
 }
 
+/* Consumes bytes until the head is complete or bad. */
 static size_t feed_head(struct httpmsg *m, const char *p, size_t n)
 {
     size_t i = 0;
@@ -366,6 +392,7 @@ static size_t feed_head(struct httpmsg *m, const char *p, size_t n)
 
 /* ---- the body ---- */
 
+/* Body data of a chunk, or of a body with Content-Length. */
 static size_t add_body(struct httpmsg *m, const char *p, size_t n)
 {
     size_t take = n < m->left ? n : (size_t)m->left;
@@ -376,6 +403,7 @@ static size_t add_body(struct httpmsg *m, const char *p, size_t n)
     return take;
 }
 
+/* Up to 16 hexadecimal digits. The sum of all chunks is limited by body_bytes. */
 static void feed_chunk_size(struct httpmsg *m, char c)
 {
     int d = hex_value(c);
@@ -394,6 +422,7 @@ static void feed_chunk_size(struct httpmsg *m, char c)
     }
 }
 
+/* Extensions are skipped, but bounded: for one chunk, and for all together. */
 static void feed_chunk_ext(struct httpmsg *m, char c)
 {
     if (c == '\r') m->step = CHUNK_SIZE_LF;
@@ -403,6 +432,7 @@ static void feed_chunk_ext(struct httpmsg *m, char c)
         set_bad(m, 400, "the extensions of chunks are too long");
 }
 
+/* Trailer fields are checked for form and dropped. ext_bytes counts the bytes of this line. */
 static void feed_trailer(struct httpmsg *m, char c)
 {
     bool ended;
@@ -417,6 +447,7 @@ static void feed_trailer(struct httpmsg *m, char c)
     m->ext_bytes = 0;
 }
 
+/* A byte of chunk framing, outside of chunk data. */
 static void feed_framing(struct httpmsg *m, char c)
 {
     switch (m->step) {
@@ -437,6 +468,7 @@ static void feed_framing(struct httpmsg *m, char c)
     }
 }
 
+/* Consumes bytes until the body is complete or bad. */
 static size_t feed_body(struct httpmsg *m, const char *p, size_t n)
 {
     size_t i = 0;
@@ -466,12 +498,14 @@ size_t httpmsg_feed(struct httpmsg *m, const void *p, size_t n)
 
 /* ---- life ---- */
 
+/* A connection that once sent a large request does not keep its memory. */
 static void shrink_buf(struct buf *b)
 {
     if (b->cap > KEEP_BYTES) buf_release(b);
     buf_clear(b);
 }
 
+/* A request without Content-Length and Transfer-Encoding has no body (RFC 9112, 6.3). */
 void httpmsg_init(struct httpmsg *m, struct httpmsg_limits lim)
 {
     *m = (struct httpmsg){

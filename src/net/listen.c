@@ -1,7 +1,9 @@
 /* listen.c - listening sockets over libevent's evconnlistener.
  *
- * When accept fails (out of descriptors, out of kernel memory) the listening socket stays readable,
- * and the loop would spin on it. All sockets of the listener are then paused for PAUSE_MS. */
+ * A host name may have several addresses (IPv4 and IPv6); the listener has one socket for each, all
+ * with the same port. When accept fails (out of descriptors, out of kernel memory) a listening
+ * socket stays readable, and the loop would spin on it. All sockets of the listener are then paused
+ * for PAUSE_MS. */
 #include "net/listen.h"
 
 #include "base/log.h"
@@ -100,6 +102,7 @@ static bool add_socket(struct listener *s, int fd)
     return true;
 }
 
+/* The port that bind chose for port 0; the other addresses then use the same one. */
 static int bound_port(int fd)
 {
     struct sockaddr_storage a;
@@ -136,6 +139,7 @@ static bool add_address(struct listener *s, const struct addrinfo *a, bool alone
     return add_socket(s, fd);
 }
 
+/* Addresses that cannot be bound are skipped as long as one can, except for a port in use. */
 int listen_tcp(struct listener **out, struct loop *l, const char *host, int port, listen_fn *fn,
                void *arg, struct err *e)
 {
@@ -241,6 +245,8 @@ out:
 
 int listener_port(const struct listener *s) { return s->port; }
 
+/* The path is removed only if it is still the socket created here: another server may have replaced
+ * it. */
 void listener_close(struct listener *s)
 {
     struct stat st;

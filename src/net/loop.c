@@ -1,4 +1,8 @@
-/* loop.c - struct loop over libevent: an event base, an eventfd for wake-ups, signal events. */
+/* loop.c - struct loop over libevent: an event base, an eventfd for wake-ups, signal events.
+ *
+ * The base is opened without libevent's locks, since only its own thread uses it. Other threads
+ * reach the loop through an atomic flag and one write to the eventfd; many wake-ups before the loop
+ * runs cost one write. */
 #include "net/loop.h"
 
 #include "base/mem.h"
@@ -35,6 +39,7 @@ struct loop_timer {
     void *arg;
 };
 
+/* Makes the loop run on_eventfd. Async-signal-safe. */
 static void signal_eventfd(struct loop *l)
 {
     uint64_t one = 1;
@@ -116,6 +121,7 @@ void loop_close(struct loop *l)
     mem_free(l);
 }
 
+/* EVLOOP_NO_EXIT_ON_EMPTY: a loop without events waits for a wake-up. */
 void loop_run(struct loop *l)
 {
     while (!atomic_load_explicit(&l->stop, memory_order_acquire))

@@ -1,4 +1,7 @@
-/* tls.c - the TLS context of a server: TLS 1.2 and later, a PEM certificate chain and its key. */
+/* tls.c - the TLS context of a server: TLS 1.2 and later, a PEM certificate chain and its key.
+ *
+ * No renegotiation and no compression, which only help attackers. A client that closes without
+ * close_notify is treated like one that closes a TCP connection. */
 #include "net/conn.h"
 
 #include <openssl/err.h>

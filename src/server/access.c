@@ -1,4 +1,11 @@
-/* access.c - correlation ids, the server's own replies, and the access log. */
+/* access.c - correlation ids, the server's own replies, and the access log.
+ *
+ * Two kinds of requests end here. Those that the server answers itself (struct visit) are counted
+ * and logged when the reply is sent. Those that the API answers are counted and logged in
+ * access_ended, which also gives back the limits of the tenant.
+ *
+ * Nothing in this file may fail a request: a log line or a trace that finds no memory is left out.
+ */
 #include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -32,6 +39,7 @@ static bool is_correlation(struct str s)
     return true;
 }
 
+/* 96 random bits. */
 void access_make_correlation(char out[72])
 {
     unsigned char raw[12] = { 0 };
@@ -44,6 +52,7 @@ void access_make_correlation(char out[72])
     for (size_t i = 0; i < sizeof raw; i++) snprintf(out + 4 + 2 * i, 3, "%02x", raw[i]);
 }
 
+/* The id of the client if it is safe, so that its logs and ours can be matched. */
 static void choose_correlation(const struct http_req *q, char out[72])
 {
     static const char *const names[] = { "X-Correlation-Id", "X-Request-Id" };
@@ -69,6 +78,7 @@ static bool is_traceparent(struct str s)
     return s.p[2] == '-' && s.p[35] == '-' && s.p[52] == '-';
 }
 
+/* Copies what the log needs: q is invalid after the reply. */
 void visit_begin(struct visit *t, struct server *v, struct http_req *q)
 {
     struct str path = http_path(q), method = http_method_name(q);
@@ -83,6 +93,7 @@ void visit_begin(struct visit *t, struct server *v, struct http_req *q)
              method.p ? method.p : "");
 }
 
+/* By route and class of status, for tern_http_requests_total. */
 static void count_reply(struct server *v, int route, int status)
 {
     int class = status / 100;
@@ -92,6 +103,7 @@ static void count_reply(struct server *v, int route, int status)
         counter_add(&v->replies[route][class], 1);
 }
 
+/* Polls by monitors are logged at level debug, unless they fail. */
 static void log_visit(const struct visit *t, int status, const char *code)
 {
     struct log_event ev;
@@ -109,6 +121,7 @@ static void log_visit(const struct visit *t, int status, const char *code)
     log_end(&ev);
 }
 
+/* CORS, and the trace of the client. Before the reply is sent. */
 static void set_common_headers(struct visit *t)
 {
     struct str trace = http_header(t->q, "traceparent");
@@ -131,6 +144,7 @@ static void end_visit(struct visit *t, int status, const char *code)
     log_visit(t, status, code);
 }
 
+/* The status that was sent differs from the requested one if memory ran out. */
 void visit_reply(struct visit *t, int status, const char *type, struct str body)
 {
     int sent;
@@ -149,6 +163,7 @@ void visit_reply_buf(struct visit *t, int status, const char *type, const struct
     else visit_reply(t, status, type, buf_str(body));
 }
 
+/* The envelope, its code and status are those of the API. */
 void visit_fail(struct visit *t, const struct err *e)
 {
     set_common_headers(t);
@@ -191,6 +206,7 @@ static struct trace *remove_trace(struct server *v, const char *correlation)
     return NULL;
 }
 
+/* Members that a request does not have are left out. */
 static void log_end_of_call(const struct api_end *end, const struct trace *trace)
 {
     struct log_event ev;
@@ -223,6 +239,7 @@ static void log_end_of_call(const struct api_end *end, const struct trace *trace
     log_end(&ev);
 }
 
+/* Once for every request that visit_hand_over passed on. */
 void access_ended(void *arg, const struct api_end *end)
 {
     struct server *v = arg;

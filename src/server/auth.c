@@ -1,4 +1,9 @@
-/* auth.c - reading keys from the flag and the file, and looking them up. */
+/* auth.c - reading keys from the flag and the file, and looking them up.
+ *
+ * A reload builds a new list of keys and replaces the old one when all of it is valid, so an error
+ * leaves the old keys in force. Tenants keep their index over reloads, because limits are counted
+ * by it; names are therefore never removed. Buffers that held keys are erased after use. No message
+ * contains a key. */
 #include "server/auth.h"
 
 #include "base/file.h"
@@ -51,6 +56,7 @@ static int find_or_add_name(struct auth *a, const char *name, uint32_t *index, s
     return OK;
 }
 
+/* Printable ASCII without spaces, so that it can be sent in a header. */
 static bool is_key(struct str s)
 {
     if (s.n == 0 || s.n > KEY_MAX) return false;
@@ -59,6 +65,7 @@ static bool is_key(struct str s)
     return true;
 }
 
+/* Safe in logs and labels. */
 static bool is_name(struct str s)
 {
     if (s.n == 0 || s.n >= sizeof((struct tenant *)0)->name) return false;
@@ -107,6 +114,7 @@ static bool parse_rate(struct str s, int *out)
     return true;
 }
 
+/* A number from lo to hi. */
 static bool parse_count(struct str s, int lo, int hi, int *out)
 {
     int64_t v;
@@ -116,6 +124,7 @@ static bool parse_count(struct str s, int lo, int hi, int *out)
     return true;
 }
 
+/* One word after the key. */
 static int parse_word(struct tenant *t, struct str word, struct err *e)
 {
     ptrdiff_t eq = str_find(word, STR("="));
@@ -162,6 +171,7 @@ static int parse_word(struct tenant *t, struct str word, struct err *e)
                    "admin");
 }
 
+/* Takes the first word off *rest; empty: none is left. */
 static struct str next_word(struct str *rest)
 {
     struct str s = str_trim(*rest);
@@ -172,6 +182,7 @@ static struct str next_word(struct str *rest)
     return str_take(s, n);
 }
 
+/* number: of the line, for the name of a tenant that has none. */
 static int parse_line(struct keys *keys, struct str line, int number, struct err *e)
 {
     struct tenant t = { .rate_per_min = -1, .concurrency = -1, .priority_max = PRIORITY_KEY };
@@ -187,6 +198,7 @@ static int parse_line(struct keys *keys, struct str line, int number, struct err
     return add_key(keys, key, &t, e);
 }
 
+/* A warning only: the file may be protected by its folder. */
 static void warn_if_readable(const char *path)
 {
     struct stat st;
@@ -196,6 +208,7 @@ static void warn_if_readable(const char *path)
                  (unsigned)st.st_mode & 0777);
 }
 
+/* Empty lines and lines that begin with # are skipped. */
 static int read_key_file(struct keys *keys, const char *path, struct err *e)
 {
     struct buf text = { 0 };
@@ -222,6 +235,7 @@ out:
     return rc;
 }
 
+/* Keys of the flag belong to tenants "api-key", "api-key-2", ... */
 static int read_key_flag(struct keys *keys, const char *list, struct err *e)
 {
     struct str rest = str_c(list);
@@ -245,6 +259,7 @@ static int read_key_flag(struct keys *keys, const char *list, struct err *e)
     return rc;
 }
 
+/* Replaces all keys, or none. */
 int auth_reload(struct auth *a, struct err *e)
 {
     struct keys keys = { 0 };
@@ -319,6 +334,7 @@ static struct str get_bearer(struct str header)
     return str_trim(str_skip(header, 7));
 }
 
+/* Authorization is preferred. Clients that insist on sending a key work without keys, too. */
 int auth_check(const struct auth *a, struct str authorization, struct str x_api_key,
                const struct tenant **out, struct err *e)
 {

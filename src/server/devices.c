@@ -18,6 +18,7 @@ struct device {
 
 enum { DEVICES_MAX = SETTINGS_MODELS };
 
+/* Sums over the models on one device. */
 static void add_stats(struct device *d, const struct engine_device *s)
 {
     d->s.weight_bytes += s->weight_bytes;
@@ -44,6 +45,7 @@ static int find_or_add_device(struct device *out, int n, const struct engine_dev
     return n;
 }
 
+/* Only models that are ready, and backends with statistics of their own. */
 static int collect_devices(struct server *v, struct device *out)
 {
     int n = 0;
@@ -83,6 +85,7 @@ enum { KINDS = 8 };
 static const char *const kinds[KINDS] = { "weights",   "kv",    "scratch", "graphs",
                                           "libraries", "other", "free",    "total" };
 
+/* Bytes of one device by the names in `kinds`. `other` is what remains of the used memory. */
 static void split_by_kind(const struct engine_device *s, uint64_t out[KINDS])
 {
     uint64_t used = s->total_bytes > s->free_bytes ? s->total_bytes - s->free_bytes : 0, ours = 0;
@@ -146,6 +149,7 @@ static void write_memory(const struct device *d, int n, struct buf *out)
     buf_release(&labels);
 }
 
+/* The CUDA metrics exist without CUDA, too: dashboards expect them. */
 void devices_write_metrics(struct server *v, struct buf *out)
 {
     struct device d[DEVICES_MAX];

@@ -1,4 +1,7 @@
-/* gpus.c - NVML through dlopen, and the thread that polls it. */
+/* gpus.c - NVML through dlopen, and the thread that polls it.
+ *
+ * The library is not a dependency: it is opened by name, and its absence is normal. A call into the
+ * driver can take long, so only the thread makes one; readers copy the last values under a lock. */
 #include "server/gpus.h"
 
 #include "base/jsonw.h"
@@ -48,6 +51,7 @@ struct gpus {
     int64_t n_polls;
 };
 
+/* false: a required function is missing, so the library is not NVML. */
 static bool find_symbols(struct gpus *g)
 {
     struct nvml *v = &g->nvml;
@@ -75,6 +79,7 @@ static bool find_symbols(struct gpus *g)
     return true;
 }
 
+/* Values that the GPU does not report stay -1. false: the GPU cannot be opened. */
 static bool poll_gpu(const struct nvml *v, unsigned index, struct gpu *out)
 {
     struct nvml_memory m = { 0 };
@@ -96,6 +101,7 @@ static bool poll_gpu(const struct nvml *v, unsigned index, struct gpu *out)
     return true;
 }
 
+/* The driver is called without the lock. */
 static void poll_all(struct gpus *g)
 {
     struct gpu all[GPUS_MAX];
@@ -126,6 +132,7 @@ static bool wait_for_poll(struct gpus *g)
     return !quit;
 }
 
+/* The library is initialised here, since that calls the driver, too. */
 static void *gpus_main(void *arg)
 {
     struct gpus *g = arg;
@@ -140,6 +147,8 @@ static void *gpus_main(void *arg)
     return NULL;
 }
 
+/* The condition variable uses the monotonic clock: changes of the time of day do not delay a poll.
+ */
 static bool init_lock(struct gpus *g)
 {
     pthread_condattr_t attr;

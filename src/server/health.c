@@ -22,6 +22,7 @@ const char *health_name(enum ready r)
     return names[r];
 }
 
+/* Stable codes for programs; the sentence is for people. */
 static const char *ready_code(enum ready r)
 {
     static const char *const codes[] = { "", "shutting_down", "model_load_failed", "model_loading",
@@ -52,6 +53,7 @@ const struct sums *history_last(const struct history *h)
     return h->n ? &h->at[(h->n - 1) % (HISTORY + 1)] : NULL;
 }
 
+/* Rates are differences between two samples. */
 const struct sums *history_before(const struct history *h, int seconds)
 {
     int have = h->n < HISTORY + 1 ? h->n : HISTORY + 1;
@@ -74,6 +76,7 @@ static double silent_ms(const struct engine_stats *s, uint64_t now)
     return 0;
 }
 
+/* A stall and its end are logged once each. */
 static void watch_engine(struct server *v, const struct engine_stats *s, const char *id,
                          bool *stalled)
 {
@@ -112,6 +115,7 @@ static const struct pool_model *find_in_state(struct server *v, enum pool_state 
     return NULL;
 }
 
+/* Models that are loaded and warmed up. */
 static int count_ready(struct server *v)
 {
     int n = 0;
@@ -120,6 +124,7 @@ static int count_ready(struct server *v)
     return n;
 }
 
+/* The first reason that applies, in the order of enum ready. */
 static void set_reason(struct server *v)
 {
     struct health *h = &v->health;
@@ -149,6 +154,8 @@ static void set_reason(struct server *v)
     }
 }
 
+/* Rendered here and not per request: monitors ask often. A body that finds no memory is rendered
+ * again at the next tick. */
 static void render_body(struct server *v)
 {
     struct health *h = &v->health;
@@ -183,12 +190,14 @@ void health_tick(struct server *v)
     health_update(v);
 }
 
+/* The process runs and its loop turns: nothing else is claimed. */
 void health_get_live(struct visit *t)
 {
     t->v->health.n_asked++;
     visit_reply(t, 200, "application/json", STR("{\"status\":\"ok\"}"));
 }
 
+/* Load balancers send requests only while this is 200. */
 void health_get_ready(struct visit *t)
 {
     struct health *h = &t->v->health;

@@ -1,4 +1,7 @@
-/* limit.c - token buckets, indexed by tenant. */
+/* limit.c - token buckets, indexed by tenant.
+ *
+ * A bucket is refilled when it is used, from the time since the last use. A request that is refused
+ * costs nothing: neither a token of the bucket nor a place. */
 #include "server/limit.h"
 
 #include "base/mem.h"
@@ -42,6 +45,7 @@ static struct bucket *find_or_add_bucket(struct limit *l, uint32_t tenant)
     return &l->b[tenant];
 }
 
+/* A changed rate takes effect at once; a bucket that had no rate is filled. */
 static void refill_bucket(struct bucket *b, int rate, uint64_t now_ns)
 {
     if (b->at_ns == 0 || b->rate == 0) b->left = rate;
@@ -51,6 +55,7 @@ static void refill_bucket(struct bucket *b, int rate, uint64_t now_ns)
     b->rate = rate;
 }
 
+/* Concurrency is checked first: a request that cannot run must not use up the rate. */
 int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency, uint64_t now_ns,
                struct err *e)
 {
@@ -77,6 +82,7 @@ int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurren
     return OK;
 }
 
+/* The request was counted by limit_take. */
 void limit_give(struct limit *l, uint32_t tenant)
 {
     assert(tenant < l->cap && l->b[tenant].running > 0);

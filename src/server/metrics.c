@@ -1,7 +1,11 @@
 /* metrics.c - GET /metrics: the table of metrics of each model, and the metrics of the server.
  *
  * Labels are models, routes and fixed words. Nothing a client sends becomes a label, so the number
- * of series is bounded. */
+ * of series is bounded. Values are read without locks, one after the other; each is consistent in
+ * itself.
+ *
+ * Series of one name follow each other, since the text format requires it; HELP and TYPE are
+ * written with the first, which is why the loops set `help` to NULL after it. */
 #include "server/metrics.h"
 
 #include "base/clock.h"
@@ -113,6 +117,7 @@ void metrics_write_table(struct server *v, const struct metric *table, size_t n,
     buf_release(&b);
 }
 
+/* label_fn of the table below. */
 static void write_model_label(struct server *v, int model, struct buf *out)
 {
     stat_label(out, "model", str_c(pool_at(v->pool, model)->id));
@@ -139,6 +144,7 @@ static void write_counters(struct server *v, struct buf *out, const char *name, 
     buf_release(&b);
 }
 
+/* How requests ended, and why others were refused. */
 static void write_outcomes(struct server *v, struct buf *out)
 {
     static const char *const finishes[] = {
@@ -161,6 +167,7 @@ static void write_outcomes(struct server *v, struct buf *out)
     buf_release(&b);
 }
 
+/* Memory of each model by kind, and of the process. */
 static void write_memory(struct server *v, struct buf *out)
 {
     static const char *const kinds[] = { "weights", "kv", "scratch", "gpu" };
@@ -188,6 +195,7 @@ static void write_memory(struct server *v, struct buf *out)
     buf_release(&b);
 }
 
+/* Two metrics with a series for each model. */
 static void write_load_times(struct server *v, struct buf *out)
 {
     static const char *const times[] = { "tern_model_load_duration_ms",
@@ -209,6 +217,7 @@ static void write_load_times(struct server *v, struct buf *out)
     buf_release(&b);
 }
 
+/* Phases of loading, as far as the device reports them. */
 static void write_load_phases(struct server *v, struct buf *out)
 {
     static const char *const phases[] = { "read", "repack", "upload" };
@@ -232,6 +241,7 @@ static void write_load_phases(struct server *v, struct buf *out)
     buf_release(&b);
 }
 
+/* Series of classes that never occurred are left out, except 2xx. */
 static void write_http(struct server *v, struct buf *out)
 {
     static const char *const classes[STATUS_CLASSES] = { NULL, "1xx", "2xx", "3xx", "4xx", "5xx" };
@@ -304,6 +314,7 @@ static int count_open_files(void)
     return n;
 }
 
+/* The server as a whole, and the metrics that Prometheus expects of every process. */
 static void write_process(struct server *v, struct buf *out)
 {
     struct rusage u = { 0 };
@@ -333,6 +344,7 @@ static void write_process(struct server *v, struct buf *out)
     stat_gauge(out, "tern_build_info", "version=\"" TERN_VERSION "\"", "1", 1);
 }
 
+/* The whole text is built before anything is sent: a scrape is complete or an error. */
 void metrics_get(struct visit *t)
 {
     struct server *v = t->v;

@@ -51,6 +51,7 @@ static double kv_usage(const struct engine_stats *s)
     return all > 0 ? (double)gauge_get(&s->kv_used) / all : 0;
 }
 
+/* vLLM counts a deadline as an abort. */
 static void write_vllm_outcomes(struct server *v, struct buf *out)
 {
     static const struct {
@@ -80,6 +81,7 @@ static void write_vllm_outcomes(struct server *v, struct buf *out)
     buf_release(&b);
 }
 
+/* Usage of the KV cache, and its configuration as labels. */
 static void write_vllm_cache(struct server *v, struct buf *out)
 {
     static const char *const names[] = { "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc" };

@@ -1,7 +1,9 @@
-/* routes.c - the table of routes, and the way of a request through it: origin, key, limits,
- * handler.
+/* routes.c - the table of routes, and the way of a request through it.
  *
- * A path that is in no row is looked up among the files of the web page. */
+ *     request ─► route ─► origin ─► key ─► limits ─► handler of the server or the API
+ *
+ * A path that is in no row is looked up among the files of the web page. Every refusal is counted
+ * by its reason and answered with the envelope of the API. */
 #include "server/routes.h"
 
 #include "api/fail.h"
@@ -74,6 +76,7 @@ bool routes_is_limited(const char *name)
     return i >= 0 && routes[i].limited;
 }
 
+/* "/v1/models/{id}": the part in braces matches at least one character. */
 static bool matches_path(const char *pattern, struct str path)
 {
     struct str p = str_c(pattern), before, after;
@@ -102,6 +105,8 @@ static int find_route(struct str path, enum http_method method, struct buf *allo
 
 /* ---- pages of other origins (CORS) ---- */
 
+/* The browser asks before it sends a request of another origin. All headers it asks for are
+ * allowed: keys decide, not headers. */
 static void answer_preflight(struct visit *t, struct str methods)
 {
     struct str asked = http_header(t->q, "Access-Control-Request-Headers");
@@ -133,7 +138,8 @@ static bool is_foreign_origin(const struct visit *t)
 
 /* ---- the web page ---- */
 
-/* false: no file has this path. */
+/* The files are built into the program and carry an ETag, so a browser loads them once. The policy
+ * forbids inline code and anything from other hosts. false: no file has this path. */
 static bool send_web_file(struct visit *t)
 {
     const struct web_file *f = web_find(http_path(t->q));
@@ -180,6 +186,7 @@ static int find_tenant(struct visit *t, enum access access, const struct tenant 
     return rc;
 }
 
+/* Limits of the key override those of the server. */
 static int count_request(struct visit *t, const struct tenant *who, struct err *e)
 {
     struct server *v = t->v;
@@ -192,6 +199,7 @@ static int count_request(struct visit *t, const struct tenant *who, struct err *
     return rc;
 }
 
+/* The key and the limits of a route, then its handler. */
 static void follow_route(struct visit *t, const struct route_row *r)
 {
     const struct tenant *who = NULL;
@@ -209,6 +217,7 @@ static void follow_route(struct visit *t, const struct route_row *r)
     }
 }
 
+/* http_fn: every complete request comes here. */
 void routes_handle(void *arg, struct http_req *q)
 {
     struct server *v = arg;
@@ -241,6 +250,7 @@ void routes_handle(void *arg, struct http_req *q)
     buf_release(&allow);
 }
 
+/* Errors of net/ before a request is complete: malformed, too large, too slow, too many. */
 void routes_fail(void *arg, int status, const char *msg, struct buf *out)
 {
     struct server *v = arg;

@@ -1,8 +1,14 @@
 /* server.c - wiring: opens loop, HTTP, pool and API, runs the loop, and shuts them down.
  *
- * Shutdown after SIGTERM or SIGINT: stop listening and refuse new requests (LIFE_DRAIN); after
- * --drain-timeout or a second signal cancel the rest (LIFE_ABORT); let the last replies be sent
- * (LIFE_FLUSH); stop the loop. An alarm ends the process if an engine hangs meanwhile. */
+ *     LIFE_RUN ──SIGTERM, SIGINT──► LIFE_DRAIN ──requests ended──────────────────► LIFE_FLUSH ──►
+ * end └──drain timeout, second signal──► LIFE_ABORT ──┘
+ *
+ * LIFE_DRAIN stops listening and refuses new requests. LIFE_ABORT cancels those that still run.
+ * LIFE_FLUSH lets the last replies be sent. A timer checks the phase every ENDING_MS. An alarm ends
+ * the process if an engine hangs meanwhile, or a model is still loading.
+ *
+ * Order of closing: the pool first, whose engines then send their last events; the API, which
+ * answers the calls that are left; HTTP, which closes the connections; the loop last. */
 #include "server/server.h"
 
 #include "api/api.h"
@@ -45,6 +51,7 @@ struct engine_stats *server_stats(struct server *v, int i)
 
 /* ---- models that finish loading ---- */
 
+/* On the pool's thread: the loop is woken, and looks at the models in on_wake. */
 static void on_pool_change(void *arg) /* on the pool's thread */
 {
     struct server *v = arg;
@@ -65,6 +72,8 @@ static void stop_if_all_failed(struct server *v)
     loop_stop(v->loop);
 }
 
+/* Each model is logged once, when it is ready or has failed. The error of an only model is returned
+ * by server_run instead. */
 static void log_models(struct server *v)
 {
     for (int i = 0; i < pool_n(v->pool); i++) {
@@ -78,6 +87,7 @@ static void log_models(struct server *v)
     stop_if_all_failed(v);
 }
 
+/* On the loop's thread: events of engines, and models that finished loading. */
 static void on_wake(void *arg)
 {
     struct server *v = arg;
@@ -92,6 +102,7 @@ static void on_wake(void *arg)
     }
 }
 
+/* Once a second. */
 static void on_tick(void *arg)
 {
     struct server *v = arg;
@@ -102,6 +113,7 @@ static void on_tick(void *arg)
 
 /* ---- shutdown ---- */
 
+/* No request waits, runs, or is without an answer. */
 static bool is_idle(struct server *v) { return pool_is_idle(v->pool) && api_n_calls(v->api) == 0; }
 
 static void enter_phase(struct server *v, enum life life)
@@ -130,6 +142,7 @@ static bool is_flushed(const struct server *v)
            clock_ms_since(v->phase_ns) >= FLUSH_MS;
 }
 
+/* Advances the phases of the shutdown. */
 static void on_ending(void *arg)
 {
     struct server *v = arg;
@@ -146,6 +159,7 @@ static void on_ending(void *arg)
     }
 }
 
+/* The first signal drains, a second one cancels. */
 static void on_stop_signal(void *arg)
 {
     struct server *v = arg;
@@ -164,6 +178,7 @@ static void on_stop_signal(void *arg)
     }
 }
 
+/* The setting was checked when it was read. */
 static void set_log_level(const struct settings *s)
 {
     enum log_level level;
@@ -171,6 +186,7 @@ static void set_log_level(const struct settings *s)
     if (log_level_by_name(str_c(s->log_level), &level)) log_set_level(level);
 }
 
+/* SIGHUP. Settings and keys are independent: an error in one does not stop the other. */
 static void on_reload_signal(void *arg)
 {
     struct server *v = arg;
@@ -189,12 +205,14 @@ static void on_reload_signal(void *arg)
 
 /* ---- start ---- */
 
+/* By the text of the setting, before any name is resolved. */
 static bool is_loopback(const char *host)
 {
     return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
            strcmp(host, "[::1]") == 0 || strcasecmp(host, "localhost") == 0;
 }
 
+/* A server that is reachable from other machines needs a key, unless the user insists. */
 static int check_exposure(const struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
@@ -210,6 +228,7 @@ static int check_exposure(const struct server *v, struct err *e)
     return OK;
 }
 
+/* Returns at once; a thread of the pool loads the models. --gpu-layers 0 means the CPU. */
 static int open_pool(struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
@@ -244,6 +263,7 @@ static int open_pool(struct server *v, struct err *e)
     return pool_open(&v->pool, &o, e);
 }
 
+/* The channel of the API has room for all requests that the engines may accept. */
 static int open_api(struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
@@ -264,6 +284,7 @@ static int open_api(struct server *v, struct err *e)
 
 static const char *null_if_empty(const char *s) { return *s ? s : NULL; }
 
+/* From here on clients can connect; they are served when the loop runs. */
 static int open_http(struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
@@ -316,7 +337,8 @@ static int open_timers(struct server *v, struct err *e)
     return err_nomem(e, "the timers of the server");
 }
 
-/* Listening comes before loading: requests that come meanwhile get 503 model_loading. */
+/* Listening comes before loading: requests that come meanwhile get 503 model_loading. On an error
+ * the caller closes what was opened. */
 static int server_open(struct server *v, struct err *e)
 {
     struct timespec now;
@@ -342,6 +364,7 @@ static int server_open(struct server *v, struct err *e)
     return OK;
 }
 
+/* Every part may be NULL. */
 static void server_close(struct server *v)
 {
     gpus_close(v->gpus);
@@ -357,6 +380,7 @@ static void server_close(struct server *v)
     buf_release(&v->health.body);
 }
 
+/* After the end log lines are plain again, for messages of the command line. */
 int server_run(struct settings *s, struct err *e)
 {
     struct server v = { .s = s };

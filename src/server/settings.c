@@ -1,4 +1,8 @@
-/* settings.c - settings from flags, environment and file, and reloading them. */
+/* settings.c - settings from flags, environment and file, and reloading them.
+ *
+ * Sources are read from the strongest to the weakest: flags, environment, file. Every value is
+ * checked; a value from a weaker source is stored only where no stronger one was given (knob_set).
+ * Defaults are set first, with the lowest rank. */
 #include "server/settings.h"
 
 #include "base/log.h"
@@ -9,6 +13,7 @@
 
 extern char **environ;
 
+/* "max-batch" → "TERN_MAX_BATCH". */
 void knob_env(const struct knob *k, char out[64])
 {
     int n = snprintf(out, 64, "TERN_%s", k->name);
@@ -26,6 +31,7 @@ static bool is_same_name(struct str a, struct str b)
     return true;
 }
 
+/* Other names of the knob; a YAML key has no dashes in front. */
 static bool has_alt(const struct knob *k, struct str name, bool dashes)
 {
     struct str rest = str_c(k->alt);
@@ -72,6 +78,7 @@ static int edit_distance(struct str a, struct str b)
     return row[b.n];
 }
 
+/* Less than 4 edits, and less than half of the word. */
 const struct knob *knob_suggest(struct str name)
 {
     const struct knob *best = NULL;
@@ -122,6 +129,8 @@ static int set_list(struct settings *s, const struct knob *k, struct str v, bool
     return rc;
 }
 
+/* "--name value", "--name=value", "--switch", "--no-switch", "-n value". *i: index of the word,
+ * moved on past its value. */
 static int set_flag(struct settings *s, int argc, char **argv, int *i, struct err *e)
 {
     struct str word = str_c(argv[*i]), name = word, value = { 0 };
@@ -146,6 +155,7 @@ static int set_flag(struct settings *s, int argc, char **argv, int *i, struct er
     return knob_set(s, k, value, src, e);
 }
 
+/* Words without a dash are models. */
 static int set_flags(struct settings *s, int argc, char **argv, bool *helped, struct err *e)
 {
     struct knob_source positional = { FROM_FLAG, "model" };
@@ -165,6 +175,7 @@ static int set_flags(struct settings *s, int argc, char **argv, bool *helped, st
     return rc;
 }
 
+/* Empty variables count as unset. */
 static int set_env(struct settings *s, struct err *e)
 {
     for (const struct knob *k = settings_knobs; k->name; k++) {
@@ -203,6 +214,7 @@ static void warn_mistyped_env(void)
     }
 }
 
+/* Through knob_set, so that every default is checked. */
 static int set_defaults(struct settings *s, struct err *e)
 {
     for (const struct knob *k = settings_knobs; k->name; k++) {
@@ -236,6 +248,7 @@ static int check_combinations(const struct settings *s, struct err *e)
     return OK;
 }
 
+/* On an error, and after help, s owns nothing. */
 int settings_load(struct settings *s, int argc, char **argv, bool *helped, struct err *e)
 {
     int rc;
@@ -292,6 +305,8 @@ static void note_restart(const struct settings *s, const struct settings *fresh,
         buf_printf(out, "%s%s (needs a restart)", out->n ? ", " : "", k->name);
 }
 
+/* A fresh struct is built and compared, so an error changes nothing. Flags are not read again, and
+ * override as before. */
 int settings_reload(struct settings *s, struct buf *changed, struct err *e)
 {
     struct settings fresh = { 0 };

@@ -1,4 +1,5 @@
-/* settings_help.c - tern serve --help, printed from the table. */
+/* settings_help.c - tern serve --help, printed from the table. A word limits the output to the
+ * knobs that mention it in a name, a group or the help text. */
 #include "server/settings_impl.h"
 
 #include <strings.h>
@@ -21,6 +22,7 @@ static const char about[] =
     "  curl http://127.0.0.1:8080/v1/chat/completions -d "
     "'{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'\n";
 
+/* Case-insensitive. text may be NULL. */
 static bool contains_word(const char *text, struct str word)
 {
     size_t n = text ? strlen(text) : 0;
@@ -40,6 +42,7 @@ static const char *placeholder(const struct knob *k)
     return words[k->kind];
 }
 
+/* Names, help with the choices, and the variable with the default. */
 static void print_knob(FILE *f, const struct knob *k)
 {
     char env[64];

@@ -1,4 +1,7 @@
-/* settings_value.c - the value of one knob: parsed, checked, stored, printed. */
+/* settings_value.c - the value of one knob: parsed, checked, stored, printed.
+ *
+ * A knob knows the offset and the type of its field in struct settings; the functions here are the
+ * only ones that use them. Texts are owned by the settings and replaced as a whole. */
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "server/settings_impl.h"
@@ -7,10 +10,13 @@
 #include <stdlib.h>
 #include <strings.h>
 
+/* The field of k in s. Its type follows from k->kind. */
 static void *field_of(const struct settings *s, const struct knob *k) { return (char *)s + k->at; }
 
+/* The name says that a number without a unit is milliseconds. */
 static bool is_in_ms(const struct knob *k) { return str_ends(str_c(k->name), STR("-ms")); }
 
+/* Units and switches are case-insensitive. */
 static bool is_word(struct str s, const char *word)
 {
     return s.n == strlen(word) && strncasecmp(s.p, word, s.n) == 0;
@@ -28,6 +34,7 @@ static bool split_number(struct str s, double *v, struct str *unit)
     return n > 0 && str_to_f64(str_take(s, n), v);
 }
 
+/* K, M, G and T are powers of 1024, with or without "iB" or "B". */
 static bool parse_size(struct str s, double *out)
 {
     static const char letters[] = "KMGT";
@@ -44,6 +51,7 @@ static bool parse_size(struct str s, double *out)
     return true;
 }
 
+/* Into milliseconds. */
 static bool parse_time(const struct knob *k, struct str s, double *ms)
 {
     static const struct {
@@ -93,6 +101,7 @@ static bool is_choice(const char *choices, struct str word)
     return false;
 }
 
+/* list: words separated by commas; an empty list is allowed. */
 static bool is_subset(const char *choices, struct str list)
 {
     while (list.n) {
@@ -104,6 +113,7 @@ static bool is_subset(const char *choices, struct str list)
     return true;
 }
 
+/* A limit in the unit a user would write. */
 static void write_limit(struct buf *out, const struct knob *k, double v)
 {
     if (k->kind == KNOB_TIME)
@@ -115,6 +125,7 @@ static void write_limit(struct buf *out, const struct knob *k, double v)
     } else buf_printf(out, "%.10g", v);
 }
 
+/* For the message of a refused value. */
 void knob_allowed(const struct knob *k, struct buf *out)
 {
     static const char *const words[] = {
@@ -149,6 +160,7 @@ void knob_allowed(const struct knob *k, struct buf *out)
         buf_printf(out, " (without a unit: %s)", is_in_ms(k) ? "milliseconds" : "seconds");
 }
 
+/* The value of a secret is not shown. */
 static int refuse_value(const struct knob *k, struct str value, struct knob_source src,
                         struct err *e)
 {
@@ -183,6 +195,7 @@ static char *copy_text(struct str v)
     return p;
 }
 
+/* All numbers are compared as doubles; integers up to 2^53 are exact. */
 static int set_number(struct settings *s, const struct knob *k, struct str v,
                       struct knob_source src, struct err *e)
 {
@@ -213,6 +226,7 @@ static int *count_of_list(struct settings *s, const struct knob *k)
     return field_of(s, k) == (void *)s->models ? &s->n_models : &s->n_aliases;
 }
 
+/* Values of a weaker source are replaced as a whole. */
 static void clear_list(struct settings *s, const struct knob *k)
 {
     const char **list = field_of(s, k);
@@ -224,6 +238,7 @@ static void clear_list(struct settings *s, const struct knob *k)
     }
 }
 
+/* Refused at SETTINGS_MODELS values. */
 static int add_to_list(struct settings *s, const struct knob *k, struct str v,
                        struct knob_source src, struct err *e)
 {
@@ -290,6 +305,7 @@ static void write_list(struct jsonw *w, const struct settings *s, const struct k
     jsonw_end(w);
 }
 
+/* Times are printed in the unit of a number without unit. */
 void knob_json(const struct settings *s, const struct knob *k, struct buf *out)
 {
     struct jsonw w = { .out = out };

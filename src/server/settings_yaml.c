@@ -22,6 +22,7 @@ struct yaml_reader {
     struct err *e;
 };
 
+/* Of the current event, from 1. */
 static int line_of(const struct yaml_reader *r) { return (int)r->ev.start_mark.line + 1; }
 
 /* Reads the next event into r->ev. */
@@ -41,6 +42,7 @@ static int next_event(struct yaml_reader *r)
     return OK;
 }
 
+/* Borrowed from the event; r->ev is a scalar. */
 static struct str get_scalar(const struct yaml_reader *r)
 {
     return str_of((const char *)r->ev.data.scalar.value, r->ev.data.scalar.length);
@@ -55,6 +57,7 @@ static bool is_null(const struct yaml_reader *r)
             str_is(v, "NULL"));
 }
 
+/* Errors name file, line and key. */
 static int set_knob(struct yaml_reader *r, const struct knob *k, struct str v)
 {
     char where[300];
@@ -63,6 +66,7 @@ static int set_knob(struct yaml_reader *r, const struct knob *k, struct str v)
     return knob_set(r->s, k, v, (struct knob_source){ FROM_FILE, where }, r->e);
 }
 
+/* found: "a list", "a mapping". */
 static int refuse_shape(struct yaml_reader *r, const struct knob *k, const char *found)
 {
     struct buf b = { 0 };
@@ -140,6 +144,7 @@ static int read_list(struct yaml_reader *r, const struct knob *k)
     return rc;
 }
 
+/* A key and its value. The event of the key was read. */
 static int read_pair(struct yaml_reader *r)
 {
     const struct knob *k, *near;
@@ -189,6 +194,7 @@ static int read_document(struct yaml_reader *r)
     return rc == OK ? next_event(r) : rc;
 }
 
+/* An empty file, or one with comments only, is valid. */
 int settings_yaml(struct settings *s, struct str text, const char *name, struct err *e)
 {
     struct yaml_reader r = { .s = s, .name = name, .e = e };

@@ -11,6 +11,7 @@
 
 static double mib(uint64_t bytes) { return (double)bytes / (1024.0 * 1024.0); }
 
+/* As URLs that can be copied into a browser. */
 static void write_addresses(const struct server *v, struct buf *b)
 {
     const struct settings *s = v->s;

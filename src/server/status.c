@@ -1,5 +1,8 @@
 /* status.c - GET /status: the whole state as one JSON object, which docs/serving.md describes. One
- * function for each part of the object. */
+ * function for each part of the object.
+ *
+ * Every member is always present, so that readers need no cases: a model that is not ready has
+ * zeros and empty texts. Numbers are read without locks and may be a moment apart. */
 #include "api/api.h"
 #include "base/clock.h"
 #include "base/jsonw.h"
@@ -75,6 +78,7 @@ static void raise_to_hist(struct quantiles *q, const struct hist *h)
     if (p99 > h->bounds[0] * 1e3 && p99 > q->p99) q->p99 = p99;
 }
 
+/* count: over the whole life; quantiles: over the recent requests. */
 static void write_quantiles(struct jsonw *w, const char *key, struct server *v,
                             enum recent_time what, size_t at)
 {
@@ -96,6 +100,7 @@ static void write_quantiles(struct jsonw *w, const char *key, struct server *v,
 
 /* ---- parts ---- */
 
+/* Bytes as the engine allocated them. */
 static void write_model_memory(struct jsonw *w, const struct engine_info *i)
 {
     open_object(w, "memory");
@@ -106,6 +111,7 @@ static void write_model_memory(struct jsonw *w, const struct engine_info *i)
     jsonw_end(w);
 }
 
+/* s NULL: the model is not ready. */
 static void write_kv_blocks(struct jsonw *w, int block_tokens, const struct engine_stats *s)
 {
     int64_t used = s ? gauge_get(&s->kv_used) : 0, idle = s ? gauge_get(&s->kv_idle) : 0;
@@ -138,6 +144,7 @@ static void write_effective(struct jsonw *w, const struct engine_opt *o)
     jsonw_end(w);
 }
 
+/* One element of "models". */
 static void write_model(struct jsonw *w, struct server *v, int index)
 {
     static const char *const states[] = { "loading", "ready", "failed" };
@@ -190,6 +197,7 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     jsonw_end(w);
 }
 
+/* peak: the sum of the peaks of all models, which need not have been at the same time. */
 static void write_queue(struct jsonw *w, struct server *v, const struct sums *now)
 {
     int64_t peak = 0;
@@ -206,6 +214,7 @@ static void write_queue(struct jsonw *w, struct server *v, const struct sums *no
     jsonw_end(w);
 }
 
+/* Differences between the newest sample and the one RATE_S seconds before. */
 static void write_rates(struct jsonw *w, struct server *v)
 {
     const struct sums *b = history_last(&v->history), *a = history_before(&v->history, RATE_S);
@@ -238,6 +247,7 @@ static void write_scheduler(struct jsonw *w, struct server *v)
     jsonw_end(w);
 }
 
+/* Requests by end and by refusal; tokens. */
 static void write_requests(struct jsonw *w, struct server *v)
 {
     open_object(w, "requests");
@@ -276,6 +286,7 @@ static void write_latencies(struct jsonw *w, struct server *v)
     jsonw_end(w);
 }
 
+/* Memory and connections. */
 static void write_process(struct jsonw *w, struct server *v)
 {
     struct http_stats h;
@@ -335,6 +346,7 @@ static void write_limits(struct jsonw *w, struct server *v)
 
 enum series { S_GENERATED, S_PROMPT, S_RUNNING, S_WAITING, S_KV };
 
+/* One number per second, the oldest first. */
 static void write_series(struct jsonw *w, const struct history *h, const char *key,
                          enum series what)
 {
@@ -370,6 +382,7 @@ static void write_history(struct jsonw *w, const struct history *h)
     jsonw_end(w);
 }
 
+/* "gpus" is present only where NVML reports some. */
 static void write_devices(struct jsonw *w, struct server *v)
 {
     jsonw_key(w, "devices"), jsonw_arr(w);
@@ -382,6 +395,7 @@ static void write_devices(struct jsonw *w, struct server *v)
     jsonw_end(w);
 }
 
+/* now_ms lets a client compute ages without a synchronised clock. */
 static void write_head(struct jsonw *w, struct server *v)
 {
     struct timespec now;
@@ -395,6 +409,7 @@ static void write_head(struct jsonw *w, struct server *v)
     write_text(w, "reason", v->health.reason);
 }
 
+/* Calls and settings write themselves; they follow as raw JSON. */
 void status_get(struct visit *t)
 {
     struct server *v = t->v;

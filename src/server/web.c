@@ -1,4 +1,5 @@
-/* The page's files, as tools/embed.sh has put them under the build folder. */
+/* web.c - the files of the web page. tools/embed.sh turns web/ into C arrays (web.inc, in the build
+ * folder). */
 #include "server/web.h"
 
 #include "web.inc"

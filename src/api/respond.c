@@ -1,8 +1,14 @@
-/* answer.c - from the events of an engine request to the answer: a stream of chunks, or one body.
+/* respond.c - from the events of an engine request to the answer: a stream of chunks, or one body.
+ *
+ *     engine events ─► emit_token ─┬─► toolparse ─► emit_text, emit_reasoning, emit_call, emit_args
+ *                                  └─► text chunks, or choice.text
+ *     last event    ─► end_choice ─► collect_results, then the end of the stream or the body
  *
  * The loop reads all events of a choice that are there, collects their chunks in call.out and sends
- * them in one write. Buffers remember a failed allocation; it is looked for once per round, and the
- * call then ends with an error. */
+ * them in one write, so that a fast model costs one system call per round and not per token.
+ *
+ * A buffer remembers a failed allocation (base/buf.h). It is looked for once per round, in
+ * choice_read_events; the call then ends with an error. Code in between need not check. */
 #include "api/call.h"
 
 #include "api/choice.h"
@@ -19,13 +25,15 @@
 
 /* ---- the stream ---- */
 
-void answer_begin_chunk(struct call *c)
+/* The chunk before is ended here and not where it is written: the last one is ended by sse_send. */
+void respond_begin_chunk(struct call *c)
 {
     if (c->out.n) buf_puts(&c->out, "\n\n"); /* ends the chunk before */
     sse_open_data(&c->out);
 }
 
-void answer_flush(struct call *c)
+/* Chunks for a client that is gone are dropped. */
+void respond_flush(struct call *c)
 {
     if (c->gone || !c->q) {
         buf_clear(&c->out);
@@ -64,6 +72,7 @@ void call_send_ping(struct call *c, uint64_t now_ns)
 
 /* ---- the beginning of a choice ---- */
 
+/* The prompt as given, or the text of its token ids. */
 static void add_echo(struct choice *ch)
 {
     struct call *c = ch->call;
@@ -74,6 +83,7 @@ static void add_echo(struct choice *ch)
     else if (t) tokenizer_decode(t, p->ids, p->n_ids, false, &ch->text);
 }
 
+/* The first event: the head of the stream, the role of a chat, the echoed prompt. */
 static int begin_choice(struct choice *ch, struct err *e)
 {
     struct call *c = ch->call;
@@ -83,11 +93,11 @@ static int begin_choice(struct choice *ch, struct err *e)
     if (!c->p.stream) return OK;
     if (!send_head(c)) return err_nomem(e, "the head of the stream");
     if (c->reply.chat) {
-        answer_begin_chunk(c);
+        respond_begin_chunk(c);
         reply_chunk_role(&c->reply, &c->out, ch->index);
     }
     if (ch->text.n) {
-        answer_begin_chunk(c);
+        respond_begin_chunk(c);
         reply_chunk_text(&c->reply, &c->out, ch->index, buf_str(&ch->text), NULL);
         ch->text.n = 0; /* keeps `failed` */
     }
@@ -102,6 +112,7 @@ static void drop_logprobs(struct choice *ch)
     if (!logprobs_failed(&ch->lp)) logprobs_clear(&ch->lp);
 }
 
+/* Also for the text the parser releases at the end. Logprobs go out with the next text. */
 static void emit_text(void *arg, struct str text)
 {
     struct choice *ch = arg;
@@ -111,7 +122,7 @@ static void emit_text(void *arg, struct str text)
         buf_put_str(&ch->text, text);
         return;
     }
-    answer_begin_chunk(c);
+    respond_begin_chunk(c);
     reply_chunk_text(&c->reply, &c->out, ch->index, text, c->p.n_top >= 0 ? &ch->lp : NULL);
     drop_logprobs(ch);
 }
@@ -125,7 +136,7 @@ static void emit_reasoning(void *arg, struct str text)
         buf_put_str(&ch->reasoning, text);
         return;
     }
-    answer_begin_chunk(c);
+    respond_begin_chunk(c);
     reply_chunk_reasoning(&c->reply, &c->out, ch->index, text);
 }
 
@@ -152,6 +163,8 @@ static void close_tool_call(struct choice *ch)
     ch->args.n = 0; /* keeps `failed` */
 }
 
+/* A tool call begins. With parallel_tool_calls false, calls after the first are parsed but not
+ * emitted. */
 static void emit_call(void *arg, struct str name, struct str id)
 {
     struct choice *ch = arg;
@@ -161,7 +174,7 @@ static void emit_call(void *arg, struct str name, struct str id)
     if ((ch->skip_call = c->p.one_call && ch->n_calls)) return;
     if (!id.n) id = make_call_id(c, made);
     if (c->p.stream) {
-        answer_begin_chunk(c);
+        respond_begin_chunk(c);
         reply_chunk_tool_call(&c->reply, &c->out, ch->index, ch->n_calls, id, name);
     } else {
         close_tool_call(ch);
@@ -171,6 +184,7 @@ static void emit_call(void *arg, struct str name, struct str id)
     ch->n_calls++;
 }
 
+/* A part of the arguments of the call that emit_call began. */
 static void emit_args(void *arg, struct str piece)
 {
     struct choice *ch = arg;
@@ -178,7 +192,7 @@ static void emit_args(void *arg, struct str piece)
 
     if (ch->skip_call || !piece.n) return;
     if (c->p.stream) {
-        answer_begin_chunk(c);
+        respond_begin_chunk(c);
         reply_chunk_tool_args(&c->reply, &c->out, ch->index, ch->n_calls - 1, piece);
     } else {
         buf_put_str(&ch->args, piece);
@@ -201,6 +215,7 @@ static void end_parser(struct choice *ch)
     if (ch->call->p.stream && ch->lp.n) emit_text(ch, STR(""));
 }
 
+/* The buffers of a choice, and those of its parser. */
 int choice_check(const struct choice *ch, struct err *e)
 {
     bool failed = ch->text.failed || ch->reasoning.failed || ch->calls.failed || ch->args.failed ||
@@ -212,6 +227,7 @@ int choice_check(const struct choice *ch, struct err *e)
 
 /* ---- events ---- */
 
+/* UTF-8 characters: bytes that do not continue one. */
 static size_t count_chars(struct str s)
 {
     size_t n = 0;
@@ -220,6 +236,8 @@ static size_t count_chars(struct str s)
     return n;
 }
 
+/* A token and the text that became complete with it, which may be empty or belong to tokens before.
+ */
 static void emit_token(struct choice *ch, const struct event *ev)
 {
     struct call *c = ch->call;
@@ -239,7 +257,7 @@ static void emit_token(struct choice *ch, const struct event *ev)
         return;
     }
     if (ev->text.n == 0 && ch->lp.n == 0) return;
-    answer_begin_chunk(c);
+    respond_begin_chunk(c);
     reply_chunk_text(&c->reply, &c->out, ch->index, ev->text, wanted ? &ch->lp : NULL);
     drop_logprobs(ch);
 }
@@ -257,6 +275,7 @@ static const char *finish_reason(const struct choice *ch)
     return ch->n_calls && complete ? "tool_calls" : finish_name(ch->finish);
 }
 
+/* Times are those of the first choice. Cached tokens count once per prompt. */
 static struct usage sum_usage(const struct call *c)
 {
     struct usage u = { .queue_ms = c->choices[0]->queue_ms,
@@ -271,6 +290,7 @@ static struct usage sum_usage(const struct call *c)
     return u;
 }
 
+/* All choices have ended. */
 static void send_body(struct call *c)
 {
     struct usage u = sum_usage(c);
@@ -288,19 +308,20 @@ static void send_body(struct call *c)
     call_send_body(c, 200);
 }
 
+/* The usage chunk, [DONE], and the end of the reply. */
 static int end_stream(struct call *c, struct err *e)
 {
     struct usage u = sum_usage(c);
     int rc;
 
     if (c->p.include_usage) {
-        answer_begin_chunk(c);
+        respond_begin_chunk(c);
         reply_chunk_usage(&c->reply, &c->out, &u);
     }
-    answer_begin_chunk(c);
+    respond_begin_chunk(c);
     buf_puts(&c->out, "[DONE]");
     if ((rc = buf_check(&c->out, e)) != OK) return rc;
-    answer_flush(c);
+    respond_flush(c);
     if (c->gone) return OK;
     http_end(c->q);
     c->q = NULL;
@@ -353,6 +374,7 @@ static void end_vector(struct call *c)
     else if (c->n_running == 0) embeddings_send(c);
 }
 
+/* The end of one choice, and of the answer if it was the last. */
 static int end_text(struct choice *ch, struct err *e)
 {
     struct call *c = ch->call;
@@ -361,7 +383,7 @@ static int end_text(struct choice *ch, struct err *e)
     if (c->parsing.on) end_parser(ch);
     if ((rc = choice_check(ch, e)) != OK) return rc;
     if (c->p.stream) {
-        answer_begin_chunk(c);
+        respond_begin_chunk(c);
         reply_chunk_finish(&c->reply, &c->out, ch->index, finish_reason(ch));
     }
     if (c->n_running > 0) return OK;
@@ -372,6 +394,8 @@ static int end_text(struct choice *ch, struct err *e)
 
 static bool is_complete(int finish) { return finish == FINISH_STOP || finish == FINISH_LENGTH; }
 
+/* The last event of a request. An answer that failed or was cancelled ends the whole call: the
+ * other choices are cancelled. */
 static void end_choice(struct choice *ch, enum finish finish)
 {
     struct call *c = ch->call;
@@ -384,6 +408,7 @@ static void end_choice(struct choice *ch, enum finish finish)
     else if (end_text(ch, &e) != OK) call_fail(c, &e, NULL);
 }
 
+/* Events of a call that is answered already, or whose client is gone, are only counted. */
 static void process_event(struct choice *ch, const struct event *ev)
 {
     struct call *c = ch->call;
@@ -409,7 +434,7 @@ void choice_read_events(struct choice *ch)
     while (ch->r && request_next(ch->r, &ev)) process_event(ch, &ev);
     if (c->q && !c->gone && (choice_check(ch, &e) != OK || buf_check(&c->out, &e) != OK))
         call_fail(c, &e, NULL);
-    answer_flush(c);
+    respond_flush(c);
     c->holds--;
     call_end_if_done(c);
 }
