@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes a model that says what it is told to: usage: tests/scripted.py FOLDER [FAMILY ...]
-       or: tests/scripted.py --random FOLDER FAMILY, one that says anything
+"""Writes a model that generates fixed texts. usage: tests/scripted.py FOLDER [FAMILY ...]
+       or: tests/scripted.py --random FOLDER FAMILY, a model that generates random text
 
-The next token depends on the last one alone: embeddings are unit vectors, attention and FFN add nothing, and the
-head points from each token at the one behind it. A chat's last message "play NAME" ends the prompt with the token
-that begins the script NAME; every script is cut into tokens where a parser would least like it. The template says of
-which family the answers are. Any other prompt ends at once. write_random() makes one that says anything."""
+The next token depends on the last one only: embeddings are unit vectors, attention and FFN add nothing, and the output
+projection maps each token to its successor. If the last message of a chat is "play NAME", the prompt ends with the token
+that begins the script NAME. Scripts are cut into tokens at places that are hard for parsers. The template selects the
+family of the answers. Any other prompt ends at once. write_random() writes the model with random text."""
 import array, json, os, random, re, struct, sys
 
-# Families: marks for the template, and scripts of pieces. No piece may be in two scripts.
+# Families: markers for the template, and scripts as lists of pieces. No piece may occur in two scripts.
 SCRIPTS = {
     "hermes": ("<tool_call> </tool_call> <think>", {
         "hello": ["Hel", "lo, wor", "ld."],
@@ -28,7 +28,7 @@ SCRIPTS = {
 
 
 def pieces(family):
-    """The pieces of all scripts, each once, and what comes behind which."""
+    """All pieces of all scripts, and the successor of each."""
     order, after = [], {}
     for name, script in SCRIPTS[family][1].items():
         last = f"<|play {name}|>"
@@ -70,7 +70,7 @@ def write(folder, family="hermes"):
 
 
 def write_random(folder, template, seed=1):
-    """A model that says anything: bytes, the marks of a real template and the end, all about as likely."""
+    """A model that generates random text: bytes, the markers of a real template and the end token, about equally likely."""
     marks = set(re.findall(r"<\|[^<>|\s]{1,40}\|>|<｜[^｜]{1,40}｜>|\[/?[A-Z_]{3,20}\]|</?(?:tool_call|think|arg_key|arg_value)>", template))
     write_model(folder, sorted(marks), template, seed=seed)
 
@@ -104,7 +104,7 @@ def write_model(folder, order, template, after=None, seed=None):
                "max_position_embeddings": 8192 if seed else 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
                "tie_word_embeddings": False, "eos_token_id": 256, "torch_dtype": "float32"}, open(f"{folder}/config.json", "w"))
 
-    follows = [256] * n                                  # whatever else: the end
+    follows = [256] * n                                  # default successor: the end token
     for a, b in (after or {}).items():
         follows[ids[a]] = ids[b]
     one = struct.pack("<f", 1.0)
