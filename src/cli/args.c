@@ -58,7 +58,7 @@ static int store_value(const struct arg *a, const char *value, struct err *e)
     return err_set(e, E_INTERNAL, "%s has no kind in its table", a->name);
 }
 
-/* Parses the flag at argv[*i]; moves *i to the value if that is a word of its own. */
+/* Parses the flag at argv[*i]; moves *i to the value if that is a separate word. */
 static int parse_flag(const struct arg *table, int argc, char **argv, int *i, struct err *e)
 {
     struct str word = str_c(argv[*i]), name = word;

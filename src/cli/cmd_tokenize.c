@@ -35,7 +35,7 @@ struct job {
 
 /* ---- JSON strings ----
  *
- * A parser of their own: jansson rejects lone surrogates and bytes that are not UTF-8, and such
+ * Not by jansson: it rejects lone surrogates and bytes that are not UTF-8, and such
  * texts are just what tokenizers are tested with. */
 
 static int parse_hex4(const char *p, const char *end)

@@ -184,7 +184,8 @@ void gen_watch(tern_request *r)
 
 bool gen_interrupted(void) { return interrupted != 0; }
 
-/* write() and not stdio: a token is to be seen at once, and EPIPE must be told from other errors.
+/* write() and not stdio: each token must appear at once, and EPIPE is handled differently from
+ * other errors.
  */
 bool gen_write(const char *text, size_t n)
 {

@@ -29,7 +29,7 @@ static double relative_error(const struct rewrite_loss *l)
     return l->square > 0 ? sqrt(l->error / l->square) : 0;
 }
 
-/* A plain run prints one line; a list of a thousand tensors is for those who ask. */
+/* The list may have thousands of lines: only for --dry-run and --report. */
 static bool lists_items(const struct quantize_report *r) { return r->dry_run || r->q->measure; }
 
 /* ---- text ---- */

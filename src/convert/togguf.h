@@ -6,7 +6,7 @@
  * complete; then it is opened again and its tensor directory is compared with the plan.
  *
  * Nothing here prints: progress goes to a callback, failures to a struct err. One thread calls;
- * rows are encoded on worker threads of its own. */
+ * rows are encoded on worker threads that the call starts and ends. */
 #ifndef TERN_CONVERT_TOGGUF_H
 #define TERN_CONVERT_TOGGUF_H
 

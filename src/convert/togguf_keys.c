@@ -134,7 +134,7 @@ static void write_special_ids(struct ggufw *w, const struct token_export *x,
     ggufw_bool(w, "tokenizer.ggml.add_space_prefix", x->add_space_prefix);
 }
 
-/* The chat templates are part of the tokenizer's files in a folder, and keys of their own in GGUF.
+/* The chat templates are part of the tokenizer's files in a folder, and separate keys in GGUF.
  */
 static int write_tokenizer(struct ggufw *w, const struct source *src, struct err *e)
 {

@@ -7,7 +7,7 @@
  * tensors are read back and compared at the end.
  *
  * Nothing here prints: progress goes to a callback, failures to a struct err. One thread calls;
- * rows are encoded on worker threads of its own. */
+ * rows are encoded on worker threads that the call starts and ends. */
 #ifndef TERN_CONVERT_TOHF_H
 #define TERN_CONVERT_TOHF_H
 

@@ -125,7 +125,7 @@ static void put_falcon(struct config_out *c)
     config_put_bool(c, "alibi", hp->alibi != 0);
 }
 
-/* MPT has its attention settings in an object of their own, and here always ALiBi. */
+/* MPT has its attention settings in a nested object; tern runs MPT with ALiBi only. */
 static void put_mpt(struct config_out *c)
 {
     const struct hparams *hp = c->hp;

@@ -27,7 +27,7 @@ static const char *find_row(const struct tohf_item *it, int64_t m, int64_t w,
 }
 
 /* One row of MXFP4. A byte holds values 2j and 2j + 1 in a folder, and values j and j + 16 of a
- * block of 32 in GGUF. The scales are a tensor of their own in a folder. */
+ * block of 32 in GGUF. A folder has the scales in a separate tensor. */
 static void copy_mxfp4(const struct tohf_item *it, const struct block_mxfp4 *from, uint8_t *to)
 {
     for (int64_t b = 0; b < it->y.cols / QK; b++) {

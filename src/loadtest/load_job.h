@@ -1,7 +1,7 @@
 /* load_job.h - sends planned requests one after the other and measures each of them.
  *
  * A job has one connection for its requests and one for cancelling them. It does not decide when
- * to start: the run starts it and is told when a request has ended. */
+ * to start: the run starts it, and a callback reports the end of a request. */
 #ifndef TERN_LOADTEST_LOAD_JOB_H
 #define TERN_LOADTEST_LOAD_JOB_H
 
