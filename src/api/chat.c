@@ -9,13 +9,12 @@
  * reasoning (toolcall/toolfamily.h) and, where a call is required, the grammar that enforces it. */
 #include "api/call.h"
 
+#include "base/jsonr.h"
 #include "engine/engine.h"
 #include "net/http.h"
 #include "pool/pool.h"
 #include "pool/prompter.h"
 #include "toolcall/toolforce.h"
-
-#include <stdlib.h>
 
 static int refuse_field(struct call *c, struct err *e, const char *param, const char *what)
 {
@@ -39,11 +38,14 @@ static void release_json(struct template_json *j)
 /* Firefunction's template takes the tools as a text. */
 static bool set_firefunction(json_t *vars, const json_t *tools)
 {
-    char *text = json_dumps(tools, JSON_INDENT(4));
-    bool ok = text && json_object_set_new(vars, "functions", json_string(text)) == 0 &&
-              json_object_set_new(vars, "datetime", json_string("")) == 0;
+    struct buf text = { 0 };
+    bool ok;
 
-    free(text);
+    jsonr_dump(&text, tools, JSON_INDENT(4));
+    ok = !text.failed &&
+         json_object_set_new(vars, "functions", json_stringn(text.p, text.n)) == 0 &&
+         json_object_set_new(vars, "datetime", json_string("")) == 0;
+    buf_release(&text);
     return ok;
 }
 

@@ -5,8 +5,9 @@
  * itself is compiled later, by the engine. */
 #include "api/params_impl.h"
 
+#include "base/jsonr.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 
 /* text must outlive the call: it is in the arena or in the body. */
 static int set_grammar(struct params *p, struct body_reader *r, const char *param,
@@ -25,12 +26,12 @@ static int set_grammar(struct params *p, struct body_reader *r, const char *para
 static int set_json_grammar(struct params *p, struct body_reader *r, const char *param,
                             enum grammar_kind kind, const json_t *v)
 {
-    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    struct buf text = { 0 };
     struct str copy;
 
-    if (!text) return err_nomem(r->err, "the grammar of the request"); /* it was parsed before */
-    copy = arena_str(r->arena, str_c(text));
-    free(text);
+    jsonr_dump(&text, v, JSON_COMPACT | JSON_ENCODE_ANY);
+    copy = text.failed ? (struct str){ 0 } : arena_str(r->arena, buf_str(&text));
+    buf_release(&text);
     if (!copy.p) return err_nomem(r->err, "the grammar of the request");
     return set_grammar(p, r, param, kind, copy);
 }

@@ -102,3 +102,14 @@ json_t *jsonr_load(struct str text, size_t flags, json_error_t *je)
     if (nomem) set_nomem(je);
     return root;
 }
+
+static int append_text(const char *text, size_t n, void *out)
+{
+    buf_add(out, text, n);
+    return 0; /* jansson does not look at it everywhere: the buf remembers */
+}
+
+void jsonr_dump(struct buf *out, const json_t *v, size_t flags)
+{
+    if (json_dump_callback(v, append_text, out, flags) != 0) out->failed = true;
+}

@@ -6,7 +6,6 @@
 #include "base/utf8.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 struct variant { /* one template, and the shape of messages it understands */
     struct jinja *t;
@@ -224,7 +223,7 @@ static bool adapt_arguments(const struct variant *f, json_t *call)
     json_t *fn = json_object_get(call, "function"), *args = json_object_get(fn, "arguments");
     json_error_t why;
     json_t *parsed;
-    char *text;
+    struct buf text = { 0 };
     bool ok;
 
     if (json_is_string(args) && !f->text_args) {
@@ -234,9 +233,9 @@ static bool adapt_arguments(const struct variant *f, json_t *call)
         return replace_value(fn, "arguments", parsed);
     }
     if (!json_is_object(args) || !f->text_args) return true;
-    if (!(text = json_dumps(args, 0))) return false;
-    ok = replace_value(fn, "arguments", json_string(text));
-    free(text);
+    jsonr_dump(&text, args, 0);
+    ok = !text.failed && replace_value(fn, "arguments", json_stringn(text.p, text.n));
+    buf_release(&text);
     return ok;
 }
 

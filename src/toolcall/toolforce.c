@@ -1,9 +1,8 @@
 #include "toolcall/toolforce.h"
 
+#include "base/jsonr.h"
 #include "base/mem.h"
 #include "toolcall/toolrules.h"
-
-#include <stdlib.h>
 
 /* ---- reasoning ---- */
 
@@ -45,18 +44,13 @@ void toolforce_add_lead(const struct toolfamily *calls, const struct reasoning_f
 
 /* ---- tools ---- */
 
-/* A lazy grammar enforces the schemas of strict tools only. The text is released with free. */
-static int dump_parameters(const json_t *function, bool lazy, struct str *out, struct err *e)
+/* The schema of a tool as text. A lazy grammar enforces those of strict tools only. */
+static void dump_parameters(const json_t *function, bool lazy, struct buf *out)
 {
     const json_t *schema = json_object_get(function, "parameters");
-    char *text;
 
-    *out = STR("");
-    if (!json_is_object(schema) || (lazy && !json_is_true(json_object_get(function, "strict"))))
-        return OK;
-    if (!(text = json_dumps(schema, JSON_COMPACT))) return err_nomem(e, "the schema of a tool");
-    *out = str_c(text);
-    return OK;
+    if (json_is_object(schema) && (!lazy || json_is_true(json_object_get(function, "strict"))))
+        jsonr_dump(out, schema, JSON_COMPACT);
 }
 
 static int write_tools(const struct toolforce *f, const struct toolformat *format, struct buf *out,
@@ -64,20 +58,24 @@ static int write_tools(const struct toolforce *f, const struct toolformat *forma
 {
     size_t n = json_array_size(f->tools);
     struct toolrules_tool *tools = mem_array(n + 1, sizeof *tools);
-    int rc = tools ? OK : err_nomem(e, "the tools of a request");
+    struct buf *texts = mem_array(n + 1, sizeof *texts);
+    int rc = tools && texts ? OK : err_nomem(e, "the tools of a request");
 
     for (size_t i = 0; i < n && rc == OK; i++) {
         const json_t *function = json_object_get(json_array_get(f->tools, i), "function"),
                      *name = json_object_get(function, "name");
-        tools[i].name = str_of(json_string_value(name), json_string_length(name));
-        rc = dump_parameters(function, f->lazy, &tools[i].parameters, e);
+        dump_parameters(function, f->lazy, &texts[i]);
+        tools[i] =
+            (struct toolrules_tool){ str_of(json_string_value(name), json_string_length(name)),
+                                     buf_str(&texts[i]) };
+        rc = buf_check(&texts[i], e);
     }
     if (rc == OK) {
         toolrules_write(out, tools, (int)n, format);
         rc = buf_check(out, e);
     }
-    for (size_t i = 0; tools && i < n; i++)
-        if (tools[i].parameters.n) free((char *)tools[i].parameters.p);
+    for (size_t i = 0; texts && i < n; i++) buf_release(&texts[i]);
+    mem_free(texts);
     mem_free(tools);
     return rc;
 }
