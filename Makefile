@@ -218,8 +218,8 @@ $(FUZZERS): $(B)/%: $(B)/%.o $(B)/libfuzz.a
 fuzz: fuzzers
 	tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
 
-layers:
-	tools/layers
+layers: all
+	tools/layers $(B)
 
 format:
 	tools/format

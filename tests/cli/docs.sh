@@ -17,7 +17,11 @@ report() { # NAME FILE: the file lists what is wrong
 }
 docs=$(git ls-files --cached --others --exclude-standard '*.md' 2>/dev/null | grep -v '^tests/golden/.*/README' || find . -name '*.md' -not -path './build/*')
 
-nm "$build/tern" | awk '$2 ~ /^[tTwW]$/ { sub(/\..*/, "", $3); print $3 }' | sort -u >"$dir/symbols"
+{
+  find "$build/src" -name '*.o' -exec nm {} +
+  # A static function may be inlined everywhere and leave no symbol.
+  grep -rhoE '^static .*\b[a-z0-9_]+\(' src --include='*.[ch]' | sed -E 's/.*\b([a-z0-9_]+)\($/0 t \1/'
+} 2>/dev/null | awk '$2 ~ /^[tTwW]$/ { sub(/\..*/, "", $3); print $3 }' | sort -u >"$dir/symbols"
 grep -ohE '\b[a-z][a-z0-9_]*\(\)' docs/a-request.md | sed 's/()//' | sort -u >"$dir/named"
 comm -23 "$dir/named" "$dir/symbols" >"$dir/missing"
 [ "$(wc -l <"$dir/named")" -ge 40 ] || echo "only $(wc -l <"$dir/named") functions are named" >>"$dir/missing"
