@@ -1,7 +1,7 @@
 /* quant_iq.c - the IQ formats (indices into lattices or tables of levels) and the ternary formats.
  *
  * The lattice formats (IQ1, IQ2, IQ3) are decoded only: encoding them needs a nearest-point search
- * that is not implemented. IQ4_NL, IQ4_XS and the ternary formats are also encoded. */
+ * that tern does not have. IQ4_NL, IQ4_XS and the ternary formats are also encoded. */
 #include "kernel/quant_impl.h"
 
 #include "kernel/iq_grid.h"
