@@ -13,15 +13,15 @@ static void what_was_measured_comes_back(void **state)
     struct tuned a = { 0 }, b;
     struct buf path = { 0 };
     (void)state;
-    a.most[DT_Q4_K][0] = 768, a.most[DT_Q4_K][1] = 512;
-    a.most[DT_F16][0] = 40, a.most[DT_F16][1] = TUNED_MOST;
+    a.max_tokens_packed[DT_Q4_K][0] = 768, a.max_tokens_packed[DT_Q4_K][1] = 512;
+    a.max_tokens_packed[DT_F16][0] = 40, a.max_tokens_packed[DT_F16][1] = TUNED_MAX_TOKENS;
     setenv("XDG_CACHE_HOME", temp_dir(), 1);
     tuned_path(&path, "a card|a driver");
     assert_false(tuned_read(&b, buf_cstr(&path)));
     assert_true(tuned_write(&a, buf_cstr(&path))); /* folders too */
     assert_true(tuned_read(&b, buf_cstr(&path)));
     assert_memory_equal(&a, &b, sizeof a);
-    a.most[DT_BF16][0] = a.most[DT_BF16][1] = 256;
+    a.max_tokens_packed[DT_BF16][0] = a.max_tokens_packed[DT_BF16][1] = 256;
     assert_true(tuned_write(&a, buf_cstr(&path)));
     assert_true(tuned_read(&b, buf_cstr(&path)));
     assert_memory_equal(&a, &b, sizeof a);
@@ -82,7 +82,7 @@ static void a_file_that_is_something_else_counts_as_none(void **state)
 
 static void a_folder_that_cannot_be_made_is_no_failure(void **state)
 {
-    struct tuned t = { .most = { [DT_F16] = { 1, 1 } } };
+    struct tuned t = { .max_tokens_packed = { [DT_F16] = { 1, 1 } } };
     char path[256];
     (void)state;
     snprintf(path, sizeof path, "%s/tern/products", temp_file("file", "x", 1));

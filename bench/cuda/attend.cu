@@ -1,7 +1,7 @@
-/* attend.cu - attention on the GPU: every option and odd shape against double arithmetic on the
+/* attend.cu - attention on the GPU: every option and odd shapes against double arithmetic on the
  * host, then times.
  *
- * Blocks begin as bits that are no numbers, so whatever is read past a sequence's end shows. */
+ * KV blocks start as NaN, so that reads past the end of a sequence show. */
 #include "bench.cuh"
 
 extern "C" {
@@ -46,7 +46,7 @@ template <typename T> static T *upload(const std::vector<T> &v)
 
 struct chunk {
     int start, n;
-}; /* tokens [start, start + n) of a sequence of its own */
+}; /* tokens [start, start + n) of one sequence */
 
 struct test {
     const char *name;
@@ -59,8 +59,8 @@ struct test {
 };
 
 struct world {
-    std::vector<float> k, v;   /* [token of all sequences][kv_heads * d], as they are kept */
-    std::vector<size_t> begin; /* first of a sequence */
+    std::vector<float> k, v;   /* [token of all sequences][kv_heads * d], as stored */
+    std::vector<size_t> begin; /* first token of each sequence */
     std::vector<int32_t> table, seq, pos;
     int stride, max_pos, n_blocks;
 };
@@ -74,7 +74,7 @@ static void encode(enum dtype t, const float *x, void *to, float *back, int n)
     quant_decode(t, to, back, n);
 }
 
-/* Sequences with their pasts, blocks dealt out in no order. */
+/* Sequences with their earlier tokens, blocks in random order. */
 static void world_make(struct world *w, const struct test *t, std::vector<char> *kb,
                        std::vector<char> *vb, struct kvlayer *l)
 {
@@ -198,17 +198,18 @@ static void check(const struct test *t)
     std::vector<double> ref((size_t)t->dv);
 
     for (int round = 0; round < 2;
-         round++) { /* the second finds the counters as the first left them */
+         /* The second round finds the counters as the first one left them. */
+         round++) {
         ok(cudaMemset(dout, 0xff, out.size() * sizeof(float)), "poison");
         ok(cudaDeviceSynchronize(), "poison");
         cu_attend(&cu, &to, &tq, &kv, 0, &o, NULL);
-        if (!settled(t->name)) goto out;
+        if (!wait_all(t->name)) goto out;
     }
     ok(cudaMemcpy(out.data(), dout, out.size() * sizeof(float), cudaMemcpyDeviceToHost), "result");
     for (size_t i = 0; i < out.size(); i++)
         if (!(fabsf(out[i]) < 1e30f)) {
             worst = INFINITY;
-            printf("    not written or no number: token %zu column %zu\n",
+            printf("    not written, or NaN: token %zu column %zu\n",
                    i / (size_t)(t->heads * t->dv), i % (size_t)(t->heads * t->dv));
             break;
         }
@@ -240,7 +241,7 @@ out:
     cudaFree(l.k), cudaFree(l.v);
 }
 
-/* Those whose name holds `which`. */
+/* The tests whose name contains `which`. */
 static void check_all(const char *which)
 {
     const std::vector<chunk> mixed = { { 500, 1 },   { 100, 7 },  { 0, 16 }, { 77, 33 },
@@ -291,7 +292,7 @@ static void check_all(const char *which)
     printf("attention: largest error %.2e of %s\n", worst_rel, worst_name);
 }
 
-/* ---- rope and the blocks ---- */
+/* ---- rope and KV writes ---- */
 
 static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_style style,
                           bool norms)
@@ -337,8 +338,8 @@ static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_
     dtype_row_bytes(type, (uint64_t)dk, &rk);
     dtype_row_bytes(type, (uint64_t)dv, &rv);
     cu_rope_kv(&cu, &r);
-    if (settled("rope_kv")) {
-        auto turned = [&](const float *x, const float *nw, int token) {
+    if (wait_all("rope_kv")) {
+        auto rotated = [&](const float *x, const float *nw, int token) {
             std::vector<double> y(x, x + dk);
             double sum = 0;
             for (double z : y) sum += z * z;
@@ -366,7 +367,7 @@ static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_
             size_t block = (size_t)w.table[(size_t)w.seq[(size_t)i] * (size_t)w.stride +
                                            (size_t)(w.pos[(size_t)i] / KV_BLOCK)];
             for (int h = 0; h < heads; h++) {
-                std::vector<double> y = turned(&q[(size_t)((i * heads + h) * dk)], qn.data(), i);
+                std::vector<double> y = rotated(&q[(size_t)((i * heads + h) * dk)], qn.data(), i);
                 for (int d = 0; d < dk; d++)
                     worst =
                         fmax(worst, fabs(y[(size_t)d] - q2[(size_t)((i * heads + h) * dk + d)]) /
@@ -374,7 +375,7 @@ static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_
             }
             for (int h = 0; h < kvh; h++) {
                 size_t at = (size_t)h * KV_BLOCK + (size_t)(w.pos[(size_t)i] % KV_BLOCK);
-                std::vector<double> y = turned(&k[(size_t)((i * kvh + h) * dk)], kn.data(), i);
+                std::vector<double> y = rotated(&k[(size_t)((i * kvh + h) * dk)], kn.data(), i);
                 quant_decode(type, kb.data() + block * l.k_block_bytes + at * rk, row.data(), dk);
                 double top = 0;
                 for (double z : y) top = fmax(top, fabs(z));
@@ -401,8 +402,7 @@ static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_
     cudaFree(l.k), cudaFree(l.v);
 }
 
-/* A token whose values are no numbers takes those after it in its sequence along, and nobody else.
- */
+/* A token whose values are NaN affects the later tokens of its sequence, and no others. */
 static void check_nan(void)
 {
     const int n = 60, bad = 25, heads = 4, kvh = 1, d = 64;
@@ -427,7 +427,7 @@ static void check_nan(void)
     struct attend_opt o = { heads, kvh, d, d, 0.125f, 0, 0, false, NULL, NULL };
     cu_kv_put(&cu, &kv, 0, &tk, &tv);
     cu_attend(&cu, &to, &tq, &kv, 0, &o, NULL);
-    if (settled("nan")) {
+    if (wait_all("nan")) {
         int wrong = 0;
         ok(cudaMemcpy(out.data(), dout, out.size() * 4, cudaMemcpyDeviceToHost), "result");
         for (int i = 0; i < n; i++) {
@@ -436,7 +436,7 @@ static void check_nan(void)
             wrong += any != want;
         }
         if (wrong) n_failed++;
-        printf("no numbers stay with their rows: %d of %d wrong  %s\n", wrong, n,
+        printf("NaN values stay in their sequence: %d of %d wrong  %s\n", wrong, n,
                wrong ? "FAILED" : "ok");
     }
     cudaFree(dq), cudaFree(dkk), cudaFree(dvv), cudaFree(dout), cudaFree(dt), cudaFree(ds),
@@ -445,7 +445,7 @@ static void check_nan(void)
 
 /* ---- times ---- */
 
-/* Halves below 2 in size; in Q8_0 every 17th is a scale. */
+/* F16 numbers below 2; in Q8_0 every 17th is a scale. */
 static __global__ void fill(uint16_t *p, size_t n, bool q8)
 {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
@@ -475,7 +475,7 @@ static float time_graph(int calls, void (*call)(void *, int), void *arg)
         cudaEventRecord(a, cu.stream);
         cudaGraphLaunch(exec, cu.stream);
         cudaEventRecord(b, cu.stream);
-        if (!settled("replay")) return -1;
+        if (!wait_all("replay")) return -1;
         cudaEventElapsedTime(&ms, a, b);
         if (i > 0 && ms < best) best = ms;
     }
@@ -502,8 +502,8 @@ static void speed_call(void *arg, int i)
     cu_attend(&cu, &s->out, &s->q, &s->kv, layer, &s->o, NULL);
 }
 
-/* Mistral's heads. n_decode sequences of ctx tokens with one new each, then one chunk of n_chunk
- * after `past`. */
+/* Mistral's heads. n_decode sequences of ctx tokens with one new token each, then one chunk of
+ * n_chunk tokens after `past`. */
 static void speed(enum dtype type, int n_decode, int ctx, int n_chunk, int past)
 {
     const int heads = 32, kvh = 8, d = 128;
@@ -559,11 +559,11 @@ static void speed(enum dtype type, int n_decode, int ctx, int n_chunk, int past)
     cudaFree(dq), cudaFree(dout), cudaFree(dt), cudaFree(ds), cudaFree(dp);
 }
 
-/* Prefill on cards that are no Hopper: as they would do it. */
+/* Prefill with the kernels for GPUs before Hopper. */
 static void older(void)
 {
     cu.cc = 89;
-    printf("without warpgroups:\n");
+    printf("kernels for GPUs before Hopper:\n");
     check_all("mixed");
     for (int n : { 512, 2048, 4096 }) speed(DT_F16, 0, 0, n, 0);
     speed(DT_Q8_0, 0, 0, 4096, 0);
@@ -597,6 +597,6 @@ int main(int argc, char **argv)
         speed(DT_F16, 1, 16384, 512, 512);
         older();
     }
-    printf(n_failed ? "%d FAILED\n" : "all is well\n", n_failed);
+    printf(n_failed ? "%d FAILED\n" : "all ok\n", n_failed);
     return n_failed != 0;
 }

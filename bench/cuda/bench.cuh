@@ -1,5 +1,4 @@
-/* bench.cuh - what the programs here share: the device they drive by hand, failures, random
- * numbers. */
+/* bench.cuh - what these programs share: a device without a backend, failures, random numbers. */
 #ifndef TERN_BENCH_CUDA_BENCH_CUH
 #define TERN_BENCH_CUDA_BENCH_CUH
 
@@ -22,7 +21,7 @@ static inline bool ok(cudaError_t rc, const char *what)
     return false;
 }
 
-/* The first device as the backend would see it, with a stream; says its name. */
+/* The first device as the backend sees it, with a stream; prints its name. */
 static inline bool open_device(void)
 {
     cudaDeviceProp p;
@@ -31,7 +30,6 @@ static inline bool open_device(void)
     if (!ok(cudaSetDevice(0), "device") || !ok(cudaGetDeviceProperties(&p, 0), "properties"))
         return false;
     cu.be.name = "cuda:0";
-    cu.be.self = &cu;
     cu.cc = p.major * 10 + p.minor;
     cu.n_sm = p.multiProcessorCount;
     cu.smem_max = p.sharedMemPerBlockOptin;
@@ -40,8 +38,8 @@ static inline bool open_device(void)
     return ok(cudaStreamCreateWithFlags(&cu.stream, cudaStreamNonBlocking), "stream");
 }
 
-/* Everything launched has ended, and well. */
-static inline bool settled(const char *what)
+/* Waits for everything launched. false: something failed. */
+static inline bool wait_all(const char *what)
 {
     cudaError_t rc = cudaStreamSynchronize(cu.stream);
 

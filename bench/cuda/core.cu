@@ -1,5 +1,4 @@
-/* core.cu - what stands around the kernels: launches one by one and as a graph, small copies,
- * uploads.
+/* core.cu - the cost of launches one by one and as a graph, of small copies, and of uploads.
  *
  *     core          a table of microseconds and GB/s */
 #include "kernel/cuda/cu.cuh"
@@ -26,11 +25,11 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Each waits for the one before: what a chain of small kernels costs. */
+/* Each kernel waits for the one before: the cost of a chain of small kernels. */
 __global__ void add_one(float *x, int n)
 {
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < n;
          i += (int)(gridDim.x * blockDim.x))
         x[i] += 1.f;
@@ -56,7 +55,7 @@ static void record(struct cuda *c, const struct step *s)
     if (s->get) cudaMemcpyAsync(s->pinned, s->x, s->get, cudaMemcpyDeviceToHost, c->stream);
 }
 
-/* Microseconds from the call to the end of sync, of a step as a whole. */
+/* Microseconds from the call to the end of sync, of a whole step. */
 static int measure(struct cuda *c, const char *what, const struct step *s, bool early)
 {
     cudaGraph_t graph;
@@ -64,7 +63,7 @@ static int measure(struct cuda *c, const char *what, const struct step *s, bool 
     int cc = c->cc;
     double eager = 1e30, replay = 1e30, t;
 
-    if (!early) c->cc = 0; /* launches wait for each other in full */
+    if (!early) c->cc = 0; /* without programmatic dependent launch */
     for (int i = 0; i < REPEATS; i++) {
         t = now_us();
         record(c, s);

@@ -1,11 +1,13 @@
-/* gemm.cu - products of many tokens on the GPU: right, and how fast.
+/* gemm.cu - matrix products of many tokens on the GPU: correctness and speed.
  *
  *     build/bench/cuda/gemm [check|time|choices|all] [old]
  *
- * check: odd shapes, every type, epilogues, both ways, against dot products in F64 of the decoded
- * weights. time:  a layer of a 7.2 B model (embd 4096, ffn 14336, 8 KV heads) as replayed graphs,
- * weights beyond the cache. choices: time, and what cuBLASLt's other proposals take. old:   the
- * kernels for cards other than Hopper; built for plain sm_90 they run there as well. */
+ *     check    odd shapes, every type, epilogues, both ways, against F64 dot products of the
+ *              decoded weights
+ *     time     a layer of a 7.2 B model (embd 4096, ffn 14336, 8 KV heads) as replayed graphs, with
+ *              more weights than the L2 cache holds
+ *     choices  time, and the times of cuBLASLt's other proposals
+ *     old      the kernels for GPUs before Hopper; built for plain sm_90 they run there too */
 #include "bench.cuh"
 #include "kernel/cuda/cu_gemm.cuh"
 #include "kernel/cuda/cu_layout.cuh"
@@ -46,7 +48,7 @@ static float *floats(size_t n, float scale)
     return v;
 }
 
-/* ---- weights: a few rows that come again and again ---- */
+/* ---- weights: a few rows that repeat ---- */
 
 #define POOL 61
 
@@ -148,7 +150,7 @@ static void norm_host(float *y, const float *x, int n, const struct how *h, cons
     }
 }
 
-/* One product by cu_gemm and by the book: the relative error. The third job has type t2. */
+/* The relative error of one operation by cu_gemm against the host. The third job has type t2. */
 static double check_one(enum dtype t, enum dtype t2, struct shape s, struct how h)
 {
     int n = h.n_jobs, pad = s.rows % 5, xpad = s.cols % 3 * 4;
@@ -182,7 +184,7 @@ static double check_one(enum dtype t, enum dtype t2, struct shape s, struct how 
         j[i].add = h.add && h.act < 0;
         j[i].scale = h.scale;
     }
-    struct cu_product p = {};
+    struct cu_linear p = {};
     p.x = { DT_F32, s.tokens, s.cols, (size_t)(s.cols + xpad), dx };
     p.norm = { h.norm, dw, h.norm == CU_NORM_LAYER ? db : NULL, 1e-5f };
     p.jobs = j;
@@ -199,7 +201,7 @@ static double check_one(enum dtype t, enum dtype t2, struct shape s, struct how 
             for (int r = 0; r < s.rows + pad; r++) {
                 size_t at = (size_t)tk * (size_t)(s.rows + pad) + (size_t)r;
                 if (r >= s.rows) {
-                    if (got[at] != before[i][at]) err = INFINITY; /* wrote beside its rows */
+                    if (got[at] != before[i][at]) err = INFINITY; /* wrote outside its rows */
                     continue;
                 }
                 double v[2];
@@ -226,7 +228,7 @@ static double check_one(enum dtype t, enum dtype t2, struct shape s, struct how 
     return sqrt(err / (ref2 > 0 ? ref2 : 1));
 }
 
-/* gate, up, act and then down of that: the F16 rows kept between them. */
+/* gate, up, act, and then down of the result: the F16 rows kept between them. */
 static double check_chain(enum dtype t, struct shape s)
 {
     struct matrix gate = matrix_make(t, s.rows, s.cols, true),
@@ -237,7 +239,7 @@ static double check_chain(enum dtype t, struct shape s)
           *ref = (float *)malloc(nx * 4);
     float *h = (float *)device(nh * 4), *u = (float *)device(nh * 4), *y = (float *)device(nx * 4);
     struct linear j[3] = {};
-    struct cu_product p = {};
+    struct cu_linear p = {};
     double err = 0, ref2 = 0;
 
     j[0].out = { DT_F32, s.tokens, s.rows, (size_t)s.rows, h };
@@ -248,7 +250,7 @@ static double check_chain(enum dtype t, struct shape s)
     p.jobs = j, p.n_jobs = 2, p.fuse_act = true, p.act = ACT_SILU;
     TRY(cudaDeviceSynchronize());
     cu_gemm(&cu, &p);
-    struct cu_product q = {};
+    struct cu_linear q = {};
     q.x = j[0].out, q.jobs = j + 2, q.n_jobs = 1;
     cu_gemm(&cu, &q);
     TRY(cudaStreamSynchronize(cu.stream));
@@ -324,7 +326,7 @@ static int check(void)
                    worst < 2e-3 && chain < 2e-3 ? "" : "  WRONG ", cu.rc ? cu.msg : "");
             cu.rc = OK;
         }
-    printf("check: %d products, %d wrong\n", cases, bad);
+    printf("check: %d matrix products, %d wrong\n", cases, bad);
     gemm_set_way(&cu, GEMM_AUTO);
     return bad;
 }
@@ -355,7 +357,7 @@ static struct matrix again(struct matrix *first, bool is_first)
     return m;
 }
 
-/* down, v and head may have another type: files with mixed types have. */
+/* down, v and head may have another type, as in files of mixed types. */
 static struct work work_make(enum dtype t, enum dtype other)
 {
     struct work w = {};
@@ -397,7 +399,7 @@ static struct tensor rows_of(float *p, int tokens, int cols)
 static void product(struct work *w, struct layer *l, int which)
 {
     struct linear j[3] = {};
-    struct cu_product p = {};
+    struct cu_linear p = {};
     int t = w->tokens;
 
     p.jobs = j;
@@ -437,8 +439,8 @@ static void all_of(struct work *w, int which)
     if (which == HEAD) product(w, &w->layers[0], HEAD);
 }
 
-/* Milliseconds of one product (or, which -1, of a layer), from replays of a graph of COPIES layers.
- */
+/* Milliseconds of one operation (or, which -1, of a layer), from replays of a graph of COPIES
+ * layers. */
 static float time_of(struct work *w, int which)
 {
     cudaGraph_t graph;
@@ -471,7 +473,7 @@ static float time_of(struct work *w, int which)
     return best / (float)per;
 }
 
-/* Clocks fall while the host packs weights. */
+/* The GPU's clocks fall while the host packs weights. */
 static void warm(struct work *w)
 {
     w->tokens = 256;
@@ -479,17 +481,17 @@ static void warm(struct work *w)
     TRY(cudaStreamSynchronize(cu.stream));
 }
 
-/* ---- what a product is made of ---- */
+/* ---- the kernels of an operation ---- */
 
 static __global__ void nothing_kernel(int)
 {
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
 }
 
 struct part {
     struct work *w;
-    struct mid_args mid;
+    struct packed_args mid;
     struct finish_args finish;
     enum dtype type;
     int blocks, which;
@@ -504,12 +506,12 @@ static void part_run(struct part *p, int i)
     switch (p->which) {
     case 0: cu_launch(&cu, "nothing", nothing_kernel, dim3(132), dim3(256), 0, 0); break;
     case 1: gemm_x(&cu, (__half *)p->mid.x, &x, &norm, p->finish.nt); break;
-    case 2: mid_launch(&cu, p->type, p->type, p->finish.nt, p->blocks, &p->mid); break;
+    case 2: packed_launch(&cu, p->type, p->type, p->finish.nt, p->blocks, &p->mid); break;
     default: gemm_finish(&cu, &p->finish);
     }
 }
 
-/* Microseconds of each kernel of a 4096 x 4096 product, one after the other as in a step. */
+/* Microseconds of each kernel of a 4096 x 4096 matrix product, one after the other as in a step. */
 static void parts(struct work *w, const char *name, int tokens)
 {
     static const char *const names[] = { "nothing", "x", "product", "finish" };
@@ -519,8 +521,8 @@ static void parts(struct work *w, const char *name, int tokens)
     w->tokens = tokens;
     p.w = w;
     p.type = w->layers[0].o.w.type;
-    int units = 4096 / mid_launch(&cu, p.type, p.type, nt, 0, NULL);
-    int tiles = 4096 / mid_rows(mid_shape_of(&cu, p.type, nt));
+    int units = 4096 / packed_launch(&cu, p.type, p.type, nt, 0, NULL);
+    int tiles = 4096 / packed_rows(packed_shape_of(&cu, p.type, nt));
     p.blocks = cu.n_sm;
     p.mid.job[0] = { w->layers[0].o.w.packed, 4096, 4096, 0, 0, false };
     p.mid.n_jobs = p.finish.n_jobs = 1;
@@ -531,7 +533,7 @@ static void parts(struct work *w, const char *name, int tokens)
     p.finish.tokens = tokens, p.finish.units = units, p.finish.row_tiles = tiles,
     p.finish.token_tiles = 1;
     p.finish.blocks = p.blocks, p.finish.part = w->logits, p.finish.act = -1, p.finish.nt = nt;
-    p.finish.shape = mid_shape_of(&cu, p.type, nt);
+    p.finish.shape = packed_shape_of(&cu, p.type, nt);
     printf("  %s, %d tokens, 4096 x 4096, us each:", name, tokens);
     for (p.which = 0; p.which < 4; p.which++) {
         cudaGraph_t graph;
@@ -596,7 +598,7 @@ static void time_type(struct work *w, const char *name, const int *tokens, int n
     }
 }
 
-/* What the library's other proposals would have been worth. */
+/* The times of the library's other proposals. */
 static void choices(struct work *w)
 {
     static const int tokens[] = { 64, 256, 512, 4096 };
@@ -652,7 +654,7 @@ static void timings(const char *what)
         TRY(cudaDeviceSynchronize());
         warm(&w);
         time_type(&w, sets[i].name, sets[i].brief ? own_brief : own, sets[i].brief ? 3 : 7,
-                  GEMM_MID);
+                  GEMM_PACKED);
         time_type(&w, sets[i].name, sets[i].brief ? lt_brief : lt, sets[i].brief ? 2 : 6, GEMM_LT);
         time_type(&w, sets[i].name, chosen, sets[i].brief ? 1 : 3, GEMM_AUTO);
         if (sets[i].t == DT_F16 || sets[i].t == DT_Q4_K)

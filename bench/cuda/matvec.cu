@@ -1,5 +1,4 @@
-/* matvec.cu - products of a few tokens on the GPU: right against the host's definition, and how
- * fast.
+/* matvec.cu - matrix products of a few tokens on the GPU: correctness against the host, and speed.
  *
  * Without arguments all of it; `check`, `time`, or `chain` for the last part of `time`. */
 #include "bench.cuh"
@@ -16,7 +15,7 @@ extern "C" {
 
 #include <vector>
 
-#define PEAK 4.47e12 /* bytes a second that the card was seen to read */
+#define PEAK 4.47e12 /* bytes per second that an H200 was measured to read */
 #define TOLERANCE 2e-3
 
 static int n_bad;
@@ -35,14 +34,14 @@ template <typename E> static E *upload(const std::vector<E> &v)
     return (E *)p;
 }
 
-/* A random weight: in its file's format, as floats, and on the device. */
+/* A random weight: in its file format, as floats, and on the device. */
 struct matrix {
     struct weight w;
     std::vector<uint8_t> file;
     std::vector<float> plain;
 };
 
-/* n numbers in the format t: blocks drawn from a few hundred that were encoded once. */
+/* n numbers in format t: random blocks out of a few hundred that were encoded once. */
 static void file_random(enum dtype t, std::vector<uint8_t> *file, size_t n)
 {
     const struct dtype_info *info = dtype_info(t);
@@ -61,7 +60,7 @@ static void file_random(enum dtype t, std::vector<uint8_t> *file, size_t n)
             b = (uint8_t)(unit() * 256) &
                 (info->quantized ? 0xff : 0x9f); /* F8: no NaN, nothing large */
         for (size_t at = 0; info->quantized && at < pool.size(); at += bytes)
-            memcpy(pool.data() + at, &d, 2); /* d stands first in the types that come here */
+            memcpy(pool.data() + at, &d, 2); /* d comes first in the types that get here */
     }
     file->resize(n / block * bytes);
     for (size_t at = 0; at < file->size(); at += bytes)
@@ -79,7 +78,7 @@ static void matrix_make(struct matrix *m, enum dtype t, int rows, int cols)
     std::vector<uint8_t> image(m->w.packed_bytes, 0xee);
     uint64_t row = 0;
     dtype_row_bytes(t, (uint64_t)cols, &row);
-    for (int r = 0; r < rows; r += 48) { /* in parts, as a loader would */
+    for (int r = 0; r < rows; r += 48) { /* in parts, as the upload does */
         struct cu_plane plane[4];
         void *dst[4];
         int r1 = r + 48 < rows ? r + 48 : rows, planes = cu_pack_planes(&m->w, 0, r, r1, plane);
@@ -125,8 +124,8 @@ struct how {
     float scale, size; /* size: of x */
 };
 
-/* Root of the summed squares of errors over that of the products' terms, which is what the results
- * would be of if signs were random: a result that happens to be near 0 does not count as wrong. */
+/* The root of the summed squares of errors over that of the terms, which is the expected size of a
+ * result with random signs: a result that happens to be near 0 does not count as wrong. */
 static double run_case(const struct how *h)
 {
     struct matrix m[3];
@@ -151,7 +150,7 @@ static double run_case(const struct how *h)
         jobs[j].scale = h->scale;
     }
     struct cu_norm norm = { h->norm, dw, h->norm == CU_NORM_LAYER ? db : NULL, 1e-5f };
-    struct cu_product p = {
+    struct cu_linear p = {
         tensor_f32(dx, h->tokens, h->cols), norm, jobs, h->n_jobs, h->fuse, h->act, NULL
     };
     cu_matvec(&cu, &p);
@@ -235,8 +234,9 @@ static double check_dequant(enum dtype t, int rows, int cols)
     return worst;
 }
 
-/* Two products, the second of what the first makes, which is told of it: as if it had not been. */
-static void check_then(enum dtype ta, enum dtype tb, int norm, bool fuse, bool add, float size)
+/* Two operations; the second reads the first one's result, and the first one prepares x for it. The
+ * result must be the same as without. */
+static void check_prepared(enum dtype ta, enum dtype tb, int norm, bool fuse, bool add, float size)
 {
     const int cols = 1024, mid = 2048, rows = 100;
     struct matrix a[2], b;
@@ -250,14 +250,14 @@ static void check_then(enum dtype ta, enum dtype tb, int norm, bool fuse, bool a
     struct linear first[2] = { { tensor_f32(dh, 1, mid), &a[0].w, NULL, add && !fuse, 0.f },
                                { tensor_f32(du, 1, mid), &a[1].w, NULL, false, 0.f } };
     struct linear second = { tensor_f32(dy, 1, rows), &b.w, NULL, false, 0.f };
-    struct cu_product q = { tensor_f32(dh, 1, mid),
-                            { norm, norm ? dw : NULL, NULL, 1e-5f },
-                            &second,
-                            1,
-                            false,
-                            ACT_SILU,
-                            NULL };
-    struct cu_product p = { tensor_f32(dx, 1, cols), {}, first, fuse ? 2 : 1, fuse, ACT_SILU, &q };
+    struct cu_linear q = { tensor_f32(dh, 1, mid),
+                           { norm, norm ? dw : NULL, NULL, 1e-5f },
+                           &second,
+                           1,
+                           false,
+                           ACT_SILU,
+                           NULL };
+    struct cu_linear p = { tensor_f32(dx, 1, cols), {}, first, fuse ? 2 : 1, fuse, ACT_SILU, &q };
     cu_matvec(&cu, &p);
     cu_matvec(&cu, &q);
     must(cudaStreamSynchronize(cu.stream), "matvec");
@@ -283,12 +283,12 @@ static void check_then(enum dtype ta, enum dtype tb, int norm, bool fuse, bool a
     for (struct matrix *m : { &a[0], &a[1], &b }) matrix_free(m);
     for (float *f : { dx, dw, dh, dy, du }) cudaFree(f);
 }
-static void check_thens(void)
+static void check_prepareds(void)
 {
     for (enum dtype t :
          { DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_Q4_0, DT_MXFP4, DT_IQ4_XS, DT_Q3_K, DT_F16, DT_BF16 })
         for (int i = 0; i < 3; i++)
-            check_then(i == 1 ? DT_F16 : t, t, i % 2, i == 2, i == 1, i == 1 ? 1e3f : 1.f);
+            check_prepared(i == 1 ? DT_F16 : t, t, i % 2, i == 2, i == 1, i == 1 ? 1e3f : 1.f);
 }
 
 static const enum dtype all_types[] = { DT_Q4_0,   DT_Q4_1,    DT_Q5_0,   DT_Q5_1,  DT_Q8_0,
@@ -462,7 +462,7 @@ static void check_mixed(void)
 
 /* ---- speed ---- */
 
-/* A weight of this size on the device: 64 random rows, again and again. */
+/* A weight of this size on the device: 64 random rows that repeat. */
 static struct weight weight_fill(enum dtype t, int rows, int cols)
 {
     struct matrix m;
@@ -480,7 +480,7 @@ static struct weight weight_fill(enum dtype t, int rows, int cols)
     matrix_free(&m);
     return w;
 }
-/* The same numbers elsewhere. */
+/* The same numbers at another address. */
 static struct weight weight_again(const struct weight *w)
 {
     struct weight r = *w;
@@ -489,14 +489,14 @@ static struct weight weight_again(const struct weight *w)
     return r;
 }
 
-/* Seconds of one replay of what `body` launches: the median of some. */
+/* Seconds of one replay of what `body` launches: the median of several. */
 template <typename F> static double timed(F body, int replays)
 {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     cudaEvent_t e0, e1;
     std::vector<float> ms;
-    body(); /* kernels loaded, attributes set */
+    body(); /* loads kernels and sets attributes */
     must(cudaStreamSynchronize(cu.stream), "warm up");
     must(cudaStreamBeginCapture(cu.stream, cudaStreamCaptureModeThreadLocal), "capture");
     body();
@@ -542,7 +542,7 @@ static void time_single(enum dtype t, int rows, int cols)
                 [&]() {
                     for (const struct weight &m : w) {
                         struct linear job = { tensor_f32(out, tok, rows), &m, NULL, false, 0.f };
-                        struct cu_product p = {
+                        struct cu_linear p = {
                             tensor_f32(x, tok, cols), {}, &job, 1, false, ACT_SILU, NULL
                         };
                         cu_matvec(&cu, &p);
@@ -576,11 +576,11 @@ static size_t chain_layer(const struct layer_weights *l, const struct weight *ne
     struct linear gu[2] = { { tff, &l->gate, NULL, false, 0.f },
                             { tff, &l->up, NULL, false, 0.f } };
     struct linear after = { tq, next, NULL, false, 0.f };
-    struct cu_product p[5] = { { tx, rms, in, 3, false, ACT_SILU, NULL },
-                               { tq, none, &o, 1, false, ACT_SILU, p + 2 },
-                               { tx, rms, gu, 2, true, ACT_SILU, p + 3 },
-                               { tff, none, &down, 1, false, ACT_SILU, p + 4 },
-                               { tx, rms, &after, 1, false, ACT_SILU, NULL } };
+    struct cu_linear p[5] = { { tx, rms, in, 3, false, ACT_SILU, NULL },
+                              { tq, none, &o, 1, false, ACT_SILU, p + 2 },
+                              { tx, rms, gu, 2, true, ACT_SILU, p + 3 },
+                              { tff, none, &down, 1, false, ACT_SILU, p + 4 },
+                              { tx, rms, &after, 1, false, ACT_SILU, NULL } };
     size_t bytes = 0;
     for (int i = 0; i < 4; i++) {
         cu_matvec(&cu, &p[i]);
@@ -589,8 +589,7 @@ static size_t chain_layer(const struct layer_weights *l, const struct weight *ne
     return bytes;
 }
 
-/* The products of a 7 B model's step: 32 layers and the head, each kernel waiting for the one
- * before. */
+/* The matrix products of a decoding step of a 7 B model: 32 layers and the head. */
 static void time_chain(const char *name, enum dtype t, enum dtype more, enum dtype head_type)
 {
     struct layer_weights first = { weight_fill(t, 4096, 4096),  weight_fill(t, 1024, 4096),
@@ -623,7 +622,7 @@ static void time_chain(const char *name, enum dtype t, enum dtype more, enum dty
                         chain_layer(&l[i], i < 31 ? &l[i + 1].q : &head, x, qkv, ff, norm, tok);
                 struct linear job = { tensor_f32(logits, tok, 32768), &head, NULL, false, 0.f };
                 struct cu_norm rms = { CU_NORM_RMS, norm, NULL, 1e-5f };
-                struct cu_product p = {
+                struct cu_linear p = {
                     tensor_f32(x, tok, 4096), rms, &job, 1, false, ACT_SILU, NULL
                 };
                 cu_matvec(&cu, &p);
@@ -655,7 +654,7 @@ int main(int argc, char **argv)
     if (check) {
         for (enum dtype t : all_types) check_type(t);
         check_mixed();
-        check_thens();
+        check_prepareds();
         printf("%s\n", n_bad ? "CHECK FAILED" : "check ok");
     }
     if (speed) {

@@ -1,5 +1,5 @@
-/* mix.cu - recurrent layers, a matrix for each head, latents and attention both ways by the clock.
- */
+/* mix.cu - times of recurrent layers, one matrix for each head, latents and bidirectional
+ * attention. */
 #include "bench.cuh"
 #include "kernel/cuda/cu_layout.cuh"
 
@@ -28,7 +28,7 @@ static struct tensor rows_of(int rows, int cols)
     return tensor_f32((float *)device((size_t)rows * (size_t)cols * 4), rows, cols);
 }
 
-/* Microseconds of one call, as a step's graph has it. */
+/* Microseconds of one call, in a graph. */
 static float time_of(const std::function<void(void)> &call)
 {
     cudaGraph_t graph;
@@ -47,7 +47,7 @@ static float time_of(const std::function<void(void)> &call)
         cudaEventRecord(a, cu.stream);
         cudaGraphLaunch(exec, cu.stream);
         cudaEventRecord(b, cu.stream);
-        if (!settled("mix")) return best;
+        if (!wait_all("mix")) return best;
         cudaEventElapsedTime(&ms, a, b);
         best = std::min(best, ms * 1000 / CALLS);
     }
@@ -130,7 +130,7 @@ static void time_heads(enum dtype type, int rows, int cols, int tokens)
     struct weight w = { type, rows, cols, n, NULL, device(bytes), bytes, 0 };
     struct tensor x = rows_of(tokens, n * cols), out = rows_of(tokens, n * rows);
     struct linear_heads_opt o = { &w, cols, rows, 0 };
-    float us = time_of([&] { cu_heads(&cu, &out, &x, &o); });
+    float us = time_of([&] { cu_linear_heads(&cu, &out, &x, &o); });
 
     printf("%d heads of %3d x %3d %-5s %5d tokens %9.1f us %6.0f GB/s %6.1f TFLOP/s\n", n, rows,
            cols, dtype_name(type), tokens, us, (double)bytes / us / 1e3,
@@ -226,7 +226,7 @@ int main(void)
         time_attend(what, o, true, 1, 0, 2048);
     }
     struct attend_opt o = attend_of(12, 12, 64, 64, true);
-    time_attend("12 heads of 64 both ways", o, false, 8, 0, 512);
-    time_attend("12 heads of 64 both ways", o, false, 64, 0, 32);
+    time_attend("12 heads of 64 bidirectional", o, false, 8, 0, 512);
+    time_attend("12 heads of 64 bidirectional", o, false, 64, 0, 32);
     return n_failed != 0;
 }

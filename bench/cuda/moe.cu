@@ -1,4 +1,4 @@
-/* moe.cu - a layer's experts by the clock: each step's own choices, so that weights come from
+/* moe.cu - times of a layer's experts. Every step has its own choices, so that weights come from
  * memory. */
 #include "bench.cuh"
 #include "kernel/cuda/cu_layout.cuh"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <vector>
 
-#define SETS 16 /* of choices */
+#define SETS 16 /* sets of choices */
 
 struct shape {
     const char *name;
@@ -25,7 +25,7 @@ static void *device(size_t bytes)
     return p;
 }
 
-/* Weights are all alike: only their place counts. */
+/* All weights have the same content: only their addresses count. */
 static std::vector<struct weight> weights(int n, enum dtype t, int rows, int cols)
 {
     size_t bytes = (layout_matrix_bytes(t, rows, cols) + 255) / 256 * 256;
@@ -37,7 +37,8 @@ static std::vector<struct weight> weights(int n, enum dtype t, int rows, int col
     return w;
 }
 
-/* Distinct experts of each token; how many of all are chosen, on average over sets. */
+/* Distinct experts for each token; returns how many experts are chosen at all, on average over the
+ * sets. */
 static double choices(std::vector<int32_t> &ids, const struct shape &s, int tokens)
 {
     double used = 0;
@@ -57,7 +58,7 @@ static double choices(std::vector<int32_t> &ids, const struct shape &s, int toke
     return used;
 }
 
-/* Of one call, as a step's graph has it. */
+/* Microseconds of one call, in a graph. */
 static float time_of(const std::function<void(int)> &call)
 {
     cudaGraph_t graph;
@@ -76,7 +77,7 @@ static float time_of(const std::function<void(int)> &call)
         cudaEventRecord(a, cu.stream);
         cudaGraphLaunch(exec, cu.stream);
         cudaEventRecord(b, cu.stream);
-        if (!settled("experts")) return best;
+        if (!wait_all("experts")) return best;
         cudaEventElapsedTime(&ms, a, b);
         best = std::min(best, ms * 1000 / SETS);
     }

@@ -13,7 +13,7 @@ extern "C" {
 #include <string.h>
 #include <vector>
 
-/* Rows on both sides; columns past cols are a border that must stay as it was. */
+/* Rows on both sides; columns after cols are a border that must not change. */
 struct mat {
     int rows, cols, stride;
     std::vector<float> h;
@@ -41,8 +41,7 @@ static int32_t *ints(const std::vector<int32_t> &v)
     return p;
 }
 
-/* Compares m on the device with want(row, column), relative to 1 or the number, whichever is more.
- */
+/* Compares m on the device with want(row, column), relative to the larger of 1 and the number. */
 static void compare(const char *name, mat &m, double bound,
                     const std::function<double(int, int)> &want)
 {
@@ -50,7 +49,7 @@ static void compare(const char *name, mat &m, double bound,
     double worst = 0;
     bool border = true;
 
-    if (!settled(name)) return;
+    if (!wait_all(name)) return;
     ok(cudaMemcpy(got.data(), m.d, got.size() * 4, cudaMemcpyDeviceToHost), "result");
     for (int r = 0; r < m.rows; r++)
         for (int c = 0; c < m.stride; c++) {
@@ -58,7 +57,7 @@ static void compare(const char *name, mat &m, double bound,
             if (c >= m.cols) border &= memcmp(&got[i], &m.h[i], 4) == 0;
             else {
                 double w = want(r, c), e = fabs(got[i] - w) / fmax(1, fabs(w));
-                worst = e <= worst ? worst : e; /* also what is no number */
+                worst = e <= worst ? worst : e; /* also catches NaN */
             }
         }
     bool good = worst <= bound && border;
@@ -185,8 +184,8 @@ static void check_rope(int rows, int heads, int dim, int n_rot, enum rope_style 
     cudaFree(dp);
 }
 
-/* Rows in a file's format, through the device's layout and back. Formats tern does not write are
- * random bytes. */
+/* Rows in a file's format, through the device's layout and back. Formats that tern does not write
+ * are random bytes. */
 static void check_embed(enum dtype type, int rows, int cols)
 {
     uint64_t row;
@@ -242,7 +241,7 @@ static void time_one(const char *name, double bytes, int sets, const std::functi
         cudaEventRecord(a, cu.stream);
         cudaGraphLaunch(exec, cu.stream);
         cudaEventRecord(b, cu.stream);
-        if (!settled(name)) return;
+        if (!wait_all(name)) return;
         cudaEventElapsedTime(&ms, a, b);
         if (ms < best) best = ms;
     }
@@ -250,7 +249,7 @@ static void time_one(const char *name, double bytes, int sets, const std::functi
     cudaEventDestroy(a), cudaEventDestroy(b), cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
 }
 
-/* Mistral's shapes. Sets of tensors exceed the L2 cache together where rows are many. */
+/* Mistral's shapes. With many rows the tensors together exceed the L2 cache. */
 static void times(int rows)
 {
     const int d = 4096, ffn = 14336, sets = rows > 1000 ? 4 : 16;
@@ -359,7 +358,7 @@ int main(void)
         check_embed((enum dtype)t, 16, 32);
         check_embed((enum dtype)t, 50, 77);
     }
-    printf(n_failed ? "%d FAILED\n" : "operations: all is well\n", n_failed);
+    printf(n_failed ? "%d FAILED\n" : "operations: all ok\n", n_failed);
     for (int rows : { 1, 64, 4096 }) times(rows);
     return n_failed != 0;
 }

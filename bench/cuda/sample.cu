@@ -1,4 +1,4 @@
-/* sample.cu - tokens that the GPU draws against the host's sampler, over odd rows and settings,
+/* sample.cu - tokens sampled by the GPU against the host's sampler, over odd rows and settings,
  * then times. */
 #include "bench.cuh"
 
@@ -12,7 +12,7 @@ extern "C" {
 #include <string.h>
 #include <vector>
 
-/* Normal numbers from a random place of many. */
+/* Normal numbers from a random position of a large table. */
 struct normals {
     static std::vector<float> pool;
     size_t at = rng_u64(dice());
@@ -76,7 +76,7 @@ struct tally {
     long n, differ, unequal, changed;
 };
 
-/* Some steps of ROWS requests, each with penalties and a bias in some of them. */
+/* Some steps of ROWS requests, some of them with penalties and a bias. */
 static void compare(int n, enum shape shape, int set, struct tally *t)
 {
     std::vector<float> x((size_t)ROWS * n), back(x.size());
@@ -176,7 +176,7 @@ static void compare_all(void)
     }
 }
 
-/* Temperature 1 without filters is the softmax: chi-square over many seeds. */
+/* Temperature 1 without filters is the softmax: a chi-square test over many seeds. */
 static void check_distribution(void)
 {
     enum { N = 64, STEPS = 2000 };
@@ -223,7 +223,7 @@ struct load {
     float size;
 };
 
-/* Copies of the rows that together exceed the cache take turns. */
+/* Copies of the rows that together exceed the cache, used in rotation. */
 static void time_one(const struct load *l, int rows, int n)
 {
     size_t each = (size_t)rows * n, room = (size_t)1 << 26; /* numbers: 256 MB */

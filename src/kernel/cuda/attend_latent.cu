@@ -1,9 +1,10 @@
-/* attend_latent.cu - consecutive tokens of one sequence over its latents, 32 at a time.
+/* attend_latent.cu - attention over latents (multi-head latent attention, MLA), consecutive tokens
+ * of one sequence against 32 latents at a time.
  *
- * As attend_tile.cuh has it, for rows so wide that a warp holds the sums of half of them only: a
- * tile has 64 rows and eight warps, two for every 16 rows. Both make all scores of their rows, and
- * each sums its half of the values. Those are in the keys, so that what was brought serves twice.
- */
+ * As attend_tile.cuh, for rows so wide (576 dimensions) that a warp can hold the sums of half of
+ * them only. A tile has 64 rows and 8 warps, two for every 16 rows. Both compute all scores of
+ * their rows, and each sums its half of the values. Values are the first 512 numbers of the keys,
+ * so one load serves both products. */
 #include "kernel/cuda/attend_tile.cuh"
 
 #define DIM LATENT_DIM
@@ -15,10 +16,10 @@
 
 static_assert(2 * HALF >= LATENT_DIM_V && DIM % 64 == 0, "two warps have all values");
 
-/* Pieces of 8 numbers that no row has become zeros, as do rows past the last position. */
+/* Pieces of 8 numbers that no row has, and rows after the last position, become zeros. */
 template <bool F16>
-static __device__ __forceinline__ void latent_bring(const attend_dev &a, const tile_place &w,
-                                                    uint32_t to, int key)
+static __device__ __forceinline__ void latent_load(const attend_dev &a, const tile_place &w,
+                                                   uint32_t to, int key)
 {
     constexpr int pieces = DIM / 8;
     const kv_rows &r = a.kv.k;
@@ -32,7 +33,7 @@ static __device__ __forceinline__ void latent_bring(const attend_dev &a, const t
         if constexpr (F16) {
             copy16(to + piece_at<DIM>(row, piece), src + (valid ? piece * 16 : 0), valid ? 16 : 0);
         } else {
-            uint4 x = valid ? kv_eight(a.kv.type, a.kv.whole, src, piece * 8, r.dim)
+            uint4 x = valid ? kv_eight(a.kv.type, a.kv.aligned, src, piece * 8, r.dim)
                             : make_uint4(0, 0, 0, 0);
             asm volatile(
                 "st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<DIM>(row, piece)),
@@ -42,7 +43,7 @@ static __device__ __forceinline__ void latent_bring(const attend_dev &a, const t
     }
 }
 
-/* Grid: (KV head, part of its heads), tiles. */
+/* Grid: (KV head, part of its query heads), tiles. */
 template <bool F16>
 static __global__ void __launch_bounds__(THREADS, 1)
     attend_latent(const __grid_constant__ attend_dev a)
@@ -55,12 +56,12 @@ static __global__ void __launch_bounds__(THREADS, 1)
     tile_place w;
     tile_state<HALF, 1> st = {};
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if ((int)blockIdx.y >= *a.n_tiles) return;
-    tile_find(a, w);
+    tile_fill_place(a, w);
     int key = attend_first(a, w.pos) / KEYS * KEYS;
-    latent_bring<F16>(a, w, k, key);
+    latent_load<F16>(a, w, k, key);
     copy_commit();
     tile_queries<DIM, ROWS, THREADS>(a, w, q);
     tile_begin<HALF, 1>(a, w, st, row0, g);
@@ -70,7 +71,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         copy_wait<0>();
         __syncthreads();
         if (key + KEYS <= w.last) {
-            latent_bring<F16>(a, w, k + (stage ^ 1) * STAGE, key + KEYS);
+            latent_load<F16>(a, w, k + (stage ^ 1) * STAGE, key + KEYS);
             copy_commit();
         }
         tile_scores_of<DIM, 1, KEYS>(x, q, k + stage * STAGE, row0, lane, a.dk);
@@ -105,6 +106,7 @@ static void latent_launch(struct cuda *c, const struct attend_dev *a, dim3 grid,
 
 void attend_latents(struct cuda *c, const struct attend_dev *a, dim3 grid)
 {
-    if (a->kv.type == DT_F16 && a->kv.whole) latent_launch<true>(c, a, grid, "attend latents f16");
+    if (a->kv.type == DT_F16 && a->kv.aligned)
+        latent_launch<true>(c, a, grid, "attend latents f16");
     else latent_launch<false>(c, a, grid, "attend latents any");
 }

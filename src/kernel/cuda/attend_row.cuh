@@ -1,17 +1,26 @@
-/* attend_row.cuh - one token's query heads against its sequence's keys, shared out among warps.
+/* attend_row.cuh - attention of one token: its query heads against the keys of its sequence,
+ * divided among warps and blocks (split-KV decoding).
  *
- * A warp takes pages of 16 keys. It computes scores transposed (16 keys by 8 heads) and sums
- * transposed (dimensions by 8 heads), so a KV head's group fills the narrow side of the matrix
- * units, and both K and V come from memory as they lie: a thread's 16 bytes of a row are its share
- * of the fragment, because the order of the summed dimension is free as long as q keeps the same
- * one. */
+ * A warp takes pages (KV blocks) of 16 keys. It computes scores transposed, 16 keys by 8 query
+ * heads, and sums transposed, dimensions by 8 heads. So the query heads of one KV head fill the N
+ * of m16n8k16, K and V are the A operands, and both come from memory as they are stored: a thread's
+ * 16 bytes of a row are its share of the fragment, because the order of the summed dimension is
+ * free as long as q has the same order.
+ *
+ * Files: attend_row_type.cuh (types, scores, weights), attend_row_page.cuh (a warp's loop over
+ * pages), attend_row_ring.cuh (the same through a ring), attend_row_rope.cuh (rotary embedding in
+ * the kernel), attend_row_end.cuh (combining partial results).
+ *
+ * Measured on an H200, one layer of 32 query and 8 KV heads of 128: 5.5 us with few keys, mostly
+ * latencies; with 16,384 keys 17 to 19 us for the loop over 67 MB and 7 us for the end. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_CUH
 
-#include "kernel/cuda/attend_row_bulk.cuh"
+#include "kernel/cuda/attend_row_ring.cuh"
 #include "kernel/cuda/attend_row_end.cuh"
 
-/* Grid: splits, (KV head, tile of heads, slice of values), rows. */
+/* Grid: splits; (KV head, tile of 8 query heads, slice of values); rows. KD, VD: dimensions, at
+ * least; L: the KV type; LONG: pages pass through a ring. */
 template <int KD, int VD, class L, bool LONG>
 __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1)
     attend_row(const __grid_constant__ attend_dev a)
@@ -22,14 +31,14 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1)
     char *work = (char *)(q_sums + KD / 32 * (ROW_HEADS / 2));
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_warps = blockDim.x >> 5;
     __shared__ uint64_t bars[ROW_WARPS][ROW_STAGES];
-    struct row_turned *turned = a.rope.pad ? (struct row_turned *)(smem + a.turned_at) : NULL;
+    struct row_rotated *rotated = a.rope.pad ? (struct row_rotated *)(smem + a.rotated_at) : NULL;
 
-    cu_next();
-    if (!a.early) cu_wait();
+    cu_release_next();
+    if (!a.early) cu_wait_previous();
     int n_rows = a.row_list ? *a.n_rows : a.n_tokens;
     for (int row = blockIdx.z; row < n_rows; row += gridDim.z) {
-        bool own =
-            row < (int)gridDim.z; /* later rows are not split: their parts would have no place */
+        /* Rows beyond the grid are not split: there is no memory for their partial results. */
+        bool own = row < (int)gridDim.z;
         row_place w;
         row_state<VD> st = {};
         int slice = blockIdx.y % a.n_slices, tile = blockIdx.y / a.n_slices % a.head_tiles;
@@ -48,11 +57,11 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1)
             pages = row_last<L>(w) / KV_BLOCK + 1 - page0;
         int n_splits = own ? a.n_splits : 1, split = blockIdx.x,
             page = page0 + split * n_warps + warp;
-        int id = page < a.kv.table_stride ? w.blocks[page]
-                                          : 0; /* perhaps none of ours: not to wait for pos */
+        /* May be a page that this warp does not have; loaded early so as not to wait for pos. */
+        int id = page < a.kv.table_stride ? w.blocks[page] : 0;
         int n_active = min(n_splits, (pages + n_warps - 1) / n_warps);
         if (split >= n_active) {
-            if (a.early) cu_wait();
+            if (a.early) cu_wait_previous();
             continue;
         }
 
@@ -60,13 +69,13 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1)
         auto stage_q = [&]() {
             const float *q = a.q + (size_t)w.token * a.q_stride + (size_t)w.head0 * a.dk;
             int stride = a.dk;
-            if constexpr (L::ahead && KD <= TURN_DIM) {
-                if (turned) {
-                    row_turn<L>(a, w, turned, (pages - 1) % step / n_warps == split, warp, n_warps,
-                                lane);
+            if constexpr (L::ahead && KD <= ROTATE_DIM) {
+                if (rotated) {
+                    row_rotate<L>(a, w, rotated, (pages - 1) % step / n_warps == split, warp,
+                                  n_warps, lane);
                     __syncthreads();
-                    q = turned->q[0];
-                    stride = TURN_DIM;
+                    q = rotated->q[0];
+                    stride = ROTATE_DIM;
                 }
             }
             for (int c = warp; c < KD / 32; c += n_warps) {
@@ -86,12 +95,12 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1)
                                         work + warp * 2 * (a.kv.k.head_bytes + a.kv.v.head_bytes),
                                         page, id, end, step, lane, stage_q);
         else if constexpr (LONG)
-            row_pages_bulk<KD, VD, L>(a, w, st, qs, turned,
+            row_pages_ring<KD, VD, L>(a, w, st, qs, rotated,
                                       work + warp * a.n_stages *
                                                  (a.kv.k.head_bytes + a.kv.v.head_bytes),
                                       bars[warp], page, end, step, lane, stage_q);
         else if constexpr (L::ahead && KD <= 128)
-            row_pages_ahead<KD, VD, L>(a, w, st, qs, turned, page, id, end, step, lane, stage_q);
+            row_pages_ahead<KD, VD, L>(a, w, st, qs, rotated, page, id, end, step, lane, stage_q);
         else row_pages<KD, VD, L>(a, w, st, qs, page, id, end, step, lane, stage_q);
         row_finish<VD, L>(a, w, st, (float *)work, row * gridDim.y + blockIdx.y, split, n_active);
         __syncthreads();
@@ -107,14 +116,14 @@ static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, in
     size_t sums = (size_t)ROW_HEADS * (VD + 2) * sizeof(float), each = stage > sums ? stage : sums;
     size_t most = c->smem_max - 1024,
            smem = KD * sizeof(uint4) + KD / 32 * ROW_HEADS * sizeof(float);
-    size_t turned = a->rope.pad ? sizeof(struct row_turned) : 0;
+    size_t rotated = a->rope.pad ? sizeof(struct row_rotated) : 0;
     struct attend_dev b = *a;
     static bool allowed;
 
-    while (smem + each * (size_t)warps + turned > most && warps > 1) warps--;
+    while (smem + each * (size_t)warps + rotated > most && warps > 1) warps--;
     smem += each * (size_t)warps;
-    b.turned_at = (int)smem;
-    smem += turned;
+    b.rotated_at = (int)smem;
+    smem += rotated;
     if (smem > 48 * 1024 && !allowed) {
         if (cu_check(c,
                      cudaFuncSetAttribute(attend_row<KD, VD, L, LONG>,
@@ -126,7 +135,7 @@ static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, in
     cu_launch(c, name, attend_row<KD, VD, L, LONG>, grid, dim3(warps * 32), smem, b);
 }
 
-/* Any heads; types of which few are kept so have two kernels only. */
+/* Chooses the kernel for the head size. Rare types have two sizes only. */
 template <class L>
 static void row_dispatch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps,
                          const char *name)

@@ -1,13 +1,13 @@
-/* attend_row_end.cuh - parts of warps and of splits made one. */
+/* attend_row_end.cuh - row attention: partial results of warps, then of splits, are combined. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_END_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_END_CUH
 
 #include "kernel/cuda/attend_row_type.cuh"
 
-/* Parts (of warps, or of splits) with their maxima m and weights l, [part][ROW_HEADS], 2 * 32 at
- * most: m becomes the factor of each part, total[head] the weight of all, with the sink's if that
- * is due, and top[head] the maximum of all. A warp has a head, its lanes the parts. All threads
- * call it. */
+/* Partial results (of warps or of splits, at most 64) have maxima m and sums of weights l,
+ * [part][ROW_HEADS]. m becomes the factor of each part, total[head] the sum of all weights (with
+ * the sink's if `sink`), top[head] the maximum of all. A warp has a head, its lanes the parts. All
+ * threads call it. */
 __device__ __forceinline__ void row_factors(const attend_dev &a, const row_place &w, float *m,
                                             const float *l, float *total, float *top, int n,
                                             bool sink)
@@ -21,9 +21,9 @@ __device__ __forceinline__ void row_factors(const attend_dev &a, const row_place
         float x = lane < n ? m[lane * ROW_HEADS + h] : -INFINITY;
         float y = lane + 32 < n ? m[(lane + 32) * ROW_HEADS + h] : -INFINITY;
         float t = fmaxf(warp_max(fmaxf(x, y)), s), base = t == -INFINITY ? 0.f : t;
-        x = power2(x - base);
-        y = power2(y - base);
-        sum *= power2(s - base);
+        x = exp2_approx(x - base);
+        y = exp2_approx(y - base);
+        sum *= exp2_approx(s - base);
         if (lane < n) {
             m[lane * ROW_HEADS + h] = x;
             sum += x * l[lane * ROW_HEADS + h];
@@ -41,6 +41,7 @@ __device__ __forceinline__ void row_factors(const attend_dev &a, const row_place
     __syncthreads();
 }
 
+/* Writes four sums of the unit to out. */
 template <class L>
 __device__ __forceinline__ void row_store(const attend_dev &a, const row_place &w, int item,
                                           float4 o, const float *total)
@@ -66,14 +67,14 @@ __device__ __forceinline__ void add_scaled(float4 *o, float4 x, float2 f)
     o->w += f.y * x.w;
 }
 
-/* The end of a block's work on a unit: its warps together, and if there are other splits, all of
- * them together by whichever comes last. */
+/* The end of a block's work on a unit (row, KV head, tile of heads, slice): combines its warps; if
+ * there are other splits, the block that ends last combines them. */
 template <int VD, class L>
 __device__ __forceinline__ void row_finish(const attend_dev &a, const row_place &w,
                                            row_state<VD> &st, float *smem, int unit, int split,
                                            int n_active)
 {
-    constexpr int items = VD / 16 * 32; /* fours of sums */
+    constexpr int items = VD / 16 * 32; /* groups of four sums */
     int warp = threadIdx.x >> 5, n_warps = blockDim.x >> 5, lane = threadIdx.x & 31, g = lane >> 2,
         t = lane & 3;
     float4 *so = (float4 *)smem;

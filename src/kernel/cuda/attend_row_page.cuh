@@ -1,11 +1,13 @@
-/* attend_row_page.cuh - a warp's pages, straight from memory or through shared memory. */
+/* attend_row_page.cuh - row attention: a warp's loop over its pages, directly from global memory or
+ * (Q8_0) through shared memory. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_PAGE_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_PAGE_CUH
 
-#include "kernel/cuda/attend_row_turn.cuh"
+#include "kernel/cuda/attend_row_rope.cuh"
 
 #include <type_traits>
 
+/* The ALiBi slopes of query heads 2t and 2t + 1, times log2(e). */
 __device__ __forceinline__ void row_slopes(const attend_dev &a, const row_place &w, int t,
                                            float slope[2])
 {
@@ -14,14 +16,14 @@ __device__ __forceinline__ void row_slopes(const attend_dev &a, const row_place 
         slope[i] = a.slopes && 2 * t + i < w.n_heads ? a.slopes[w.head0 + 2 * t + i] * LOG2E : 0.f;
 }
 
-/* Does a page hold no key of this step? Without `early` it does not matter: all kernels before are
- * done. */
+/* Does a page contain no key of this step? Without `early` the answer does not matter: the kernels
+ * before have ended. */
 __device__ __forceinline__ bool row_is_old(const attend_dev &a, const row_place &w, int page)
 {
     return !a.early || (page + 1) * KV_BLOCK <= w.pos + 1 - a.n_tokens;
 }
 
-/* A page on its way to the L2 cache. */
+/* Prefetches a page into the L2 cache. */
 __device__ __forceinline__ void row_prefetch(const attend_dev &a, const row_place &w, int block,
                                              int lane)
 {
@@ -33,13 +35,14 @@ __device__ __forceinline__ void row_prefetch(const attend_dev &a, const row_plac
         asm volatile("prefetch.global.L2 [%0];" ::"l"(v + i));
 }
 
-/* The pages of a warp, `page` and every step-th after it, straight from memory with the next one
- * under way. turned: this step's key and value, NULL: in their places. stage_q brings the queries
- * to qs while those are under way, and waits for all threads. */
+/* The pages of a warp, `page` and every step-th after it, directly from global memory; the next
+ * page's loads are in flight while one is multiplied. rotated: this step's key and value; NULL:
+ * they are in their block. stage_q writes the queries to qs while loads are in flight, and ends
+ * with a barrier. */
 template <int KD, int VD, class L, class Q>
 __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_place &w,
                                                 row_state<VD> &st, const uint4 *qs,
-                                                const struct row_turned *turned, int page, int id,
+                                                const struct row_rotated *rotated, int page, int id,
                                                 int end, int step, int lane, Q stage_q)
 {
     int g = lane >> 2, t = lane & 3, id_next = 0;
@@ -66,7 +69,7 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
     };
     auto newest = [&]() {
         constexpr int size = sizeof(typename L::raw) / 8;
-        const char *kr = (const char *)turned->k, *vr = (const char *)turned->v;
+        const char *kr = (const char *)rotated->k, *vr = (const char *)rotated->v;
         int row = w.pos % KV_BLOCK;
 #pragma unroll
         for (int c = 0; c < KD / 32; c++)
@@ -81,14 +84,14 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
                 if (v_key<L>(t, i) == row && 64 * p + 8 * g < a.dv)
                     v[p][i] = *(const typename L::raw *)(vr + (64 * p + 8 * g) * size);
     };
-    bool old = turned || row_is_old(a, w, page);
+    bool old = rotated || row_is_old(a, w, page);
     if (page < end) id_next = page + step < end ? w.blocks[page + step] : 0;
     if (page < end && old) {
         load_k(id);
         load_v(id, page * KV_BLOCK);
         if (page + step < end && row_is_old(a, w, page + step)) row_prefetch(a, w, id_next, lane);
     }
-    if (a.early) cu_wait();
+    if (a.early) cu_wait_previous();
     if (page < end && !old) {
         load_k(id);
         load_v(id, page * KV_BLOCK);
@@ -100,7 +103,7 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
         bool more = page + step < end;
         float s[4] = { 0.f, 0.f, 0.f, 0.f };
         uint32_t pt[2];
-        if (turned && page == end - 1) newest();
+        if (rotated && page == end - 1) newest();
 #pragma unroll
         for (int c = 0; c < KD / 32; c++) {
             uint4 x = L::half8(k[c][0]), y = L::half8(k[c][1]), q = qs[c * 32 + lane];
@@ -121,7 +124,7 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
     }
 }
 
-/* The same where registers do not suffice for that. */
+/* The same without loads ahead, where registers do not suffice. */
 template <int KD, int VD, class L, class Q>
 __device__ __forceinline__ void row_pages(const attend_dev &a, const row_place &w,
                                           row_state<VD> &st, const uint4 *qs, int page, int id,
@@ -130,7 +133,7 @@ __device__ __forceinline__ void row_pages(const attend_dev &a, const row_place &
     int g = lane >> 2, t = lane & 3;
     float slope[2];
 
-    if (a.early) cu_wait();
+    if (a.early) cu_wait_previous();
     row_slopes(a, w, t, slope);
     stage_q();
     for (; page < end; page += step) {
@@ -162,7 +165,7 @@ __device__ __forceinline__ void row_pages(const attend_dev &a, const row_place &
     }
 }
 
-/* A page of Q8_0 in shared memory. */
+/* One page of Q8_0 in shared memory. */
 template <int KD, int VD>
 __device__ __forceinline__ void q8_page(const attend_dev &a, const row_place &w, row_state<VD> &st,
                                         const uint4 *qs, const char *k, const char *v, int key,
@@ -195,16 +198,16 @@ __device__ __forceinline__ void q8_page(const attend_dev &a, const row_place &w,
     }
 }
 
-/* Four bytes at `at`, which lies on 2 (odd) or 4 bytes, with 128 added to each. */
+/* Four bytes at `at`, plus 128 each. ODD: `at` is aligned to 2 bytes only. */
 template <bool ODD> __device__ __forceinline__ uint32_t q8_word(const char *at)
 {
     const uint32_t *w = (const uint32_t *)(ODD ? at - 2 : at);
     return (ODD ? __funnelshift_r(w[0], w[1], 16) : w[0]) ^ 0x80808080u;
 }
 
-/* The same, its heads known exactly. Keys' numbers stay 1152 too large (1024 for the exponent, 128
- * for the sign): the first product begins at -1152 times q's sum instead, and scales come after it.
- */
+/* The same for exact head sizes. Keys are multiplied 1152 too large (1024 from the exponent, 128
+ * from the sign); the score product starts at -1152 times the sum of q instead, and is scaled
+ * afterwards. */
 template <int KD, int VD>
 __device__ __forceinline__ void q8_page_exact(const attend_dev &a, const row_place &w,
                                               row_state<VD> &st, const uint4 *qs,
@@ -243,13 +246,13 @@ __device__ __forceinline__ void q8_page_exact(const attend_dev &a, const row_pla
         for (int i = 0; i < 4; i++) s[i] += d[i >> 1] * part[i];
     }
     row_weights<VD, L>(a, w, st, s, key, slope, g, pt);
+    /* Two of row_sum's words at a time: dimensions 4g..4g + 3 of 32. */
 #pragma unroll
-    for (int b = 0; b < VD / 32;
-         b++) {           /* w of row_sum, two at a time: 4g..4g + 3 of 32 dimensions */
+    for (int b = 0; b < VD / 32; b++) {
         uint32_t n[2][4]; /* [pair of keys][dimension] */
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            uint32_t u[2], mixed[2];
+            uint32_t u[2], paired[2];
             __half d[2];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
@@ -259,11 +262,11 @@ __device__ __forceinline__ void q8_page_exact(const attend_dev &a, const row_pla
                 d[i] = valid ? *(const __half *)block : __ushort_as_half(0);
                 u[i] = b % 2 ? q8_word<false>(block + 2 + 4 * g) : q8_word<true>(block + 2 + 4 * g);
             }
-            mixed[0] = __byte_perm(u[0], u[1], 0x5140);
-            mixed[1] = __byte_perm(u[0], u[1], 0x7362);
+            paired[0] = __byte_perm(u[0], u[1], 0x5140);
+            paired[1] = __byte_perm(u[0], u[1], 0x7362);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                uint32_t x = __byte_perm(mixed[i >> 1], 0x64646464u, i & 1 ? 0x4342 : 0x4140);
+                uint32_t x = __byte_perm(paired[i >> 1], 0x64646464u, i & 1 ? 0x4342 : 0x4140);
                 __half2 y = __hmul2(__hsub2(*reinterpret_cast<__half2 *>(&x), bias),
                                     __halves2half2(d[0], d[1]));
                 n[j][i] = *reinterpret_cast<uint32_t *>(&y);
@@ -274,7 +277,7 @@ __device__ __forceinline__ void q8_page_exact(const attend_dev &a, const row_pla
     }
 }
 
-/* Pages that pass through shared memory: two of K and V each at buf, the next one under way. */
+/* Pages that pass through shared memory: two buffers of K and V at buf, the next page in flight. */
 template <int KD, int VD, class L, class Q>
 __device__ __forceinline__ void row_pages_staged(const attend_dev &a, const row_place &w,
                                                  row_state<VD> &st, const uint4 *qs,
@@ -285,7 +288,7 @@ __device__ __forceinline__ void row_pages_staged(const attend_dev &a, const row_
     int k_bytes = a.kv.k.head_bytes, v_bytes = a.kv.v.head_bytes;
     float slope[2];
 
-    auto bring = [&](int at, int block) {
+    auto load_page = [&](int at, int block) {
         const char *k = kv_head_at(a.kv.k, block, w.kv_head),
                    *v = kv_head_at(a.kv.v, block, w.kv_head);
         uint32_t to = smem_at(buf + at * (k_bytes + v_bytes));
@@ -294,16 +297,16 @@ __device__ __forceinline__ void row_pages_staged(const attend_dev &a, const row_
     };
     int id_next = page + step < end ? w.blocks[page + step] : 0;
     bool old = row_is_old(a, w, page);
-    if (page < end && old) bring(0, id);
+    if (page < end && old) load_page(0, id);
     if (page + step < end && row_is_old(a, w, page + step)) row_prefetch(a, w, id_next, lane);
-    if (a.early) cu_wait();
-    if (page < end && !old) bring(0, id);
+    if (a.early) cu_wait_previous();
+    if (page < end && !old) load_page(0, id);
     copy_commit();
     row_slopes(a, w, t, slope);
     stage_q();
     for (; page < end; page += step, stage ^= 1) {
         int after = page + 2 * step < end ? w.blocks[page + 2 * step] : 0;
-        if (page + step < end) bring(stage ^ 1, id_next);
+        if (page + step < end) load_page(stage ^ 1, id_next);
         copy_commit();
         copy_wait<1>();
         __syncwarp();

@@ -1,14 +1,13 @@
-/* attend_row_type.cuh - types of keys and values as fragments, and what a warp does with a page of
- * them. */
+/* attend_row_type.cuh - row attention: KV types as fragments, scores and weights of a page. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_TYPE_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_TYPE_CUH
 
 #include "kernel/cuda/cu_attend.cuh"
 
-/* How a type's rows become fragments. raw: what lies in registers until it is needed; half8: those
- * as eight halves; pack: four numbers as they are kept. ahead: enough registers to have the next
- * page under way. A thread owns eight numbers of each chunk of 32 dimensions of K (thread t of
- * four) and of each pass of 64 dimensions of V (thread g of eight). */
+/* How rows of a type become fragments. raw: what is kept in registers until it is needed; half8:
+ * raw as eight F16; pack: four numbers in the stored form. ahead: there are enough registers to
+ * load the next page early. A thread has eight numbers of each chunk of 32 dimensions of K (thread
+ * t of four) and of each pass of 64 dimensions of V (thread g of eight). */
 struct row_f16 {
     typedef uint4 raw;
     typedef uint2 four;
@@ -65,43 +64,45 @@ struct row_f8 {
     }
 };
 
-/* F32, and rows of any type that do not lie on 16 bytes. */
+/* F32, and rows of any type that are not aligned to 16 bytes. */
 struct row_any {
     typedef uint4 raw;
     static constexpr bool staged = false, split = false, ahead = false;
     static __device__ __forceinline__ raw fetch(const attend_dev &a, const char *row, int dim,
                                                 int n)
     {
-        return kv_eight(a.kv.type, a.kv.whole, row, dim, n);
+        return kv_eight(a.kv.type, a.kv.aligned, row, dim, n);
     }
     static __device__ __forceinline__ uint4 half8(raw r) { return r; }
 };
 
-/* Q8_0 blocks begin on 2 bytes, so pages go through shared memory as they are. A thread's eight
- * numbers are four and four, 16 dimensions apart in keys and 32 in values: fewer lanes meet in a
- * bank. */
+/* Q8_0 blocks are aligned to 2 bytes, so pages pass through shared memory as they are. A thread's
+ * eight numbers are four and four, 16 dimensions apart in keys and 32 in values, which reduces bank
+ * conflicts. */
 struct row_q8 {
     typedef uint4 raw;
     static constexpr bool staged = true, split = true, ahead = false;
 };
 
-/* Heads of KD and VD numbers exactly, 64, 128 or 256: then where words begin is known. */
+/* Heads have exactly KD and VD dimensions (64, 128 or 256), so word boundaries are known at compile
+ * time. */
 struct row_q8_exact : row_q8 {
 };
 
-/* Which key of a page row g + 8 h of the first product is. Q8_0 rows of 128 numbers lie 34 words
- * apart: every second one of them, read by four threads each, is a bank of its own. */
+/* Which key of a page is row g + 8 h of the score product. Q8_0 rows of 128 numbers are 34 words
+ * apart: every second one, read by four threads each, starts in a different bank. */
 template <class L> __device__ __forceinline__ int row_key(int g, int h)
 {
     return L::split ? 2 * g + h : g + 8 * h;
 }
-/* The keys of a thread in the second product: rows 2t, 2t + 1, 2t + 8, 2t + 9 of the first. */
+/* The keys of a thread in the value product: rows 2t, 2t + 1, 2t + 8, 2t + 9 of the score
+ * product. */
 template <class L> __device__ __forceinline__ int v_key(int t, int i)
 {
     return row_key<L>(2 * t + (i & 1), i >> 1);
 }
 
-/* Dimension of the first of word w's two numbers: keys by chunk and t, values by pass and g. */
+/* The dimension of the first of word w's two numbers: keys by chunk and t, values by pass and g. */
 template <class L> __device__ __forceinline__ int k_dim(int c, int t, int w)
 {
     return L::split ? 32 * c + 16 * (w >> 1) + 4 * t + 2 * (w & 1) : 32 * c + 8 * t + 2 * w;
@@ -111,7 +112,7 @@ template <class L> __device__ __forceinline__ int v_dim(int p, int g, int w)
     return L::split ? 64 * p + 32 * (w >> 1) + 4 * g + 2 * (w & 1) : 64 * p + 8 * g + 2 * w;
 }
 
-/* The same of a Q8_0 page in shared memory. */
+/* The fragments of a Q8_0 page in shared memory. */
 __device__ __forceinline__ uint4 q8_k(const char *row, int c, int t)
 {
     uint2 x = kv_q8_four(row, 32 * c + 4 * t), y = kv_q8_four(row, 32 * c + 16 + 4 * t);
@@ -125,34 +126,35 @@ __device__ __forceinline__ uint4 q8_v(const attend_dev &a, const char *row, int 
     return make_uint4(x.x, x.y, y.x, y.y);
 }
 
-__device__ __forceinline__ uint32_t turn_8x8(uint32_t x)
+/* Transposes an 8 x 8 matrix of F16 that is spread over the warp. */
+__device__ __forceinline__ uint32_t transpose_8x8(uint32_t x)
 {
     uint32_t y;
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
     return y;
 }
 
-/* What a warp keeps: heads 2t and 2t + 1 of its eight, for the dimensions of its threads' rows. */
+/* What a warp keeps: sums o, maxima m and weights l of query heads 2t and 2t + 1. */
 template <int VD> struct row_state {
     float o[VD / 16][4], m[2], l[2];
 };
 
-/* Where a block works. */
+/* What a block works on. */
 struct row_place {
-    int token, head0, n_heads; /* first query head and how many of ROW_HEADS are there */
-    int kv_head, dim0;         /* first dimension of the values' slice */
+    int token, head0, n_heads; /* head0: the first query head; n_heads: how many, up to ROW_HEADS */
+    int kv_head, dim0;         /* dim0: first dimension of the slice of values */
     int pos, first, last;      /* keys [first, last]; see row_last */
     const int32_t *blocks;
 };
 
-/* The last key of a row. Kernels with the next page under way have no register to spare, and look
- * back only. */
+/* The last key of a row. Kernels that load the next page early have no register to spare, and are
+ * causal only. */
 template <class L> __device__ __forceinline__ int row_last(const row_place &w)
 {
     return L::ahead ? w.pos : w.last;
 }
 
-/* q: of the block's first head, the next one `stride` further. */
+/* The B operand of chunk c. q: the block's first head; heads are `stride` apart. */
 template <int KD, class L>
 __device__ __forceinline__ uint4 q_fragment(const attend_dev &a, const row_place &w, const float *q,
                                             int stride, int c, int g, int t)
@@ -170,7 +172,7 @@ __device__ __forceinline__ uint4 q_fragment(const attend_dev &a, const row_place
     return make_uint4(r[0], r[1], r[2], r[3]);
 }
 
-/* The sum of a head's 32 numbers in a quad's fragments. */
+/* The sum of a head's 32 numbers in the fragments of four lanes. */
 __device__ __forceinline__ float quad_sum(uint4 q)
 {
     const __half2 *h = reinterpret_cast<const __half2 *>(&q);
@@ -185,8 +187,8 @@ __device__ __forceinline__ float quad_sum(uint4 q)
     return sum + __shfl_xor_sync(~0u, sum, 2);
 }
 
-/* 16 scores by 8 heads, the softmax's step, and their weights as the fragment of the second
- * product. */
+/* 16 scores by 8 heads: mask, one step of the online softmax, and the weights as the B operand of
+ * the value product. */
 template <int VD, class L>
 __device__ __forceinline__ void row_weights(const attend_dev &a, const row_place &w,
                                             row_state<VD> &st, float s[4], int key,
@@ -211,7 +213,7 @@ __device__ __forceinline__ void row_weights(const attend_dev &a, const row_place
         float f[2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            f[i] = top[i] == -INFINITY ? 1.f : power2(st.m[i] - top[i]);
+            f[i] = top[i] == -INFINITY ? 1.f : exp2_approx(st.m[i] - top[i]);
             st.l[i] *= f[i];
             st.m[i] = top[i];
         }
@@ -223,14 +225,15 @@ __device__ __forceinline__ void row_weights(const attend_dev &a, const row_place
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float m = st.m[i & 1];
-        p[i] = power2(s[i] - (m == -INFINITY ? 0.f : m));
+        p[i] = exp2_approx(s[i] - (m == -INFINITY ? 0.f : m));
         st.l[i & 1] += p[i];
     }
-    pt[0] = turn_8x8(kv_half2(p[0], p[1]));
-    pt[1] = turn_8x8(kv_half2(p[2], p[3]));
+    pt[0] = transpose_8x8(kv_half2(p[0], p[1]));
+    pt[1] = transpose_8x8(kv_half2(p[2], p[3]));
 }
 
-/* 64 dimensions of four keys (2t, 2t + 1, 2t + 8, 2t + 9), paired by key, against the weights. */
+/* Adds 64 dimensions of four keys (2t, 2t + 1, 2t + 8, 2t + 9), interleaved by key, times the
+ * weights. */
 __device__ __forceinline__ void row_sum(float (*o)[4], const uint4 v[4], const uint32_t pt[2])
 {
     const uint32_t *x0 = &v[0].x, *x1 = &v[1].x, *y0 = &v[2].x, *y1 = &v[3].x;

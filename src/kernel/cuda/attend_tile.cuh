@@ -1,9 +1,11 @@
-/* attend_tile.cuh - consecutive tokens of one sequence against its keys, 64 at a time.
+/* attend_tile.cuh - attention of consecutive tokens of one sequence, against 64 keys at a time
+ * (FlashAttention-2), with mma.sync.
  *
- * A row of a tile is one query head of one token; all query heads of a KV head lie in the same
- * tile. Four warps have MT times 16 rows each. K and V pass through shared memory in F16, double
- * buffered; their 16-byte pieces are stored at places exclusive-or'ed with the row's low bits, so
- * that eight rows of one column lie in different banks. */
+ * A row of a tile is one query head of one token; all query heads of a KV head are in the same
+ * tile, so K and V are loaded once for all of them. A block has 4 warps and 64 or 128 rows: each
+ * warp has MT times 16 rows, all keys of a step and all dimensions. K and V pass through shared
+ * memory in F16, double-buffered. The position of each 16-byte piece is XOR-ed with the row's low
+ * bits, so that eight rows of one column are in different banks. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_TILE_CUH
 #define TERN_KERNEL_CUDA_ATTEND_TILE_CUH
 
@@ -22,7 +24,7 @@ __device__ __forceinline__ void load_4x8x8(uint32_t r[4], uint32_t at)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(at));
 }
-__device__ __forceinline__ void load_4x8x8_turned(uint32_t r[4], uint32_t at)
+__device__ __forceinline__ void load_4x8x8_transposed(uint32_t r[4], uint32_t at)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -30,25 +32,25 @@ __device__ __forceinline__ void load_4x8x8_turned(uint32_t r[4], uint32_t at)
 }
 
 struct tile_place {
-    int token, n_rows, kv_head, head0,
-        heads; /* row r: token + r / heads, query head head0 + r % heads */
-    int pos, tail, last,
-        end; /* of the first and the last token; last key; tokens of the sequence */
+    /* Row r is token + r / heads, query head head0 + r % heads. */
+    int token, n_rows, kv_head, head0, heads;
+    /* Positions of the first and the last token; the last key; tokens of the sequence. */
+    int pos, tail, last, end;
     const int32_t *blocks;
 };
 
-/* The last key that a token at pos sees; end: tokens of its sequence. */
+/* The last key that a token at pos sees. end: tokens of its sequence. */
 __device__ __forceinline__ int tile_last(const attend_dev &a, int pos, int end)
 {
     return !a.seq_end ? pos : a.window > 0 ? min(end - 1, pos + a.window - 1) : end - 1;
 }
 
-/* 64 rows of keys or values from position key on into shared memory; rows past the last position
- * become zeros. ids: the four pages. */
+/* Loads 64 rows of keys or values from position key on into shared memory; rows after the last
+ * position become zeros. ids: their four pages. */
 template <int D, bool F16>
-__device__ __forceinline__ void tile_bring(const attend_dev &a, const kv_rows &r,
-                                           const tile_place &w, uint32_t to, const int ids[4],
-                                           int key)
+__device__ __forceinline__ void tile_load(const attend_dev &a, const kv_rows &r,
+                                          const tile_place &w, uint32_t to, const int ids[4],
+                                          int key)
 {
     constexpr int per_pass = TILE_THREADS / (D / 8), passes = TILE_KEYS / per_pass,
                   at_once = F16 ? passes : 4;
@@ -64,7 +66,7 @@ __device__ __forceinline__ void tile_bring(const attend_dev &a, const kv_rows &r
         if constexpr (F16) {
             copy16(to + piece_at<D>(row, piece), src + piece * 16, valid ? 16 : 0);
         } else {
-            uint4 x = valid ? kv_eight(a.kv.type, a.kv.whole, src, piece * 8, r.dim)
+            uint4 x = valid ? kv_eight(a.kv.type, a.kv.aligned, src, piece * 8, r.dim)
                             : make_uint4(0, 0, 0, 0);
             asm volatile(
                 "st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<D>(row, piece)),
@@ -74,6 +76,7 @@ __device__ __forceinline__ void tile_bring(const attend_dev &a, const kv_rows &r
     }
 }
 
+/* The block ids of four pages from position key on. */
 __device__ __forceinline__ void tile_ids(const tile_place &w, int key, int ids[4])
 {
     int page = key / KV_BLOCK, end = w.last / KV_BLOCK;
@@ -81,7 +84,7 @@ __device__ __forceinline__ void tile_ids(const tile_place &w, int key, int ids[4
     for (int i = 0; i < 4; i++) ids[i] = w.blocks[min(page + i, end)];
 }
 
-/* Queries as halves; rows and dimensions that are not there become zeros. */
+/* Queries as F16; rows and dimensions that do not exist become zeros. */
 template <int KD, int ROWS, int THREADS = TILE_THREADS>
 __device__ __forceinline__ void tile_queries(const attend_dev &a, const tile_place &w, uint32_t to)
 {
@@ -91,7 +94,7 @@ __device__ __forceinline__ void tile_queries(const attend_dev &a, const tile_pla
                          (size_t)(w.head0 + row % w.heads) * a.dk + piece * 8;
         uint32_t h[4] = { 0, 0, 0, 0 };
         if (row < w.n_rows && piece * 8 < a.dk) {
-            if (a.q_whole) {
+            if (a.q_aligned) {
                 float4 x = ((const float4 *)q)[0], y = ((const float4 *)q)[1];
                 h[0] = kv_half2(x.x, x.y), h[1] = kv_half2(x.z, x.w);
                 h[2] = kv_half2(y.x, y.y), h[3] = kv_half2(y.z, y.w);
@@ -112,7 +115,7 @@ template <int MT, int KEYS = TILE_KEYS> struct tile_scores {
     float s[MT][KEYS / 8][4];
 };
 
-/* s = q k^T for a warp's rows. */
+/* s = q k^T for the rows of a warp. */
 template <int KD, int MT, int KEYS = TILE_KEYS>
 __device__ __forceinline__ void tile_scores_of(tile_scores<MT, KEYS> &x, uint32_t q, uint32_t k,
                                                int row0, int lane, int dk)
@@ -151,7 +154,8 @@ template <int VD, int MT> struct tile_state {
     int pos[MT][2];
 };
 
-/* Scores to weights; masked: some row of the tile does not see all of these keys. */
+/* Scores to weights, one step of the online softmax. masked: some row of the tile does not see all
+ * of these keys. */
 template <int VD, int MT, int KEYS = TILE_KEYS>
 __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD, MT> &st,
                                              tile_scores<MT, KEYS> &x, int key, int end,
@@ -180,15 +184,15 @@ __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD,
                 best = fmaxf(best, fmaxf(x.s[m][n][2 * h], x.s[m][n][2 * h + 1]));
             best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
             best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
-            top = fmaxf(top, best * scale); /* scales are positive */
-            float base = top == -INFINITY ? 0.f : top, f = power2(st.m[m][h] - base);
+            top = fmaxf(top, best * scale); /* the scale is positive */
+            float base = top == -INFINITY ? 0.f : top, f = exp2_approx(st.m[m][h] - base);
             st.m[m][h] = top;
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float &s = x.s[m][n][2 * h + i];
-                    s = power2(fmaf(s, scale, -base));
+                    s = exp2_approx(fmaf(s, scale, -base));
                     sum += s;
                 }
             st.l[m][h] = st.l[m][h] * f + sum;
@@ -207,7 +211,7 @@ __device__ __forceinline__ uint32_t tile_half2(float a, float b)
     return *reinterpret_cast<uint32_t *>(&h);
 }
 
-/* o += weights v, of the numbers from dim0 on of rows of D. */
+/* o += weights v, for dimensions from dim0 on of rows of D. */
 template <int VD, int MT, int KEYS = TILE_KEYS, int D = VD>
 __device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scores<MT, KEYS> &x,
                                          uint32_t v, int lane, int dv, int dim0 = 0)
@@ -227,7 +231,7 @@ __device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scor
 #pragma unroll
         for (int n = 0; n < VD / 16; n++) {
             if (dim0 + n * 16 >= dv) break;
-            load_4x8x8_turned(
+            load_4x8x8_transposed(
                 fb, v + piece_at<D>(kk * 16 + (mi & 1) * 8 + r, dim0 / 8 + n * 2 + (mi >> 1)));
 #pragma unroll
             for (int m = 0; m < MT; m++) {
@@ -253,17 +257,17 @@ __device__ __forceinline__ void tile_store(const attend_dev &a, const tile_place
             if (row >= w.n_rows) continue;
             float *out =
                 a.out + (size_t)(w.token + row / w.heads) * a.out_stride + (size_t)head * a.dv;
-            float over = row_over(a, head, st.m[m][h], l);
+            float over = row_inverse_sum(a, head, st.m[m][h], l);
             bool pair = (((uintptr_t)out | (uintptr_t)(a.dv * 4)) & 7) == 0;
 #pragma unroll
             for (int n = 0; n < VD / 8; n++)
-                put_pair(out, dim0 + n * 8 + 2 * t, a.dv, pair, st.o[m][n][2 * h] * over,
-                         st.o[m][n][2 * h + 1] * over);
+                store_pair(out, dim0 + n * 8 + 2 * t, a.dv, pair, st.o[m][n][2 * h] * over,
+                           st.o[m][n][2 * h + 1] * over);
         }
 }
 
-/* The block's tile. */
-__device__ __forceinline__ void tile_find(const attend_dev &a, tile_place &w)
+/* The tile of this block. */
+__device__ __forceinline__ void tile_fill_place(const attend_dev &a, tile_place &w)
 {
     int2 tile = a.tile_list[blockIdx.y];
     int parts = (a.group + a.tile_heads - 1) / a.tile_heads, part = blockIdx.x % parts;
@@ -295,7 +299,7 @@ __device__ __forceinline__ void tile_begin(const attend_dev &a, const tile_place
         }
 }
 
-/* Grid: (KV head, part of its heads), tiles. */
+/* Grid: (KV head, part of its query heads), tiles. */
 template <int KD, int VD, int MT, bool F16>
 __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1)
     attend_tile(const __grid_constant__ attend_dev a)
@@ -310,19 +314,19 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1)
     tile_state<VD, MT> st = {};
     int ids[4], stage = 0;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if ((int)blockIdx.y >= *a.n_tiles) return;
-    tile_find(a, w);
+    tile_fill_place(a, w);
     int key = attend_first(a, w.pos) / TILE_KEYS * TILE_KEYS;
     tile_ids(w, key, ids);
-    if (a.dk < KD || a.dv < VD) { /* what no row fills must be zeros, not what lay there */
+    if (a.dk < KD || a.dv < VD) { /* dimensions that no row fills must be zero */
         for (uint32_t i = threadIdx.x * 16; i < 2 * (k_bytes + v_bytes); i += TILE_THREADS * 16)
             asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(kv + i), "r"(0) : "memory");
         __syncthreads();
     }
-    tile_bring<KD, F16>(a, a.kv.k, w, kv, ids, key);
-    tile_bring<VD, F16>(a, a.kv.v, w, kv + k_bytes, ids, key);
+    tile_load<KD, F16>(a, a.kv.k, w, kv, ids, key);
+    tile_load<VD, F16>(a, a.kv.v, w, kv + k_bytes, ids, key);
     copy_commit();
     if (key + TILE_KEYS <= w.last) tile_ids(w, key + TILE_KEYS, ids);
     tile_queries<KD, rows>(a, w, q);
@@ -336,8 +340,8 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1)
         copy_wait<0>();
         __syncthreads();
         if (key + TILE_KEYS <= w.last) {
-            tile_bring<KD, F16>(a, a.kv.k, w, other, ids, key + TILE_KEYS);
-            tile_bring<VD, F16>(a, a.kv.v, w, other + k_bytes, ids, key + TILE_KEYS);
+            tile_load<KD, F16>(a, a.kv.k, w, other, ids, key + TILE_KEYS);
+            tile_load<VD, F16>(a, a.kv.v, w, other + k_bytes, ids, key + TILE_KEYS);
             copy_commit();
             if (key + 2 * TILE_KEYS <= w.last) tile_ids(w, key + 2 * TILE_KEYS, ids);
         }

@@ -1,11 +1,13 @@
-/* attend_wg.cuh - tiles of attention by warpgroups: Hopper's way of attend_tile.cuh.
+/* attend_wg.cuh - tiles of attention on Hopper, warp-specialized with wgmma (as FlashAttention-3).
  *
- * Two warpgroups of a block have 64 rows of a tile each, a third brings keys and values, 128 at a
- * time, as F16 in the order the matrix units read: rows of 128 bytes (64 dimensions), 16-byte
- * pieces exclusive-or'ed with the row's low bits. While the weights of one step are being made, the
- * product of the step before is under way. Blocks stay: each takes the next tile that nobody has,
- * and the third warpgroup is a tile ahead of the others. Steps are counted over all tiles of a
- * block; that is where the barriers' turns come from. */
+ * A block has three warpgroups. Two (consumers) have 64 rows of a tile each; the third (producer)
+ * loads keys and values, 128 at a time, as F16 in the swizzled order that wgmma reads: rows of 128
+ * bytes (64 dimensions), 16-byte pieces XOR-ed with the row's low bits, three stages. While the
+ * weights of one step are computed, the value product of the step before is in flight.
+ *
+ * The kernel is persistent: as many blocks as SMs; each takes the next tile that no block has, and
+ * the producer is a tile ahead of the consumers. Steps (of 128 keys) are counted over all tiles of
+ * a block; the stage and the barrier's phase follow from that count. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_WG_CUH
 #define TERN_KERNEL_CUDA_ATTEND_WG_CUH
 
@@ -14,12 +16,12 @@
 #define WG_KEYS 128
 #define WG_ROWS 128
 #define WG_THREADS 384
-#define WG_ANY (-1) /* any type, rows anyhow */
+#define WG_ANY (-1) /* any type and alignment */
 #define WG_STAGES 3
-#define WG_ITEMS 2 /* tiles that the third warpgroup has announced */
+#define WG_ITEMS 2 /* tiles that the producer has announced */
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-/* ---- the hardware ---- */
+/* ---- instructions ---- */
 
 __device__ __forceinline__ void bar_init(uint32_t bar, int count)
 {
@@ -29,7 +31,7 @@ __device__ __forceinline__ void bar_arrive(uint32_t bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
-/* Arrives when this thread's copies so far are there. */
+/* Arrives when this thread's cp.async copies so far have completed. */
 __device__ __forceinline__ void bar_arrive_copied(uint32_t bar)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
@@ -48,9 +50,9 @@ __device__ __forceinline__ void fence_async(void)
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Matrices in shared memory, swizzled over 128 bytes. Rows along the summed dimension (K): groups
- * of eight rows lie 1024 bytes apart. The other way round (V): halves of 64 dimensions lie `apart`
- * bytes from each other. */
+/* The descriptor of a matrix in shared memory, 128-byte swizzle. Rows along the summed dimension
+ * (K): groups of eight rows are 1024 bytes apart. Rows across it (V): halves of 64 dimensions are
+ * `apart` bytes apart. */
 __device__ __forceinline__ uint64_t wg_matrix(uint32_t at, uint32_t apart)
 {
     return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(apart >> 4) << 16 |
@@ -68,7 +70,7 @@ template <int N> __device__ __forceinline__ void wg_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-/* Keeps the compiler from using registers before the units are done with them. */
+/* Keeps the compiler from touching registers before wgmma is done with them. */
 template <int N> __device__ __forceinline__ void wg_hold(float (&d)[N])
 {
 #pragma unroll
@@ -86,7 +88,7 @@ template <int N> __device__ __forceinline__ void wg_hold(float (&d)[N])
         "53,%54,%55,%56,%57,"                                                                    \
         "%58,%59,%60,%61,%62,%63"
 
-/* d (64 rows by 128) = or += a b^T, both in shared memory with rows along the summed dimension. */
+/* d (64 x 128) = or += a b^T; both in shared memory with rows along the summed dimension. */
 __device__ __forceinline__ void wg_scores(float (&d)[64], uint64_t a, uint64_t b, int add)
 {
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
@@ -95,7 +97,7 @@ __device__ __forceinline__ void wg_scores(float (&d)[64], uint64_t a, uint64_t b
                  : F16(0), F16(16), F16(32), F16(48)
                  : "l"(a), "l"(b), "r"(add));
 }
-/* d += a b, a in registers, b with rows across the summed dimension. */
+/* d += a b; a in registers, b in shared memory with rows across the summed dimension. */
 __device__ __forceinline__ void wg_sums(float (&d)[64], const uint32_t *a, uint64_t b)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" R64
@@ -115,21 +117,21 @@ __device__ __forceinline__ void wg_sums(float (&d)[32], const uint32_t *a, uint6
 #undef R32
 #undef R64
 
-/* ---- a block's place ---- */
+/* ---- the work of a block ---- */
 
 struct wg_place {
-    int token, n_rows, kv_head, head0,
-        heads; /* row r: token + r / heads, query head head0 + r % heads */
+    /* Row r is token + r / heads, query head head0 + r % heads. */
+    int token, n_rows, kv_head, head0, heads;
     int pos, last, key0, n_steps;
     const int32_t *blocks;
 };
 
-struct wg_smem { /* addresses in shared memory */
+struct wg_smem { /* 32-bit addresses in shared memory */
     uint32_t q, k, v, full_k, full_v, empty_k, empty_v, item_full, item_empty;
     volatile int *item;
 };
 
-/* Where item i (KV heads and their parts fastest) works. */
+/* The tile, KV head and part of item i; KV heads and their parts vary fastest. */
 __device__ __forceinline__ void wg_place_of(const attend_dev &a, wg_place &w, int item)
 {
     int parts = (a.group + a.tile_heads - 1) / a.tile_heads, across = a.kv.n_kv_heads * parts;
@@ -153,20 +155,20 @@ __device__ __forceinline__ uint32_t wg_piece(int row, int piece)
     return (uint32_t)(piece >> 3) * (WG_KEYS * 128) + row * 128 + (((piece & 7) ^ (row & 7)) << 4);
 }
 
-__device__ __forceinline__ void put_16(uint32_t to, uint4 x)
+__device__ __forceinline__ void store_16(uint32_t to, uint4 x)
 {
     asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
                  "r"(x.w)
                  : "memory");
 }
 
-/* ---- the third warpgroup: keys and values ---- */
+/* ---- the producer: keys and values ---- */
 
-/* 128 rows from position key on; rows past the last position and dimensions past the last become
- * zeros. */
+/* Loads 128 rows from position key on; rows after the last position and dimensions after the last
+ * become zeros. */
 template <int D, int T>
-__device__ __forceinline__ void wg_bring(const attend_dev &a, const kv_rows &r, const wg_place &w,
-                                         uint32_t to, int key, int thread)
+__device__ __forceinline__ void wg_load(const attend_dev &a, const kv_rows &r, const wg_place &w,
+                                        uint32_t to, int key, int thread)
 {
     constexpr int pieces = D / 8, per_pass = 128 / pieces, passes = WG_KEYS / per_pass;
     constexpr int at_once = T == DT_F16 ? passes : T == WG_ANY ? 2 : 8;
@@ -182,14 +184,14 @@ __device__ __forceinline__ void wg_bring(const attend_dev &a, const kv_rows &r, 
         if constexpr (T == DT_F16)
             copy16(to + wg_piece(row, piece), valid ? src + piece * 16 : src, valid ? 16 : 0);
         else
-            put_16(to + wg_piece(row, piece),
-                   kv_eight(T == WG_ANY ? a.kv.type : T, T == WG_ANY ? a.kv.whole : true, src,
-                            piece * 8, valid ? r.dim : 0));
+            store_16(to + wg_piece(row, piece),
+                     kv_eight(T == WG_ANY ? a.kv.type : T, T == WG_ANY ? a.kv.aligned : true, src,
+                              piece * 8, valid ? r.dim : 0));
     }
 }
 
-/* Says that K or V of a step is there once it is. */
-template <int T> __device__ __forceinline__ void wg_brought(uint32_t bar)
+/* Signals that K or V of a step has arrived, when it has. */
+template <int T> __device__ __forceinline__ void wg_signal_loaded(uint32_t bar)
 {
     if constexpr (T == DT_F16) {
         bar_arrive_copied(bar);
@@ -220,19 +222,19 @@ __device__ __forceinline__ void wg_producer(const attend_dev &a, const wg_smem &
         if (item < 0) break;
         wg_place_of(a, w, item);
         for (int j = 0; j < w.n_steps; j++, step++) {
-            int stage = step % WG_STAGES, turn = step / WG_STAGES & 1;
-            if (step >= WG_STAGES) bar_wait(s.empty_k + stage * 8, turn ^ 1);
-            wg_bring<D, T>(a, a.kv.k, w, s.k + stage * bytes, w.key0 + j * WG_KEYS, thread);
-            wg_brought<T>(s.full_k + stage * 8);
-            if (step >= WG_STAGES) bar_wait(s.empty_v + stage * 8, turn ^ 1);
-            wg_bring<D, T>(a, a.kv.v, w, s.v + stage * bytes, w.key0 + j * WG_KEYS, thread);
-            wg_brought<T>(s.full_v + stage * 8);
+            int stage = step % WG_STAGES, phase = step / WG_STAGES & 1;
+            if (step >= WG_STAGES) bar_wait(s.empty_k + stage * 8, phase ^ 1);
+            wg_load<D, T>(a, a.kv.k, w, s.k + stage * bytes, w.key0 + j * WG_KEYS, thread);
+            wg_signal_loaded<T>(s.full_k + stage * 8);
+            if (step >= WG_STAGES) bar_wait(s.empty_v + stage * 8, phase ^ 1);
+            wg_load<D, T>(a, a.kv.v, w, s.v + stage * bytes, w.key0 + j * WG_KEYS, thread);
+            wg_signal_loaded<T>(s.full_v + stage * 8);
         }
     }
     copy_wait_all();
 }
 
-/* ---- the first two: rows ---- */
+/* ---- the consumers: rows ---- */
 
 template <int D>
 __device__ __forceinline__ void wg_queries(const attend_dev &a, const wg_place &w, uint32_t to,
@@ -245,7 +247,7 @@ __device__ __forceinline__ void wg_queries(const attend_dev &a, const wg_place &
         uint32_t h[4] = { 0, 0, 0, 0 };
         if (row < w.n_rows && piece * 8 < a.dk) {
             float x[8];
-            if (a.q_whole) {
+            if (a.q_aligned) {
                 *(float4 *)x = ((const float4 *)q)[0];
                 *(float4 *)(x + 4) = ((const float4 *)q)[1];
             } else {
@@ -255,7 +257,7 @@ __device__ __forceinline__ void wg_queries(const attend_dev &a, const wg_place &
 #pragma unroll
             for (int j = 0; j < 4; j++) h[j] = kv_half2(x[2 * j], x[2 * j + 1]);
         }
-        put_16(to + wg_piece(row, piece), make_uint4(h[0], h[1], h[2], h[3]));
+        store_16(to + wg_piece(row, piece), make_uint4(h[0], h[1], h[2], h[3]));
     }
 }
 
@@ -264,7 +266,7 @@ struct wg_rows { /* a thread's rows g and g + 8 of its warp's 16 */
     int pos[2];
 };
 
-/* Scores to weights, in place; factor: what the sums so far are to be multiplied by. */
+/* Scores to weights in place, one step of the online softmax. factor: of the sums so far. */
 __device__ __forceinline__ void wg_weights(const attend_dev &a, wg_rows &st, float (&s)[64],
                                            int key, bool masked, int t, float factor[2])
 {
@@ -289,12 +291,12 @@ __device__ __forceinline__ void wg_weights(const attend_dev &a, wg_rows &st, flo
         best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
         best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
         float top = fmaxf(st.m[h], best * scale), base = top == -INFINITY ? 0.f : top;
-        factor[h] = power2(st.m[h] - base);
+        factor[h] = exp2_approx(st.m[h] - base);
         st.m[h] = top;
 #pragma unroll
         for (int n = 0; n < 32; n++) {
             float &x = s[n / 2 * 4 + 2 * h + n % 2];
-            x = power2(fmaf(x, scale, -base));
+            x = exp2_approx(fmaf(x, scale, -base));
             sum += x;
         }
         st.l[h] = st.l[h] * factor[h] + sum;
@@ -322,16 +324,16 @@ __device__ __forceinline__ void wg_store(const attend_dev &a, const wg_place &w,
         float l = quad_sum(st.l[h]);
         if (row >= w.n_rows) continue;
         float *out = a.out + (size_t)(w.token + row / w.heads) * a.out_stride + (size_t)head * a.dv;
-        float over = row_over(a, head, st.m[h], l);
+        float over = row_inverse_sum(a, head, st.m[h], l);
         bool pair = (((uintptr_t)out | (uintptr_t)(a.dv * 4)) & 7) == 0;
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
-            put_pair(out, n * 8 + 2 * t, a.dv, pair, o[n * 4 + 2 * h] * over,
-                     o[n * 4 + 2 * h + 1] * over);
+            store_pair(out, n * 8 + 2 * t, a.dv, pair, o[n * 4 + 2 * h] * over,
+                       o[n * 4 + 2 * h + 1] * over);
     }
 }
 
-/* One tile; its first step is number `step` of the block's. */
+/* One tile; its first step is number `step` of the block. */
 template <int D>
 __device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, const wg_smem &sm,
                                         int group, int step)
@@ -343,8 +345,8 @@ __device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, 
     uint32_t p[32];
     wg_rows st;
 
-    asm volatile("bar.sync %0, 128;" ::"r"(group + 1)
-                 : "memory"); /* all are done with the queries before */
+    /* All threads of the warpgroup are done with the queries of the tile before. */
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
     wg_queries<D>(a, w, sm.q, group, thread);
     fence_async();
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
@@ -429,8 +431,8 @@ __device__ __forceinline__ void wg_consumer(const attend_dev &a, const wg_smem &
 }
 #endif
 
-/* As many blocks as multiprocessors. T: the type of keys and values, their rows on 16 bytes; F16 is
- * copied as it is. */
+/* T: the KV type, with aligned rows, or WG_ANY. F16 is copied as it is; other types are converted
+ * by the producer. */
 template <int D, int T>
 __global__ void __launch_bounds__(WG_THREADS, 1) attend_wg(const __grid_constant__ attend_dev a)
 {
@@ -464,8 +466,8 @@ __global__ void __launch_bounds__(WG_THREADS, 1) attend_wg(const __grid_constant
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     __syncthreads();
     if (group == 2) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");

@@ -1,4 +1,8 @@
-/* copy.cuh - copies to shared memory that go on while the thread does (cp.async). */
+/* copy.cuh - asynchronous copies from global to shared memory, by each thread (cp.async, sm_80 and
+ * later).
+ *
+ * Copies are committed in groups; a wait lets a number of the latest groups stay in flight. Shared
+ * memory is addressed by its 32-bit address (smem_at). */
 #ifndef TERN_KERNEL_CUDA_COPY_CUH
 #define TERN_KERNEL_CUDA_COPY_CUH
 
@@ -10,7 +14,7 @@ __device__ __forceinline__ uint32_t smem_at(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* 16 bytes, the ones from n on zeros. */
+/* Copies 16 bytes, of which those from n on become zero. Bypasses L1. */
 __device__ __forceinline__ void copy16(uint32_t dst, const void *src, int n)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n)
@@ -25,12 +29,12 @@ __device__ __forceinline__ void copy_commit(void)
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Until at most N of the latest groups are under way. */
+/* Waits until at most N of the latest groups are in flight. */
 template <int N> __device__ __forceinline__ void copy_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
-/* The same for a number that is known only then, up to 7; below 0: none. */
+/* The same for a number known at run time: 1 to 7, anything else waits for all groups. */
 __device__ __forceinline__ void copy_wait(int n)
 {
     switch (n) {

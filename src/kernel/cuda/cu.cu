@@ -1,4 +1,4 @@
-/* cu.cu - errors of the device, and what stands around a launch. */
+/* cu.cu - the first failure of a step, the shared-memory carveout, and the hooks of a profile. */
 #include "kernel/cuda/record.cuh"
 
 #include <stdarg.h>
@@ -23,24 +23,25 @@ int cu_check(struct cuda *c, cudaError_t rc, const char *what)
     return code;
 }
 
-void cu_shape(struct cuda *c, const void *kernel)
+void cu_set_carveout(struct cuda *c, const void *kernel)
 {
-    const unsigned n = sizeof c->shaped / sizeof *c->shaped;
+    const unsigned n = sizeof c->carveout_set / sizeof *c->carveout_set;
     unsigned i = (unsigned)((uintptr_t)kernel >> 4) % n;
 
-    for (unsigned tries = 0; c->shaped[i] && tries < n; tries++, i = (i + 1) % n)
-        if (c->shaped[i] == kernel) return;
-    c->shaped[i] = kernel;
+    /* Open addressing. A full table only means that the attribute is set again. */
+    for (unsigned tries = 0; c->carveout_set[i] && tries < n; tries++, i = (i + 1) % n)
+        if (c->carveout_set[i] == kernel) return;
+    c->carveout_set[i] = kernel;
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
 }
 
-void cu_begin(struct cuda *c, const char *name)
+void cu_launch_begin(struct cuda *c, const char *name)
 {
     if (c->profile) c->profile->begin(c, name);
 }
 
-void cu_end(struct cuda *c)
+void cu_launch_end(struct cuda *c)
 {
     if (c->profile) c->profile->end(c);
 }

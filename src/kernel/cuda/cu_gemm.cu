@@ -1,20 +1,26 @@
-/* cu_gemm.cu - products for many tokens: which way, in which pieces, and the memory for it. */
+/* cu_gemm.cu - host side of the GEMM: which way, in which pieces, and its scratch memory.
+ *
+ * Scratch memory (struct gemm_scratch), sized for the largest step: x as F16, act(gate) * up as
+ * F16, up as F16, a slice of a weight as F16, partial sums, and cuBLASLt's workspace. */
 #include "kernel/cuda/cu_gemm.cuh"
 #include "kernel/cuda/gemm_types.cuh"
 #include "kernel/cuda/cu_layout.cuh"
 
-#include <stdlib.h>
+extern "C" {
+#include "base/mem.h"
+}
 
 #define MIB ((size_t)1 << 20)
 #define LT_WORK (32 * MIB)
-#define SLOT_BYTES ((size_t)128 << 10) /* of a tile's sums, the largest */
+#define SLOT_BYTES ((size_t)128 << 10) /* partial sums of the largest tile */
 
-/* What is kept between products. */
+/* State between operations. */
 struct gemm {
     struct lt *lt;
     enum gemm_way way;
     struct tuned tuned;
-    /* The last product left act(gate) * up at act_x as F16 besides: the next one may be of that. */
+    /* The last operation also left act(gate) * up in F16 at act_x. The next one may read that
+     * instead of converting its x. */
     const void *act_out;
     const __half *act_x;
     int act_rows, act_cols;
@@ -22,31 +28,31 @@ struct gemm {
     int act_nt;
 };
 
-static struct gemm *gemm_of(struct cuda *c) { return (struct gemm *)c->blas; }
+static struct gemm *gemm_of(struct cuda *c) { return (struct gemm *)c->gemm; }
 
 int cu_gemm_open(struct cuda *c, struct err *e)
 {
-    struct gemm *g = (struct gemm *)calloc(1, sizeof *g);
+    struct gemm *g = mem_new(struct gemm);
 
-    if (!g) return err_set(e, E_NOMEM, "%s: no memory for the gemm's state", c->be.name);
+    if (!g) return err_nomem(e, "the state of the GEMM");
     g->lt = lt_open();
-    c->blas = g;
+    c->gemm = g;
     return OK;
 }
 
 void cu_gemm_close(struct cuda *c)
 {
-    if (!c->blas) return;
+    if (!c->gemm) return;
     lt_close(gemm_of(c)->lt);
-    free(c->blas);
-    c->blas = NULL;
+    mem_free(c->gemm);
+    c->gemm = NULL;
 }
 
 void cu_gemm_tune(struct cuda *c, uint64_t types)
 {
     struct cu_profile *profile = c->profile;
 
-    c->profile = NULL; /* nobody asked how long this takes */
+    c->profile = NULL; /* tuning is not part of a profile */
     if (gemm_of(c)->lt) gemm_tune(c, &gemm_of(c)->tuned, types);
     c->profile = profile;
 }
@@ -58,20 +64,19 @@ const char *gemm_library(struct cuda *c, char *buf, size_t n)
 void gemm_set_way(struct cuda *c, enum gemm_way way) { gemm_of(c)->way = way; }
 void gemm_set_choice(struct cuda *c, int choice) { lt_choose(gemm_of(c)->lt, choice); }
 
-/* ---- memory ---- */
+/* ---- scratch memory ---- */
 
-/* Pieces of the scratch: where they begin. */
-struct space {
+/* Offsets of the parts. */
+struct gemm_scratch {
     size_t x, act, up, w, w_bytes, part, n_slots, work, end;
 };
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-static int over(int a, int b) { return (a + b - 1) / b; }
+static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 static size_t round_up(size_t n) { return (n + 1023) / 1024 * 1024; }
 
-static struct space space_of(const struct cuda *c, const struct backend_limits *l)
+static struct gemm_scratch scratch_layout(const struct cuda *c, const struct backend_limits *l)
 {
-    struct space s = {};
+    struct gemm_scratch s = {};
     size_t tokens = ((size_t)l->max_tokens + 255) / 256 * 256, cols = (size_t)gemm_pad(l->max_cols);
     size_t rows = (size_t)gemm_pad(l->max_rows > l->max_cols ? l->max_rows : l->max_cols);
     size_t most = (size_t)(l->max_rows > l->n_vocab ? l->max_rows : l->n_vocab);
@@ -79,11 +84,11 @@ static struct space space_of(const struct cuda *c, const struct backend_limits *
     s.act = s.x + round_up(tokens * cols * 2);
     s.up = s.act + round_up(tokens * rows * 2);
     s.w = s.up + round_up(tokens * rows * 2);
-    s.w_bytes = least(192 * MIB, (size_t)l->max_rows * cols * 2);
+    s.w_bytes = min_size(192 * MIB, (size_t)l->max_rows * cols * 2);
     if (s.w_bytes < 256 * cols * 2) s.w_bytes = 256 * cols * 2;
     s.part = s.w + round_up(s.w_bytes);
     s.n_slots = (size_t)c->n_sm + 2 * GEMM_JOBS +
-                least(640, (2 * most / 128 + 8) * (size_t)over(l->max_tokens, 256));
+                min_size(640, (2 * most / 128 + 8) * (size_t)cu_div_up(l->max_tokens, 256));
     s.work = s.part + s.n_slots * SLOT_BYTES;
     s.end = s.work + LT_WORK;
     return s;
@@ -91,18 +96,18 @@ static struct space space_of(const struct cuda *c, const struct backend_limits *
 
 size_t cu_gemm_bytes(const struct cuda *c, const struct backend_limits *lim)
 {
-    return space_of(c, lim).end;
+    return scratch_layout(c, lim).end;
 }
 
-static void *scratch(struct cuda *c, size_t at) { return (char *)c->scratch[CU_GEMM] + at; }
+static void *scratch_at(struct cuda *c, size_t at) { return (char *)c->scratch[CU_GEMM] + at; }
 
 /* ---- activations ---- */
 
-static const __half *x_get(struct cuda *c, const struct space *s, const struct cu_product *p,
-                           int nt)
+static const __half *find_or_make_x(struct cuda *c, const struct gemm_scratch *s,
+                                    const struct cu_linear *p, int nt)
 {
     struct gemm *g = gemm_of(c);
-    __half *xh = (__half *)scratch(c, s->x);
+    __half *xh = (__half *)scratch_at(c, s->x);
 
     if (g->act_out && g->act_out == p->x.data && g->act_rows == p->x.rows &&
         g->act_cols == p->x.cols && g->act_stride == p->x.stride && g->act_nt == nt &&
@@ -112,9 +117,9 @@ static const __half *x_get(struct cuda *c, const struct space *s, const struct c
     return xh;
 }
 
-void cu_gemm_begin(struct cuda *c) { gemm_of(c)->act_out = NULL; }
+void cu_gemm_reset(struct cuda *c) { gemm_of(c)->act_out = NULL; }
 
-static void act_keep(struct cuda *c, const struct cu_product *p, const __half *xh, int nt)
+static void remember_act_x(struct cuda *c, const struct cu_linear *p, const __half *xh, int nt)
 {
     struct gemm *g = gemm_of(c);
     const struct tensor *out = &p->jobs[0].out;
@@ -133,12 +138,13 @@ static float scale_of(const struct linear *j) { return j->scale != 0 ? j->scale 
 
 static int f16_stride(const struct weight *w) { return (int)layout_stride(DT_F16, w->cols); }
 
-/* Rows [r0, r0 + n) as F16 rows of f16_stride, in place or in the scratch; n may be made less. */
-static const __half *w_get(struct cuda *c, const struct space *s, const struct weight *w, int r0,
-                           int *n)
+/* Rows [r0, r0 + *n) as F16 rows of f16_stride numbers: in place, or converted in scratch memory,
+ * where *n may be reduced to what fits. */
+static const __half *weights_as_f16(struct cuda *c, const struct gemm_scratch *s,
+                                    const struct weight *w, int r0, int *n)
 {
-    int ld = f16_stride(w), most = (int)least((size_t)w->rows, s->w_bytes / ((size_t)ld * 2));
-    __half *to = (__half *)scratch(c, s->w);
+    int ld = f16_stride(w), most = (int)min_size((size_t)w->rows, s->w_bytes / ((size_t)ld * 2));
+    __half *to = (__half *)scratch_at(c, s->w);
 
     if (layout_type(w->type) == DT_F16) return (const __half *)w->packed + (size_t)r0 * (size_t)ld;
     if (*n > most) *n = most >= 256 ? most / 256 * 256 : most;
@@ -147,53 +153,54 @@ static const __half *w_get(struct cuda *c, const struct space *s, const struct w
     return to;
 }
 
-/* ---- the first way ---- */
+/* ---- the packed GEMM ---- */
 
-int mid_launch(struct cuda *c, enum dtype t, enum dtype t2, int nt, int blocks,
-               const struct mid_args *p)
+int packed_launch(struct cuda *c, enum dtype t, enum dtype t2, int nt, int blocks,
+                  const struct packed_args *p)
 {
 #define LAUNCH(T, T2, name) \
-    if (t == DT_##T && t2 == DT_##T2) return mid_run_##name(c, nt, blocks, p);
-    MID_PAIRS(LAUNCH)
+    if (t == DT_##T && t2 == DT_##T2) return packed_run_##name(c, nt, blocks, p);
+    PACKED_PAIRS(LAUNCH)
 #undef LAUNCH
     if (t != t2) return 0;
     switch ((int)t) {
 #define LAUNCH(T, name) \
-    case DT_##T: return mid_run_##name(c, nt, blocks, p);
-        MID_TYPES(LAUNCH)
+    case DT_##T: return packed_run_##name(c, nt, blocks, p);
+        PACKED_TYPES(LAUNCH)
 #undef LAUNCH
     default: return 0;
     }
 }
 
-static enum dtype mid_type(struct cuda *c, const struct weight *w)
+static enum dtype packed_type(struct cuda *c, const struct weight *w)
 {
     enum dtype t = (enum dtype)layout_type(w->type);
-    return mid_launch(c, t, t, 128, 0, NULL) ? t : DT_F16;
+    return packed_launch(c, t, t, 128, 0, NULL) ? t : DT_F16;
 }
 
-/* Tokens of a tile: as many as there are, or what fits a card's shared memory whatever the type. */
-static int mid_tokens(struct cuda *c, const struct cu_product *p)
+/* Tokens of a tile: as many as there are, or 128 where a larger tile does not fit into shared
+ * memory for some type. */
+static int packed_tile_tokens(struct cuda *c, const struct cu_linear *p)
 {
     int n = p->x.rows, nt = n <= 16 ? 16 : n <= 32 ? 32 : n <= 64 ? 64 : n <= 128 ? 128 : 256;
 
     for (int i = 0; i < p->n_jobs; i++) {
-        enum dtype t = mid_type(c, p->jobs[i].w);
-        if (!mid_launch(c, t, t, nt, 0, NULL)) return 128;
+        enum dtype t = packed_type(c, p->jobs[i].w);
+        if (!packed_launch(c, t, t, nt, 0, NULL)) return 128;
     }
     return nt;
 }
 
-/* A run of products over rows of one type: what both kernels are told. */
-struct mid_run {
-    enum dtype type, type2; /* type2: type, or the other one of a pair */
-    int nt, rows;           /* of a tile */
-    struct mid_args a;
+/* A launch under construction: matrix products whose weights have one or two types. */
+struct packed_run {
+    enum dtype type, type2; /* type2: the second type, or type */
+    int nt, rows;           /* rows: of a tile */
+    struct packed_args a;
     struct finish_args f;
 };
 
-static void run_add(struct mid_run *r, const struct linear *j, const void *w, int w_rows, int w_r0,
-                    int r0, int r1)
+static void add_job(struct packed_run *r, const struct linear *j, const void *w, int w_rows,
+                    int w_r0, int r0, int r1)
 {
     int k = r->a.n_jobs++;
 
@@ -203,160 +210,165 @@ static void run_add(struct mid_run *r, const struct linear *j, const void *w, in
                     w_r0,       r->type != r->type2 && j->w->type == r->type2 };
     r->f.job[k] = { (float *)j->out.data, j->bias, j->out.stride, r1,
                     r->a.row_tiles,       r0,      scale_of(j),   j->add };
-    r->a.row_tiles += over(r1 - r0, r->rows);
+    r->a.row_tiles += cu_div_up(r1 - r0, r->rows);
 }
 
-static void run_go(struct cuda *c, struct mid_run *r)
+static void launch_run(struct cuda *c, struct packed_run *r)
 {
-    int cols = mid_launch(c, r->type, r->type2, r->nt, 0, NULL);
+    int cols = packed_launch(c, r->type, r->type2, r->nt, 0, NULL);
     int64_t chunks = (int64_t)r->a.row_tiles * r->a.token_tiles * r->a.n_chunks;
-    int blocks = (int)least((size_t)c->n_sm, (size_t)(chunks > 4 ? chunks / 4 : 1));
+    int blocks = (int)min_size((size_t)c->n_sm, (size_t)(chunks > 4 ? chunks / 4 : 1));
 
     if (!r->a.n_jobs) return;
     r->f.row_tiles = r->a.row_tiles;
-    r->f.units = over(r->a.n_chunks * GEMM_CHUNK, cols);
+    r->f.units = cu_div_up(r->a.n_chunks * GEMM_CHUNK, cols);
     r->f.blocks = blocks;
-    if (!mid_launch(c, r->type, r->type2, r->nt, blocks, &r->a))
-        cu_fail(c, E_INTERNAL, "%s: no product for type %s", c->be.name, dtype_name(r->type));
+    if (!packed_launch(c, r->type, r->type2, r->nt, blocks, &r->a))
+        cu_fail(c, E_INTERNAL, "%s: there is no GEMM kernel for type %s", c->be.name,
+                dtype_name(r->type));
     gemm_finish(c, &r->f);
     r->a.n_jobs = r->a.row_tiles = r->f.n_jobs = 0;
 }
 
-static struct mid_run run_of(struct cuda *c, const struct space *s, const struct cu_product *p,
-                             const __half *xh, int nt, enum dtype type)
+static struct packed_run make_run(struct cuda *c, const struct gemm_scratch *s,
+                                  const struct cu_linear *p, const __half *xh, int nt,
+                                  enum dtype type)
 {
-    struct mid_run r = {};
+    struct packed_run r = {};
 
     r.type = r.type2 = type;
     r.nt = r.f.nt = nt;
-    r.f.shape = mid_shape_of(c, type, r.nt);
-    r.rows = mid_rows(r.f.shape);
+    r.f.shape = packed_shape_of(c, type, r.nt);
+    r.rows = packed_rows(r.f.shape);
     r.a.x = xh;
     r.a.n_chunks = gemm_pad(p->x.cols) / GEMM_CHUNK;
-    r.a.token_tiles = r.f.token_tiles = over(p->x.rows, r.nt);
-    r.a.part = (float *)scratch(c, s->part);
+    r.a.token_tiles = r.f.token_tiles = cu_div_up(p->x.rows, r.nt);
+    r.a.part = (float *)scratch_at(c, s->part);
     r.f.tokens = p->x.rows;
     r.f.part = r.a.part;
     r.f.act = -1;
     return r;
 }
 
-/* Rows that n products may have together, that is all rows of each or so many of them at once. */
-static int rows_at_once(struct cuda *c, const struct space *s, const struct mid_run *r, int n)
+/* Rows that each of n products may have, given the memory for partial sums. */
+static int rows_at_once(struct cuda *c, const struct gemm_scratch *s, const struct packed_run *r,
+                        int n)
 {
     size_t slot = (size_t)r->rows * (size_t)r->nt * 4;
     size_t tiles = (s->n_slots * SLOT_BYTES / slot - (size_t)c->n_sm) / (size_t)r->a.token_tiles;
-    int rows = (int)least(tiles / (size_t)n, 1 << 20) * r->rows;
+    int rows = (int)min_size(tiles / (size_t)n, 1 << 20) * r->rows;
     return rows > 0 ? rows : r->rows;
 }
 
 /* One product in pieces, as many rows at a time as there is memory for. */
-static void mid_pieces(struct cuda *c, const struct space *s, struct mid_run *r,
-                       const struct linear *j)
+static void launch_packed_pieces(struct cuda *c, const struct gemm_scratch *s, struct packed_run *r,
+                                 const struct linear *j)
 {
     const struct weight *w = j->w;
     int most = rows_at_once(c, s, r, 1);
     bool as_is = r->type == layout_type(w->type);
 
-    r->a.made = !as_is;
+    r->a.w_converted = !as_is;
     for (int r0 = 0, n; r0 < w->rows; r0 += n) {
-        n = (int)least((size_t)most, (size_t)(w->rows - r0));
-        if (as_is) run_add(r, j, w->packed, w->rows, r0, r0, r0 + n);
+        n = (int)min_size((size_t)most, (size_t)(w->rows - r0));
+        if (as_is) add_job(r, j, w->packed, w->rows, r0, r0, r0 + n);
         else {
-            const __half *wh = w_get(c, s, w, r0, &n);
-            run_add(r, j, wh, n, 0, r0, r0 + n);
+            const __half *wh = weights_as_f16(c, s, w, r0, &n);
+            add_job(r, j, wh, n, 0, r0, r0 + n);
         }
-        run_go(c, r);
+        launch_run(c, r);
     }
 }
 
-static bool is_as_is(struct cuda *c, const struct weight *w)
+static bool is_read_packed(struct cuda *c, const struct weight *w)
 {
-    return mid_type(c, w) == layout_type(w->type);
+    return packed_type(c, w) == layout_type(w->type);
 }
 
-/* Whether a product of type t may join the run: one more type, where there is a kernel for both. */
-static bool run_takes(struct cuda *c, struct mid_run *r, enum dtype t)
+/* May a product of type t join the launch? A second type may, if there is a kernel for both. */
+static bool accept_type(struct cuda *c, struct packed_run *r, enum dtype t)
 {
     if (t == r->type || t == r->type2) return true;
-    if (r->type != r->type2 || !mid_launch(c, r->type, t, r->nt, 0, NULL)) return false;
+    if (r->type != r->type2 || !packed_launch(c, r->type, t, r->nt, 0, NULL)) return false;
     r->type2 = t;
     return true;
 }
 
-/* Neighbours go together where there is a kernel for their types and room for all their sums. */
-static void mid_linear(struct cuda *c, const struct space *s, const struct cu_product *p,
-                       const __half *xh, int nt)
+/* Neighbours share a launch if there is a kernel for their types and memory for all their sums. */
+static void launch_packed_jobs(struct cuda *c, const struct gemm_scratch *s,
+                               const struct cu_linear *p, const __half *xh, int nt)
 {
     for (int i = 0, n; i < p->n_jobs; i += n) {
-        struct mid_run r = run_of(c, s, p, xh, nt, mid_type(c, p->jobs[i].w));
+        struct packed_run r = make_run(c, s, p, xh, nt, packed_type(c, p->jobs[i].w));
         int rows = 0, most = rows_at_once(c, s, &r, 1);
         for (n = 0; i + n < p->n_jobs && n < GEMM_JOBS; n++) {
             const struct linear *j = &p->jobs[i + n];
-            int tall = over(j->w->rows, r.rows) * r.rows;
-            if (!is_as_is(c, j->w) || rows + tall > most || !run_takes(c, &r, mid_type(c, j->w)))
+            int tall = cu_div_up(j->w->rows, r.rows) * r.rows;
+            if (!is_read_packed(c, j->w) || rows + tall > most ||
+                !accept_type(c, &r, packed_type(c, j->w)))
                 break;
             rows += tall;
         }
         for (int k = 0; k < n; k++)
-            run_add(&r, &p->jobs[i + k], p->jobs[i + k].w->packed, p->jobs[i + k].w->rows, 0, 0,
+            add_job(&r, &p->jobs[i + k], p->jobs[i + k].w->packed, p->jobs[i + k].w->rows, 0, 0,
                     p->jobs[i + k].w->rows);
-        if (n) run_go(c, &r);
-        else n = 1, mid_pieces(c, s, &r, &p->jobs[i]);
+        if (n) launch_run(c, &r);
+        else n = 1, launch_packed_pieces(c, s, &r, &p->jobs[i]);
     }
 }
 
-/* gate and up in one go; false: their types or sizes forbid it. */
-static bool mid_act(struct cuda *c, const struct space *s, const struct cu_product *p,
-                    const __half *xh, int nt)
+/* gate, up and the activation in one launch. false: types or sizes do not allow it. */
+static bool launch_packed_act(struct cuda *c, const struct gemm_scratch *s,
+                              const struct cu_linear *p, const __half *xh, int nt)
 {
-    struct mid_run r = run_of(c, s, p, xh, nt, mid_type(c, p->jobs[0].w));
+    struct packed_run r = make_run(c, s, p, xh, nt, packed_type(c, p->jobs[0].w));
     int rows = p->jobs[0].w->rows;
 
     for (int i = 0; i < p->n_jobs; i++) {
         const struct weight *w = p->jobs[i].w;
-        if (p->n_jobs > 2 || !is_as_is(c, w) || mid_type(c, w) != r.type || w->rows != rows)
+        if (p->n_jobs > 2 || !is_read_packed(c, w) || packed_type(c, w) != r.type ||
+            w->rows != rows)
             return false;
         if (p->jobs[i].add) return false;
     }
     if (rows > rows_at_once(c, s, &r, p->n_jobs)) return false;
     for (int i = 0; i < p->n_jobs; i++)
-        run_add(&r, &p->jobs[i], p->jobs[i].w->packed, rows, 0, 0, rows);
+        add_job(&r, &p->jobs[i], p->jobs[i].w->packed, rows, 0, 0, rows);
     r.f.act = (int)p->act;
-    r.f.xh = (__half *)scratch(c, s->act);
-    run_go(c, &r);
-    act_keep(c, p, r.f.xh, r.nt);
+    r.f.xh = (__half *)scratch_at(c, s->act);
+    launch_run(c, &r);
+    remember_act_x(c, p, r.f.xh, r.nt);
     return true;
 }
 
-static void product_mid(struct cuda *c, const struct space *s, const struct cu_product *p,
-                        int first)
+static void linear_packed(struct cuda *c, const struct gemm_scratch *s, const struct cu_linear *p,
+                          int first)
 {
-    struct cu_product rest = *p;
-    int nt = mid_tokens(c, p);
-    const __half *xh = x_get(c, s, p, nt);
+    struct cu_linear rest = *p;
+    int nt = packed_tile_tokens(c, p);
+    const __half *xh = find_or_make_x(c, s, p, nt);
 
-    cu_gemm_begin(c);
-    if (p->fuse_act && mid_act(c, s, p, xh, nt)) return;
+    cu_gemm_reset(c);
+    if (p->fuse_act && launch_packed_act(c, s, p, xh, nt)) return;
     rest.jobs += first;
     rest.n_jobs -= first;
-    mid_linear(c, s, &rest, xh, nt);
+    launch_packed_jobs(c, s, &rest, xh, nt);
     if (p->fuse_act)
         cu_act(c, &p->jobs[0].out, &p->jobs[0].out, p->n_jobs == 2 ? &p->jobs[1].out : NULL,
                p->act);
 }
 
-/* ---- the second way ---- */
+/* ---- cuBLASLt ---- */
 
-static bool lt_linear(struct cuda *c, const struct space *s, const struct linear *j,
-                      const __half *xh, int tokens, __half *to_half)
+static bool launch_lt_job(struct cuda *c, const struct gemm_scratch *s, const struct linear *j,
+                          const __half *xh, int tokens, __half *to_half)
 {
     const struct weight *w = j->w;
 
     for (int r0 = 0, n; r0 < w->rows; r0 += n) {
         n = w->rows - r0;
         struct lt_job l = {};
-        l.w = w_get(c, s, w, r0, &n);
+        l.w = weights_as_f16(c, s, w, r0, &n);
         l.x = xh;
         l.out = to_half ? (void *)(to_half + r0) : (void *)((float *)j->out.data + r0);
         l.bias = j->bias ? j->bias + r0 : NULL;
@@ -369,36 +381,36 @@ static bool lt_linear(struct cuda *c, const struct space *s, const struct linear
         l.scale = scale_of(j);
         l.add = j->add;
         l.to_half = to_half != NULL;
-        if (!lt_run(c, gemm_of(c)->lt, &l, scratch(c, s->work), LT_WORK)) return false;
+        if (!lt_run(c, gemm_of(c)->lt, &l, scratch_at(c, s->work), LT_WORK)) return false;
     }
     return true;
 }
 
-static bool lt_act(struct cuda *c, const struct space *s, const struct cu_product *p,
-                   const __half *xh)
+static bool launch_lt_act(struct cuda *c, const struct gemm_scratch *s, const struct cu_linear *p,
+                          const __half *xh)
 {
-    __half *gate = (__half *)scratch(c, s->act), *up = (__half *)scratch(c, s->up);
+    __half *gate = (__half *)scratch_at(c, s->act), *up = (__half *)scratch_at(c, s->up);
     const struct linear *j = p->jobs;
 
     if (p->n_jobs > 2 || j[0].bias || j[0].add || j[0].w->rows > gemm_pad(c->lim.max_rows))
         return false;
     if (p->n_jobs == 2 && (j[1].bias || j[1].add || j[1].w->rows != j[0].w->rows)) return false;
-    if (!lt_linear(c, s, &j[0], xh, p->x.rows, gate)) return false;
-    if (p->n_jobs == 2 && !lt_linear(c, s, &j[1], xh, p->x.rows, up)) return false;
+    if (!launch_lt_job(c, s, &j[0], xh, p->x.rows, gate)) return false;
+    if (p->n_jobs == 2 && !launch_lt_job(c, s, &j[1], xh, p->x.rows, up)) return false;
     gemm_act(c, &j[0].out, gate, gate, p->n_jobs == 2 ? up : NULL, gemm_pad(j[0].w->rows), p->act);
-    act_keep(c, p, gate, 0);
+    remember_act_x(c, p, gate, 0);
     return true;
 }
 
-static void product_lt(struct cuda *c, const struct space *s, const struct cu_product *p)
+static void linear_lt(struct cuda *c, const struct gemm_scratch *s, const struct cu_linear *p)
 {
-    const __half *xh = x_get(c, s, p, 0);
+    const __half *xh = find_or_make_x(c, s, p, 0);
 
-    cu_gemm_begin(c);
-    if (p->fuse_act && lt_act(c, s, p, xh)) return;
+    cu_gemm_reset(c);
+    if (p->fuse_act && launch_lt_act(c, s, p, xh)) return;
     for (int i = 0; i < p->n_jobs; i++)
-        if (!lt_linear(c, s, &p->jobs[i], xh, p->x.rows, NULL)) {
-            product_mid(c, s, p, i);
+        if (!launch_lt_job(c, s, &p->jobs[i], xh, p->x.rows, NULL)) {
+            linear_packed(c, s, p, i);
             return;
         }
     if (p->fuse_act)
@@ -406,36 +418,36 @@ static void product_lt(struct cuda *c, const struct space *s, const struct cu_pr
                p->act);
 }
 
-/* ---- which ---- */
+/* ---- which way ---- */
 
-/* Up to some tokens weights are read as they are. What has to be made F16 first is left to the
- * library. */
-static bool is_mid(struct cuda *c, const struct cu_product *p)
+/* Few tokens: the packed GEMM. Weights that no kernel reads packed are left to the library. */
+static bool uses_packed(struct cuda *c, const struct cu_linear *p)
 {
     struct gemm *g = gemm_of(c);
-    int t = layout_type(p->jobs[0].w->type), most = g->tuned.most[t][p->n_jobs > 2];
+    int t = layout_type(p->jobs[0].w->type), most = g->tuned.max_tokens_packed[t][p->n_jobs > 2];
 
-    if (!most)
-        most = t == DT_F16 ? (p->n_jobs > 2 ? 64 : 40) : t == DT_BF16 ? 256 : 768; /* an H200's */
-    if (!g->lt || g->way == GEMM_MID) return true;
+    if (!most) /* measured on an H200 */
+        most = t == DT_F16 ? (p->n_jobs > 2 ? 64 : 40) : t == DT_BF16 ? 256 : 768;
+    if (!g->lt || g->way == GEMM_PACKED) return true;
     if (g->way == GEMM_LT || p->x.rows > most) return false;
     for (int i = 0; i < p->n_jobs; i++)
-        if (!is_as_is(c, p->jobs[i].w)) return false;
+        if (!is_read_packed(c, p->jobs[i].w)) return false;
     return true;
 }
 
-void cu_gemm(struct cuda *c, const struct cu_product *p)
+void cu_gemm(struct cuda *c, const struct cu_linear *p)
 {
-    struct space s = space_of(c, &c->lim);
+    struct gemm_scratch s = scratch_layout(c, &c->lim);
 
     if (p->x.rows < 1 || p->n_jobs < 1) return;
     if (p->x.rows > c->lim.max_tokens || p->x.cols > c->lim.max_cols ||
         s.end > c->scratch_bytes[CU_GEMM]) {
         cu_fail(c, E_INTERNAL,
-                "%s: a product of %d tokens and %d columns is over what was reserved", c->be.name,
-                p->x.rows, p->x.cols);
+                "%s: a matrix product of %d tokens and %d columns is larger than the reserved "
+                "scratch memory",
+                c->be.name, p->x.rows, p->x.cols);
         return;
     }
-    if (is_mid(c, p)) product_mid(c, &s, p, 0);
-    else product_lt(c, &s, p);
+    if (uses_packed(c, p)) linear_packed(c, &s, p, 0);
+    else linear_lt(c, &s, p);
 }

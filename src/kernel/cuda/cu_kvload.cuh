@@ -1,8 +1,8 @@
-/* cu_kvload.cuh - keys and values in their blocks: where a row lies, and its numbers to and from
- * F16.
+/* cu_kvload.cuh - keys and values in KV blocks: addresses of rows, and conversion of every KV type
+ * to F16.
  *
- * The matrix units take F16, so every type becomes that on its way in: a number beyond F16's range
- * becomes the largest in it, what is no number stays none. */
+ * Tensor cores multiply F16, so every type is converted when it is loaded. Numbers beyond the range
+ * of F16 become the largest finite F16; NaN stays NaN. */
 #ifndef TERN_KERNEL_CUDA_CU_KVLOAD_CUH
 #define TERN_KERNEL_CUDA_CU_KVLOAD_CUH
 
@@ -17,21 +17,22 @@ struct kv_rows {
     int head_bytes, row_bytes, dim;
 };
 
-/* A layer of a kvview as kernels see it. */
+/* A layer of a kvview, as kernels need it. */
 struct kv_dev {
     struct kv_rows k, v;
     const int32_t *table, *seq, *pos;
     int table_stride, type, n_kv_heads;
-    bool whole;  /* rows begin and end on 16 bytes of numbers: eight can be read at once */
-    bool v_in_k; /* v is a part of k: there is nothing to put */
+    /* rows start at and are multiples of 16 bytes: eight numbers can be read at once */
+    bool aligned;
+    bool v_in_k; /* values are a part of the keys: only keys are written */
 };
 
-/* Checks a layer and fills out; false: c has been told why not. */
-bool kv_dev_of(struct cuda *c, struct kv_dev *out, const struct kvview *kv, int layer);
+/* Checks a layer and fills out. false: reported by cu_fail. */
+bool fill_kv_dev(struct cuda *c, struct kv_dev *out, const struct kvview *kv, int layer);
 
-/* Was this batch's the last write to the layer's keys and values? Then all others are of former
- * steps. */
-bool kv_just_put(const struct kvview *kv, int layer);
+/* Was the last write to the layer's keys and values that of this batch? Then all other keys are of
+ * earlier steps. */
+bool kv_written_by_batch(const struct kvview *kv, int layer);
 
 #ifdef __CUDACC__
 __device__ __forceinline__ char *kv_head_at(const struct kv_rows &r, int block, int head)
@@ -61,7 +62,7 @@ __device__ __forceinline__ uint32_t kv_f8x2(uint32_t w)
     return (uint32_t)h.x | (uint32_t)h.y << 16;
 }
 
-/* Four signed bytes as halves, exactly: with bit 10's exponent a byte is the low end of a half. */
+/* Four signed bytes as F16, exactly: a byte is OR-ed under the exponent of 1024. */
 __device__ __forceinline__ uint2 kv_bytes4(uint32_t w)
 {
     const __half2 bias = __half2half2(__ushort_as_half(0x6480)); /* 1024 + 128 */
@@ -78,7 +79,7 @@ __device__ __forceinline__ uint32_t kv_scaled(uint32_t x, __half2 d)
     return *reinterpret_cast<uint32_t *>(&r);
 }
 
-/* Four numbers of a Q8_0 row that lies on 2 bytes at least; reads whole words around them. */
+/* Four numbers of a Q8_0 row, which is aligned to 2 bytes. Reads the aligned words around them. */
 __device__ __forceinline__ uint2 kv_q8_four(const char *row, int dim)
 {
     const char *block = row + (dim >> 5) * 34, *at = block + 2 + (dim & 31);
@@ -90,7 +91,7 @@ __device__ __forceinline__ uint2 kv_q8_four(const char *row, int dim)
     return make_uint2(kv_scaled(h.x, d), kv_scaled(h.y, d));
 }
 
-/* Eight of them. */
+/* Eight numbers. */
 __device__ __forceinline__ uint4 kv_q8_eight(const char *row, int dim)
 {
     const char *block = row + (dim >> 5) * 34;
@@ -123,7 +124,8 @@ __device__ __forceinline__ float kv_number(int type, const char *row, int i)
     return 0.f;
 }
 
-/* Numbers [dim, dim + 8) of a row of n, zeros past its end. */
+/* Numbers [dim, dim + 8) of a row of n numbers, as F16; zeros after its end. Any type and
+ * alignment. */
 __device__ __forceinline__ uint4 kv_eight_plain(int type, const char *row, int dim, int n)
 {
     uint32_t w[4];
@@ -137,11 +139,11 @@ __device__ __forceinline__ uint4 kv_eight_plain(int type, const char *row, int d
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* The same, 16 bytes (8 of F8, two times 16 of F32) at a time where rows allow it. */
-__device__ __forceinline__ uint4 kv_eight(int type, bool whole, const char *row, int dim, int n)
+/* The same, with 16-byte loads (8 for F8, two of 16 for F32) where rows are aligned. */
+__device__ __forceinline__ uint4 kv_eight(int type, bool aligned, const char *row, int dim, int n)
 {
     if (dim >= n) return make_uint4(0, 0, 0, 0);
-    if (!whole) return kv_eight_plain(type, row, dim, n);
+    if (!aligned) return kv_eight_plain(type, row, dim, n);
     switch (type) {
     case DT_F16: return __ldcg((const uint4 *)(row + 2 * dim));
     case DT_BF16: {
@@ -164,7 +166,7 @@ __device__ __forceinline__ uint4 kv_eight(int type, bool whole, const char *row,
     return make_uint4(0, 0, 0, 0);
 }
 
-/* ---- the matrix units ---- */
+/* ---- tensor cores ---- */
 
 __device__ __forceinline__ void mma_f16(float c[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                         uint32_t a3, uint32_t b0, uint32_t b1)

@@ -1,4 +1,8 @@
-/* cu_layout.cu - weights from a file's order to the device's (layout.cuh), on the host. */
+/* cu_layout.cu - packs weights on the host: from a file's block order to the tiles of
+ * cu_layout.cuh.
+ *
+ * One pack_<type> function for each block format writes one block of one row into its tile. Plain C
+ * with the quant block structs of kernel/quantblocks.h; any thread may call it. */
 #include "kernel/cuda/cu_layout.cuh"
 
 extern "C" {
@@ -36,7 +40,7 @@ int cu_pack_planes(const struct weight *w, int i, int r0, int r1, struct cu_plan
     return 1;
 }
 
-/* ---- bits into a lane's word ---- */
+/* ---- bits of a lane's word ---- */
 
 static inline uint32_t load32(const uint8_t *p)
 {
@@ -45,34 +49,51 @@ static inline uint32_t load32(const uint8_t *p)
     return v;
 }
 static inline void store32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
-static inline uint32_t move(uint32_t v, int by) { return by >= 0 ? v << by : v >> -by; }
+static inline uint32_t shift_by(uint32_t v, int by) { return by >= 0 ? v << by : v >> -by; }
 
-/* u: a number in each byte, those of pairs 0 and 1; v: of pairs 2 and 3. Pair k goes to bits p_k
- * and odd + p_k. */
-static inline uint32_t place(uint32_t u, uint32_t v, uint32_t m, int odd, int p0, int p1, int p2,
-                             int p3)
+/* Distributes numbers over a 32-bit word. u has a number in each byte, those of pairs 0 and 1; v
+ * has those of pairs 2 and 3; m is the mask of one number. The first number of pair k goes to bit
+ * p_k, the second to bit odd + p_k. */
+static inline uint32_t place_bits(uint32_t u, uint32_t v, uint32_t m, int odd, int p0, int p1,
+                                  int p2, int p3)
 {
-    return move(u & m, p0) | move(u & m << 8, p0 + odd - 8) | move(u & m << 16, p1 - 16) |
-           move(u & m << 24, p1 + odd - 24) | move(v & m, p2) | move(v & m << 8, p2 + odd - 8) |
-           move(v & m << 16, p3 - 16) | move(v & m << 24, p3 + odd - 24);
+    return shift_by(u & m, p0) | shift_by(u & m << 8, p0 + odd - 8) |
+           shift_by(u & m << 16, p1 - 16) | shift_by(u & m << 24, p1 + odd - 24) |
+           shift_by(v & m, p2) | shift_by(v & m << 8, p2 + odd - 8) |
+           shift_by(v & m << 16, p3 - 16) | shift_by(v & m << 24, p3 + odd - 24);
 }
-static inline uint32_t place_4(uint32_t u, uint32_t v) { return place(u, v, 15, 16, 0, 4, 8, 12); }
+static inline uint32_t place_4(uint32_t u, uint32_t v)
+{
+    return place_bits(u, v, 15, 16, 0, 4, 8, 12);
+}
 static inline uint32_t place_e2m1(uint32_t u, uint32_t v)
 {
-    return place(u, v, 15, 16, 12, 8, 4, 0);
+    return place_bits(u, v, 15, 16, 12, 8, 4, 0);
 }
 static inline uint32_t place_iq4(uint32_t u, uint32_t v)
 {
-    return place(u, v, 15, 4, 0, 8, 16, 24);
+    return place_bits(u, v, 15, 4, 0, 8, 16, 24);
 }
-static inline uint32_t place_5th(uint32_t u, uint32_t v) { return place(u, v, 1, 16, 4, 8, 5, 9); }
-static inline uint32_t place_6th(uint32_t u, uint32_t v) { return place(u, v, 3, 16, 4, 8, 6, 10); }
-static inline uint32_t place_2(uint32_t u, uint32_t v) { return place(u, v, 3, 16, 0, 2, 4, 6); }
-static inline uint32_t place_3rd(uint32_t u, uint32_t v) { return place(u, v, 1, 16, 2, 4, 6, 8); }
-static inline uint32_t turn8(uint32_t v) { return v << 8 | v >> 24; }
+static inline uint32_t place_5th(uint32_t u, uint32_t v)
+{
+    return place_bits(u, v, 1, 16, 4, 8, 5, 9);
+}
+static inline uint32_t place_6th(uint32_t u, uint32_t v)
+{
+    return place_bits(u, v, 3, 16, 4, 8, 6, 10);
+}
+static inline uint32_t place_2(uint32_t u, uint32_t v)
+{
+    return place_bits(u, v, 3, 16, 0, 2, 4, 6);
+}
+static inline uint32_t place_3rd(uint32_t u, uint32_t v)
+{
+    return place_bits(u, v, 1, 16, 2, 4, 6, 8);
+}
+static inline uint32_t rotate_left8(uint32_t v) { return v << 8 | v >> 24; }
 static inline void or32(uint8_t *p, uint32_t v) { store32(p, load32(p) | v); }
 
-/* Where row r's word for place t of the lanes lies, in lanes of n bytes. */
+/* The offset of row r's word for lane position t, where a lane has n bytes. */
 static inline int lane_at(int r, int t, int n) { return (4 * (r & 7) + t) * n; }
 
 /* ---- one block of one row into its tile ---- */
@@ -149,7 +170,7 @@ static void pack_q8_0(uint8_t *tile, const void *block, int r)
     memcpy(tile + 512 + 2 * r, &b->d, 2);
 }
 
-/* Nibbles of groups 2j and 2j + 1 of Q4_K and Q5_K, and of IQ4_XS. */
+/* Nibbles of groups 2j and 2j + 1 of Q4_K and Q5_K. */
 static void pack_k_nibbles(uint8_t *tile, const uint8_t *qs, int r)
 {
     for (int j = 0; j < 4; j++) {
@@ -175,7 +196,8 @@ static void pack_q5_k(uint8_t *tile, const void *block, int r)
         for (int t = 0; t < 4; t++) {
             uint32_t v = place_5th(load32(b->qh + 4 * t) >> g, load32(b->qh + 16 + 4 * t) >> g)
                          << 2 * (g & 1);
-            or32(tile + 2048 + lane_at(r, t, 16) + g / 4 * 8 + r / 8 * 4, g & 2 ? turn8(v) : v);
+            or32(tile + 2048 + lane_at(r, t, 16) + g / 4 * 8 + r / 8 * 4,
+                 g & 2 ? rotate_left8(v) : v);
         }
     }
     memcpy(tile + 2560 + 16 * r, b, 16);
@@ -194,14 +216,14 @@ static void pack_q6_k(uint8_t *tile, const void *block, int r)
             v = load32(high + 16 + 4 * t) >> 2 * (g & 3);
             v = place_6th(u, v);
             or32(tile + 2048 + 512 * (g / 4) + lane_at(r, t, 16) + g / 2 % 2 * 8 + r / 8 * 4,
-                 g & 1 ? turn8(v) : v);
+                 g & 1 ? rotate_left8(v) : v);
         }
     }
     memcpy(tile + 3072 + 16 * r, b->scales, 16);
     memcpy(tile + 3328 + 2 * r, &b->d, 2);
 }
 
-/* Two bits of Q2_K and Q3_K. */
+/* The two low bits of Q2_K and Q3_K. */
 static void pack_twos(uint8_t *tile, const uint8_t *qs, int r)
 {
     for (int g = 0; g < 8; g++) {
@@ -230,7 +252,8 @@ static void pack_q3_k(uint8_t *tile, const void *block, int r)
             uint32_t v =
                 place_3rd(load32(b->hmask + 4 * t) >> g, load32(b->hmask + 16 + 4 * t) >> g)
                 << (g & 1);
-            or32(tile + 1024 + lane_at(r, t, 16) + g / 4 * 8 + r / 8 * 4, g & 2 ? turn8(v) : v);
+            or32(tile + 1024 + lane_at(r, t, 16) + g / 4 * 8 + r / 8 * 4,
+                 g & 2 ? rotate_left8(v) : v);
         }
     }
     memcpy(tile + 1536 + 12 * r, b->scales, 12);
@@ -291,7 +314,8 @@ static void pack_tiles(const struct weight *w, const uint8_t *src, int rows, uin
     }
 }
 
-/* Types without a layout of their own, a stretch of whole blocks at a time. */
+/* Types without a layout of their own become F16, up to 1,024 numbers (a multiple of the block) at
+ * a time. */
 static void pack_decoded(enum dtype t, const uint8_t *src, int cols, uint16_t *dst)
 {
     const struct dtype_info *info = dtype_info(t);

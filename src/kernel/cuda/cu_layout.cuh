@@ -1,30 +1,36 @@
-/* cu_layout.cuh - how weights lie in device memory.
+/* cu_layout.cuh - the layout of weights in device memory, and how a warp unpacks it.
  *
- * Plain types (F16, BF16, F32) keep their rows, each begun at a multiple of 16 bytes:
- * layout_stride. Types without a layout of their own are decoded to F16 when they are loaded.
+ * Plain types (F16, BF16, F32) keep their rows; each row starts at a multiple of 16 bytes
+ * (layout_stride). Block formats without a layout of their own (IQ1 to IQ3, TQ) are decoded to F16
+ * when they are uploaded.
  *
- * Block formats lie in tiles: 16 rows by one block of columns (32, or 256 for the K formats), tile
- * after tile along the columns, then the next 16 rows; rows that fill up the last 16 are zero. A
- * tile takes 16 times a block's bytes, always a multiple of 16, so anything in it can be fetched in
- * coalesced pieces of 16 bytes. Inside, the numbers come first and in the order in which the tensor
- * cores take the left factor: of every 32 columns, lane l = 4 g + t holds rows g and g + 8, and of
- * each row the columns
+ * The other block formats are stored in tiles of 16 rows by one block of columns: 32, or 256 for
+ * the K formats. Tiles follow each other along the columns, then come the next 16 rows; rows that
+ * pad the last tile are zero. A tile takes 16 times the bytes of a block, which is always a
+ * multiple of 16, so all of it can be fetched in coalesced pieces of 16 bytes. A weight keeps its
+ * bits per number.
  *
- *     pair 0: 4t, 4t + 1     pair 1: 4t + 2, 4t + 3     pair 2, 3: the same + 16
+ * Inside a tile the quantized numbers come first, in the order in which the tensor cores take the A
+ * operand (weights are always the left, A operand; activations are B). In every group of 32
+ * columns, lane l = 4 g + t holds rows g and g + 8, and of each row these columns:
  *
- * Pairs 0 and 1 of both rows are the registers of one m16n8k16 (columns 0..15), pairs 2 and 3 those
- * of the next: a[0] = row g pair 0, a[1] = row g + 8 pair 0, a[2] = row g pair 1, a[3] = row g + 8
- * pair 1. So column c of a group of 16 takes place layout_slot(c) of the product's 16, and the
- * right factor is ordered likewise.
+ *     pair 0: 4t, 4t + 1     pair 1: 4t + 2, 4t + 3     pairs 2, 3: the same + 16
  *
- * tile<T>::load unpacks to F16 pairs that are still `bias(pair)` too large: bits are put under an
- * exponent, not converted. What a number is worth:
+ * Pairs 0 and 1 of both rows are the registers of one m16n8k16 (columns 0..15): a[0] = row g pair
+ * 0, a[1] = row g + 8 pair 0, a[2] = row g pair 1, a[3] = row g + 8 pair 1. Pairs 2 and 3 are those
+ * of the next one. The tensor core assumes another order of the 16 columns: column c takes position
+ * layout_slot(c). The order of the summed dimension is free as long as A and B agree, so
+ * activations are stored in the same order.
+ *
+ * tile<T>::load unpacks a lane's bits to F16 pairs that are `bias(pair)` too large: the bits are
+ * OR-ed under an exponent instead of converted. The value of a number is
  *
  *     x = scale * (pair - bias) - minimum
  *     scale = head.d[h] * small(head, h, b, s)      minimum = head.m[h] * small_min(head, h, b, s)
  *
- * with h = 0, 1 for rows g, g + 8; b the group of 32 in the tile; s = 0, 1 the half of it (SUB 16;
- * with SUB 32 both are alike). Every function reads a tile in shared or global memory. */
+ * with h = 0, 1 for rows g, g + 8; b the group of 32 columns in the tile; s = 0, 1 the half of the
+ * group. A scale covers SUB columns: 16, or 32 where both halves have the same. All functions read
+ * a tile in shared or in global memory. cu_layout.cu packs tiles on the host. */
 #ifndef TERN_KERNEL_CUDA_CU_LAYOUT_CUH
 #define TERN_KERNEL_CUDA_CU_LAYOUT_CUH
 
@@ -32,7 +38,7 @@
 
 #define TILE_ROWS 16
 
-/* Columns and bytes of a tile; 0 for plain types. */
+/* Columns and bytes of a tile; both 0 for plain types. */
 struct layout {
     int cols, bytes;
 };
@@ -57,12 +63,12 @@ __host__ __device__ constexpr struct layout layout_of(int t)
     }
 }
 
-/* As which type a weight of type t lies on the device. */
+/* The type in which a weight of type t is stored on the device. */
 __host__ __device__ constexpr int layout_type(int t)
 {
     return layout_of(t).cols || t == DT_F32 || t == DT_BF16 ? t : DT_F16;
 }
-/* Plain types: numbers from one row to the next. */
+/* Plain types: elements from one row to the next. */
 __host__ __device__ constexpr size_t layout_stride(int t, int cols)
 {
     return layout_type(t) == DT_F32 ? (size_t)(cols + 3) / 4 * 4 : (size_t)(cols + 7) / 8 * 8;
@@ -73,7 +79,8 @@ __host__ __device__ constexpr size_t layout_matrix_bytes(int t, int rows, int co
     if (!l.cols) return (size_t)rows * layout_stride(t, cols) * (layout_type(t) == DT_F32 ? 4 : 2);
     return (size_t)((rows + TILE_ROWS - 1) / TILE_ROWS) * (size_t)(cols / l.cols) * (size_t)l.bytes;
 }
-/* The tile of rows [16 tile, ...) and block kb of columns, of the matrix that begins at base. */
+/* The tile of rows [16 tile, 16 tile + 16) and block kb of columns. base: the start of the
+ * matrix. */
 __host__ __device__ inline const uint8_t *layout_tile(int t, const void *base, int cols, int tile,
                                                       int kb)
 {
@@ -81,15 +88,15 @@ __host__ __device__ inline const uint8_t *layout_tile(int t, const void *base, i
     return (const uint8_t *)base +
            ((size_t)tile * (size_t)(cols / l.cols) + (size_t)kb) * (size_t)l.bytes;
 }
-/* Which of the 16 places of a product's step column c (0..15) of a group takes. */
+/* The position, of the 16 in one m16n8k16, that column c (0..15) of a group takes. */
 __host__ __device__ constexpr int layout_slot(int c) { return c / 4 * 2 + c % 2 + c % 4 / 2 * 8; }
 
-/* ---- bits to F16 pairs: w holds the eight numbers of a lane and row; shared by host and device
- * ---- */
+/* ---- bits to F16 pairs: w holds the eight numbers of one lane in one row ---- */
 
 __host__ __device__ __forceinline__ uint32_t bits_rotate8(uint32_t v) { return v >> 8 | v << 24; }
 
-/* Number o (0, 1) of pair p: bits 4p + 16 o. Bias 1024, 64, 1024, 64. */
+/* Four bits: number o (0, 1) of pair p is at bit 4p + 16 o. Bias 1024, 64, 1024, 64 for pairs
+ * 0..3. */
 __host__ __device__ __forceinline__ void bits_4(uint32_t w, uint32_t a[4])
 {
     a[0] = (w & 0x000f000f) | 0x64006400;
@@ -98,7 +105,8 @@ __host__ __device__ __forceinline__ void bits_4(uint32_t w, uint32_t a[4])
     a[2] = (w & 0x000f000f) | 0x64006400;
     a[3] = (w & 0x00f000f0) | 0x54005400;
 }
-/* The fifth bits v of bits_4's pairs: at 4, 8, 5, 9, + 16 o. */
+/* ORs the fifth bits into the pairs of bits_4. v has them at bits 4, 8, 5, 9 for pairs 0..3, + 16
+ * o. */
 __host__ __device__ __forceinline__ void bits_5(uint32_t v, uint32_t a[4])
 {
     a[0] |= v & 0x00100010;
@@ -107,7 +115,7 @@ __host__ __device__ __forceinline__ void bits_5(uint32_t v, uint32_t a[4])
     a[2] |= v & 0x00100010;
     a[3] |= v & 0x01000100;
 }
-/* The fifth and sixth: at 4, 8, 6, 10, + 16 o. */
+/* ORs the fifth and sixth bits. v has them at bits 4, 8, 6, 10 for pairs 0..3, + 16 o. */
 __host__ __device__ __forceinline__ void bits_6(uint32_t v, uint32_t a[4])
 {
     a[0] |= v & 0x00300030;
@@ -116,7 +124,7 @@ __host__ __device__ __forceinline__ void bits_6(uint32_t v, uint32_t a[4])
     a[2] |= v & 0x00300030;
     a[3] |= v & 0x03000300;
 }
-/* Two bits: at 2p + 16 o. Bias 1024, 256, 64, 16. */
+/* Two bits: number o of pair p is at bit 2p + 16 o. Bias 1024, 256, 64, 16. */
 __host__ __device__ __forceinline__ void bits_2(uint32_t w, uint32_t a[4])
 {
     a[0] = (w & 0x00030003) | 0x64006400;
@@ -124,7 +132,7 @@ __host__ __device__ __forceinline__ void bits_2(uint32_t w, uint32_t a[4])
     a[2] = (w & 0x00300030) | 0x54005400;
     a[3] = (w & 0x00c000c0) | 0x4c004c00;
 }
-/* The third bits of those: at 2 + 2p + 16 o. */
+/* ORs the third bits into the pairs of bits_2. v has them at bits 2 + 2p + 16 o. */
 __host__ __device__ __forceinline__ void bits_3(uint32_t v, uint32_t a[4])
 {
     a[0] |= v & 0x00040004;
@@ -132,12 +140,12 @@ __host__ __device__ __forceinline__ void bits_3(uint32_t v, uint32_t a[4])
     a[2] |= v & 0x00400040;
     a[3] |= v & 0x01000100;
 }
-/* One byte of fifth bits (p0, p2, p1, p3 of o = 0, then of o = 1) as bits_5 takes them. */
+/* One byte of fifth bits (pairs 0, 2, 1, 3 of o = 0, then of o = 1) to the positions of bits_5. */
 __host__ __device__ __forceinline__ uint32_t bits_spread(uint32_t b)
 {
     return (b & 0x03) << 4 | (b & 0x0c) << 6 | (b & 0x30) << 16 | (b & 0xc0) << 18;
 }
-/* E2M1: number o of pair p at bits 12 - 4p + 16 o. No bias, but 2^14 too small. */
+/* E2M1: number o of pair p is at bit 12 - 4p + 16 o. No bias, but the result is 2^14 too small. */
 __host__ __device__ __forceinline__ void bits_e2m1(uint32_t w, uint32_t a[4])
 {
 #ifdef __CUDA_ARCH__
@@ -147,21 +155,21 @@ __host__ __device__ __forceinline__ void bits_e2m1(uint32_t w, uint32_t a[4])
 }
 
 #ifdef __CUDACC__
-/* Four bytes, each 128 too large, to two pairs. Bias 1152. */
+/* Four bytes, each 128 too large, to two pairs. Bias 1152 (1024 + 128). */
 __device__ __forceinline__ void bits_8(uint32_t w, uint32_t a[2])
 {
     a[0] = __byte_perm(w, 0x64646464, 0x4140);
     a[1] = __byte_perm(w, 0x64646464, 0x4342);
 }
-/* Eight nibbles, number e = 2p + o at bits 4e, through the table of IQ4_NL. Bias 1152. */
+/* Eight nibbles, number e = 2p + o at bit 4e, through the table of IQ4_NL. Bias 1152. */
 __device__ __forceinline__ void bits_iq4(uint32_t w, uint32_t a[4])
 {
     const uint32_t t0 = 0x3f2d1801, t1 = 0x766a5d4f, t2 = 0xa6998d81, t3 = 0xf1d9c5b5;
-    uint32_t low = w & 0x77777777, pick = (w & 0x88888888) >> 1 | 0x32103210;
+    uint32_t low = w & 0x77777777, select = (w & 0x88888888) >> 1 | 0x32103210;
 #pragma unroll
-    for (int i = 0; i < 2; i++, low >>= 16, pick >>= 16) {
+    for (int i = 0; i < 2; i++, low >>= 16, select >>= 16) {
         uint32_t lo = __byte_perm(t0, t1, low), hi = __byte_perm(t2, t3, low);
-        bits_8(__byte_perm(lo, hi, pick), a + 2 * i);
+        bits_8(__byte_perm(lo, hi, select), a + 2 * i);
     }
 }
 
@@ -169,7 +177,8 @@ __device__ __forceinline__ float half_at(const uint8_t *p)
 {
     return __half2float(*(const __half *)p);
 }
-/* Byte i of the words w: put under the exponent of 2^23. i must be known to the compiler. */
+/* Byte i of the words w as a float: OR-ed under the exponent of 2^23. i is a compile-time
+ * constant. */
 __device__ __forceinline__ float byte_of(const uint32_t *w, int i)
 {
     return __uint_as_float(__byte_perm(w[i / 4], 0x4b000000, 0x7540 + i % 4)) - 8388608.f;
@@ -179,22 +188,29 @@ __device__ __forceinline__ float sbyte_of(const uint32_t *w, int i)
     return __uint_as_float(__byte_perm(w[i / 4] ^ 0x80808080, 0x4b000000, 0x7540 + i % 4)) -
            8388736.f;
 }
-/* Two bytes as an F16 pair: those that pick (a selector of __byte_perm) takes from v, u. */
-__device__ __forceinline__ uint32_t pair_of(uint32_t u, uint32_t v, uint32_t pick)
+/* Two bytes of u and v as an F16 pair. select: the selector of __byte_perm. */
+__device__ __forceinline__ uint32_t pair_of(uint32_t u, uint32_t v, uint32_t select)
 {
-    uint32_t r = __byte_perm(__byte_perm(u, v, pick), 0x64646464, 0x4140);
+    uint32_t r = __byte_perm(__byte_perm(u, v, select), 0x64646464, 0x4140);
     __half2 h = __hsub2(*(__half2 *)&r, __float2half2_rn(1024.f));
     return *(uint32_t *)&h;
 }
 
-/* ---- the formats ---- */
+/* ---- the formats ----
+ *
+ * Members of tile<T>:
+ *
+ *     COLS, SUB   columns of a tile; columns of a scale
+ *     GROUP       groups of 32 columns that one load unpacks: load j holds groups j GROUP ...
+ *     MIN         the format has minima
+ *     head, open  a lane's scales of its two rows
+ *     load        a lane's numbers as biased F16 pairs: a[group][row][pair]
+ *     min_pair    small_min of sub-blocks 2t + 8i and 2t + 8i + 1 as an F16 pair: the A operand of
+ *                 a product with sums of x (K formats with minima) */
 
-/* min_pair: small_min of sub-blocks 2t + 8i and 2t + 8i + 1 as an F16 pair, a left factor for sums
- * of x (K formats). GROUP: how many groups of 32 one load unpacks; load j of a tile holds groups j
- * GROUP ... */
 template <int T> struct tile;
 
-struct tile_small { /* blocks of 32: one scale, and where MIN one offset, a row */
+struct tile_small { /* blocks of 32 columns: one scale for each row, and one minimum where MIN */
     static constexpr int COLS = 32, SUB = 32, GROUP = 1;
     struct head {
         float d[2], m[2];
@@ -214,7 +230,7 @@ struct tile_small { /* blocks of 32: one scale, and where MIN one offset, a row 
     }
 };
 
-/* 256 bytes of nibbles, lane l's eight bytes at 8 l: rows g and g + 8. */
+/* Bytes 0..255: nibbles. Lane l has 8 bytes at 8 l: four of row g, four of row g + 8. */
 struct tile_nibbles : tile_small {
     static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane,
                                                 int)
@@ -242,7 +258,7 @@ template <> struct tile<DT_Q4_1> : tile_nibbles {
     }
 };
 
-/* And 64 bytes of fifth bits, lane l's two at 2 l. */
+/* Bytes 256..319: fifth bits. Lane l has 2 bytes at 256 + 2 l. */
 struct tile_fives : tile_small {
     static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane,
                                                 int j)
@@ -270,7 +286,7 @@ template <> struct tile<DT_Q5_1> : tile_fives {
     }
 };
 
-/* 512 bytes, each 128 too large: lane l's sixteen at 16 l, row g's eight first. */
+/* Bytes 0..511: numbers + 128. Lane l has 16 bytes at 16 l: eight of row g, eight of row g + 8. */
 template <> struct tile<DT_Q8_0> : tile_small {
     static constexpr bool MIN = false;
     static __host__ __device__ constexpr float bias(int) { return 1152.f; }
@@ -305,7 +321,7 @@ template <> struct tile<DT_IQ4_NL> : tile_small {
     }
 };
 
-/* 2^(e - 127 + 14), the 14 for bits_e2m1. */
+/* The scale is 2^(e - 127), times 2^14 for bits_e2m1. */
 template <> struct tile<DT_MXFP4> : tile_small {
     static constexpr bool MIN = false;
     static __host__ __device__ constexpr float bias(int) { return 0.f; }
@@ -327,8 +343,8 @@ template <> struct tile<DT_MXFP4> : tile_small {
     }
 };
 
-/* Four pieces of 512 bytes of nibbles, 16 bytes a lane: rows g and g + 8 of group 2j, then of group
- * 2j + 1. */
+/* K formats: four pieces of 512 bytes of nibbles. Lane l has 16 bytes at 16 l of piece j: rows g
+ * and g + 8 of group 2j, then of group 2j + 1. */
 struct tile_k {
     static constexpr int COLS = 256, GROUP = 2;
     static __device__ __forceinline__ void load_4(uint32_t a[2][2][4], const uint8_t *p, int lane,
@@ -342,7 +358,7 @@ struct tile_k {
     }
 };
 
-/* Scales as the file has them, 16 bytes a row, opened to bytes. */
+/* 16 bytes of scales and minima for each row, as in the file (6 bits each), unpacked to bytes. */
 struct tile_k4 : tile_k {
     static constexpr int SUB = 32;
     static constexpr bool MIN = true;
@@ -392,8 +408,9 @@ template <> struct tile<DT_Q4_K> : tile_k4 {
     }
 };
 
-/* High bits: 512 bytes, 16 a lane, a word for rows g and g + 8 of groups 0..3, then of 4..7. Group
- * b's bits are 2 (b & 1) above where bits_5 wants them, those of b & 2 turned left by 8 besides. */
+/* Fifth bits: 512 bytes at 2048. Lane l has 16 bytes: a word each for rows g and g + 8 of groups
+ * 0..3, then of groups 4..7. The bits of group b are 2 (b & 1) above the positions of bits_5; those
+ * of groups with b & 2 are rotated left by 8 too. */
 template <> struct tile<DT_Q5_K> : tile_k4 {
     static __device__ __forceinline__ head open(const uint8_t *p, int lane)
     {
@@ -412,8 +429,9 @@ template <> struct tile<DT_Q5_K> : tile_k4 {
     }
 };
 
-/* High bits: two pieces of 512 bytes, 16 a lane: words for rows g and g + 8 of groups 4i, 4i + 1,
- * then of 4i + 2, 4i + 3; the odd group's turned left by 8. Then 16 scales a row, then d. */
+/* High bits: two pieces of 512 bytes at 2048. Lane l has 16 bytes: words for rows g and g + 8 of
+ * groups 4i and 4i + 1, then of 4i + 2 and 4i + 3; the bits of the odd group are rotated left by 8.
+ * Then 16 scales for each row (3072), then d (3328). */
 template <> struct tile<DT_Q6_K> : tile_k {
     static constexpr int SUB = 16;
     static constexpr bool MIN = false;
@@ -451,8 +469,8 @@ template <> struct tile<DT_Q6_K> : tile_k {
     static __device__ __forceinline__ float small_min(const head &, int, int, int) { return 0.f; }
 };
 
-/* Two bits: two pieces of 512 bytes, 16 a lane: a word for rows g and g + 8 of groups 4i, 4i + 1,
- * then of 4i + 2, 4i + 3; the odd group's 8 bits higher. */
+/* Two bits: two pieces of 512 bytes. Lane l has 16 bytes: a word each for rows g and g + 8 of
+ * groups 4i and 4i + 1, then of 4i + 2 and 4i + 3; the bits of the odd group are 8 higher. */
 struct tile_twos : tile_k {
     static constexpr int SUB = 16;
     static __device__ __forceinline__ void load_2(uint32_t a[2][2][4], const uint8_t *p, int lane,
@@ -507,8 +525,8 @@ template <> struct tile<DT_Q2_K> : tile_twos {
                        0x10 + 0x22 * t);
     }
 };
-/* Third bits like Q5_K's fifth ones, but 1 (b & 1) above where bits_3 wants them. Then 12 bytes of
- * scales a row, as the file has them, then d. */
+/* Third bits as the fifth bits of Q5_K, but 1 (b & 1) above the positions of bits_3. Then 12 bytes
+ * of scales for each row, as in the file, then d. */
 template <> struct tile<DT_Q3_K> : tile_twos {
     static constexpr bool MIN = false;
     struct head {
@@ -552,7 +570,7 @@ template <> struct tile<DT_Q3_K> : tile_twos {
     static __device__ __forceinline__ float small_min(const head &, int, int, int) { return 0.f; }
 };
 
-/* 8 bytes of scales a row, as the file has them. */
+/* 8 bytes of scales for each row (2048), as in the file. */
 template <> struct tile<DT_IQ4_XS> : tile_k {
     static constexpr int SUB = 32;
     static constexpr bool MIN = false;
@@ -590,10 +608,9 @@ template <> struct tile<DT_IQ4_XS> : tile_k {
     static __device__ __forceinline__ float small_min(const head &, int, int, int) { return 0.f; }
 };
 
-/* ---- finished numbers ---- */
+/* ---- values ---- */
 
-/* Load j of a tile as F16 pairs that are what they should be: rounded once, like the product of two
- * F16. */
+/* Load j of a tile as F16 pairs with their final value: scaled and shifted in F32, rounded once. */
 template <int T>
 __device__ __forceinline__ void tile_f16(uint32_t a[tile<T>::GROUP][2][4],
                                          const typename tile<T>::head &head, const uint8_t *p,

@@ -1,29 +1,33 @@
-/* cu_moe.cu - experts: choices sorted by expert, which products are launched, the sum of what they
- * give.
+/* cu_moe.cu - mixture of experts, host side: sorts choices by expert, launches the matrix products,
+ * sums their results.
  *
- * Nothing comes back to the host: launches are the same whatever was chosen, and blocks that have
- * nothing to do end at once. So a step with experts is captured like any other. */
+ * Nothing is read back to the host: launches are the same whatever was chosen, and blocks without
+ * work end at once. So a step with experts can be captured as a graph.
+ *
+ *     few tokens:  hidden = act(gate x) * up x; y = down hidden; out = sum of weight * y
+ *     more:        sort choices; x to F16; the same products on sorted choices; sum in token order
+ */
 #include "kernel/cuda/cu_moe.cuh"
 
-#define FEW_TOKENS 4 /* up to these each choice is a product of its own */
-#define SMALL 16     /* choices of an expert up to which as many are taken at a time */
+#define FEW_TOKENS 4 /* up to so many tokens every choice is multiplied by itself */
+#define SMALL 16     /* average choices of an expert up to which 16 are taken at a time */
 #define SORT_THREADS 1024
 #define SUM_THREADS 256
 
 static_assert(MOE_MAX_EXPERTS <= SORT_THREADS, "an expert a thread");
 
-/* ---- order ---- */
+/* ---- sorting choices ---- */
 
-/* first [n + 1]: where each expert's choices begin; place [n_choices]: where each went; who: who
- * stands where. */
+/* first [n + 1]: the first sorted choice of each expert; place [n_choices]: the position of each
+ * choice; sorted [n_choices]: the choice at each position. */
 struct sort_args {
     const int32_t *ids;
-    int32_t *first, *place, *who;
+    int32_t *first, *place, *sorted;
     int n, n_choices;
 };
 
-/* The sum of v up to and with this thread. */
-static __device__ __forceinline__ int scan(int v, int *part)
+/* The inclusive prefix sum of v over the block. */
+static __device__ __forceinline__ int prefix_sum(int v, int *part)
 {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 
@@ -42,13 +46,13 @@ static __global__ void __launch_bounds__(SORT_THREADS) moe_sort(const sort_args 
     __shared__ int next[SORT_THREADS], part[SORT_THREADS / 32];
     int i = threadIdx.x;
 
-    cu_next();
+    cu_release_next();
     next[i] = 0;
     __syncthreads();
-    cu_wait();
+    cu_wait_previous();
     for (int c = i; c < a.n_choices; c += SORT_THREADS) atomicAdd(&next[a.ids[c]], 1);
     __syncthreads();
-    int mine = next[i], end = scan(mine, part);
+    int mine = next[i], end = prefix_sum(mine, part);
     next[i] = end - mine;
     if (i == 0) a.first[0] = 0;
     if (i < a.n) a.first[i + 1] = end;
@@ -56,7 +60,7 @@ static __global__ void __launch_bounds__(SORT_THREADS) moe_sort(const sort_args 
     for (int c = i; c < a.n_choices; c += SORT_THREADS) {
         int p = atomicAdd(&next[a.ids[c]], 1);
         a.place[c] = p;
-        a.who[p] = c;
+        a.sorted[p] = c;
     }
 }
 
@@ -72,20 +76,20 @@ struct half_args {
 
 static __global__ void __launch_bounds__(SUM_THREADS) moe_half(const half_args a)
 {
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     int c = blockIdx.y * SUM_THREADS + threadIdx.x, row = blockIdx.x;
     if (c >= a.pad) return;
     float v = c < a.cols ? a.x[row * a.x_stride + c] : 0.f;
     a.out[(size_t)row * a.pad + moe_place(a.order, c)] = half_sat(v);
 }
 
-/* ---- the sum ---- */
+/* ---- the sum over a token's choices ---- */
 
 struct sum_args {
     float *out;
     const float *y, *weights;
-    const int32_t *place; /* NULL: choices are where they were */
+    const int32_t *place; /* position of each choice; NULL: not sorted */
     size_t out_stride, y_stride;
     int cols, n_used;
     float scale;
@@ -96,8 +100,8 @@ static __global__ void __launch_bounds__(SUM_THREADS) moe_sum(const sum_args a)
 {
     int c = blockIdx.y * SUM_THREADS + threadIdx.x, row = blockIdx.x;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (c >= a.cols) return;
     float *out = a.out + row * a.out_stride + c, sum = a.add ? *out : 0.f;
     for (int k = 0; k < a.n_used; k++) {
@@ -107,27 +111,26 @@ static __global__ void __launch_bounds__(SUM_THREADS) moe_sum(const sum_args a)
     *out = sum;
 }
 
-/* ---- products ---- */
+/* ---- matrix products ---- */
 
-/* One call: what all its launches share. */
+/* What all launches of one operation share. */
 struct moe {
     struct cuda *c;
     const struct experts_opt *o;
     const struct tensor *x;
     const int32_t *ids;
-    int32_t *first, *place, *who; /* NULL where choices are taken one by one */
+    int32_t *first, *place, *sorted; /* NULL: choices are not sorted */
     int n_choices;
-    bool wide;         /* rows are long enough for it */
-    enum moe_order xh; /* in which xs holds x as F16; MOE_F32: not yet */
+    bool wide;         /* rows are long enough for the kernel `wide` */
+    enum moe_order xh; /* the order of the F16 x in xs; MOE_F32: not converted yet */
 };
 
-/* Weights of one role for all experts, and a bias each. */
+/* One weight (gate, up or down) of all experts, and its biases. */
 struct role {
     const struct weight *w;
     const float *bias;
 };
 
-static int over(int a, int b) { return (a + b - 1) / b; }
 static bool is_few(const struct moe *m) { return m->first == NULL; }
 
 static const struct moe_kernel *kernel_of(const struct weight *w)
@@ -140,7 +143,7 @@ static const struct moe_kernel *kernel_of(const struct weight *w)
     return k;
 }
 
-/* In which order the products of w take their x. */
+/* The order of x that the kernel for w needs. */
 static enum moe_order order_of(const struct moe *m, const struct weight *w)
 {
     const struct moe_kernel *k = kernel_of(w);
@@ -154,45 +157,49 @@ static size_t step_of(const struct weight *w, int n, int e)
     return e + 1 < n ? (size_t)((const char *)w[e + 1].packed - (const char *)w[e].packed) : 0;
 }
 
-static bool fits(const struct weight *w, int n, int e0, int e)
+static bool continues_run(const struct weight *w, int n, int e0, int e)
 {
     return layout_type(w[e].type) == layout_type(w[e0].type) &&
            (const char *)w[e].packed ==
                (const char *)w[e0].packed + (size_t)(e - e0) * step_of(w, n, e0);
 }
 
-/* Where the run of experts ends that have one type, lie at one distance, and hand on in one order:
- * nearly always all. next: who reads what they make, or NULL. */
+/* The end of the run of experts from e0 on whose weights have one type and are equally spaced, and
+ * whose results are needed in one order. Nearly always all experts. next: the weight that reads the
+ * results, or NULL. */
 static int run_end(const struct moe *m, const struct role *r, int n_roles,
                    const struct weight *next, int e0)
 {
     int n = m->o->n, e = e0 + 1;
 
-    while (e < n && fits(r[0].w, n, e0, e) && (n_roles == 1 || fits(r[1].w, n, e0, e)) &&
+    while (e < n && continues_run(r[0].w, n, e0, e) &&
+           (n_roles == 1 || continues_run(r[1].w, n, e0, e)) &&
            (!next || order_of(m, &next[e]) == order_of(m, &next[e0])))
         e++;
     return e;
 }
 
-static void launch(const struct moe *m, const struct moe_kernel *k, const struct moe_args *a,
-                   bool wide)
+static void launch_kernel(const struct moe *m, const struct moe_kernel *k, const struct moe_args *a,
+                          bool wide)
 {
-    int tiles = over(a->out_pad, TILE_ROWS), items = a->pair ? tiles : over(tiles, 2),
+    int tiles = cu_div_up(a->out_pad, TILE_ROWS), items = a->pair ? tiles : cu_div_up(tiles, 2),
         each = m->n_choices / m->o->n;
-    int units = over(a->cols, k->unit), warps = units < MOE_WARPS ? units : MOE_WARPS;
+    int units = cu_div_up(a->cols, k->unit), warps = units < MOE_WARPS ? units : MOE_WARPS;
 
     if (is_few(m)) {
         cu_launch(m->c, k->name, k->few, dim3(items, m->n_choices), dim3(32 * warps), 0, *a);
     } else if (!wide) {
-        dim3 grid(over(items, MOE_BLOCK) * a->splits, a->e1 - a->e0);
+        dim3 grid(cu_div_up(items, MOE_BLOCK) * a->splits, a->e1 - a->e0);
         cu_launch(m->c, k->name, k->many, grid, dim3(32 * MOE_BLOCK), 0, *a);
     } else if (!k->wide(m->c, k->name, a, each <= SMALL ? SMALL : MOE_TOKENS)) {
-        cu_fail(m->c, E_UNSUPPORTED, "%s: too little shared memory for experts", m->c->be.name);
+        cu_fail(m->c, E_UNSUPPORTED,
+                "%s: the device has too little shared memory for the experts' kernels",
+                m->c->be.name);
     }
 }
 
-/* x in the order that a kernel takes, in xs. */
-static void make_half(struct moe *m, enum moe_order order)
+/* Converts x to F16 in xs, in the given order. */
+static void convert_x(struct moe *m, enum moe_order order)
 {
     struct half_args a = {};
     int rows = m->x->rows;
@@ -205,34 +212,30 @@ static void make_half(struct moe *m, enum moe_order order)
     a.cols = m->x->cols;
     a.pad = moe_pad(order, a.cols);
     a.order = order;
-    cu_launch(m->c, "experts x", moe_half, dim3(rows, over(a.pad, SUM_THREADS)), dim3(SUM_THREADS),
-              0, a);
+    cu_launch(m->c, "experts x", moe_half, dim3(rows, cu_div_up(a.pad, SUM_THREADS)),
+              dim3(SUM_THREADS), 0, a);
 }
 
-static bool by_four(const void *p, size_t stride)
-{
-    return (uintptr_t)p % 16 == 0 && stride % 4 == 0;
-}
-
-/* What goes in: the tokens, or what became of them. */
-static void take_x(struct moe *m, struct moe_args *a, enum moe_order order, const struct tensor *h)
+/* Chooses the input: x as it is, x in F16, or h. */
+static void choose_x(struct moe *m, struct moe_args *a, enum moe_order order,
+                     const struct tensor *h)
 {
     const struct tensor *x = h ? h : order == MOE_F32 ? m->x : &m->o->xs;
 
     if (!h && order != MOE_F32) {
-        make_half(m, order);
-        a->who = m->who;
+        convert_x(m, order);
+        a->sorted = m->sorted;
     }
     a->x = x->data;
     a->x_stride = order == MOE_F32 ? x->stride : (size_t)moe_pad(order, a->cols);
     a->x_each = h ? 1 : m->o->n_used;
-    a->vec = by_four(a->x, a->x_stride);
+    a->vec = cu_aligned16(a->x, a->x_stride);
 }
 
-/* The products of one role, or of gate and up at once; a has what becomes of them. h: what goes in,
- * NULL: x. next: who reads the result as F16, NULL: nobody. */
-static void product(struct moe *m, const struct role *r, int n_roles, const struct tensor *h,
-                    const struct weight *next, struct moe_args a)
+/* The products of one weight, or of gate and up in one. a: the output. h: the input; NULL: x. next:
+ * the weight that reads the result in F16; NULL: none. */
+static void multiply_choices(struct moe *m, const struct role *r, int n_roles,
+                             const struct tensor *h, const struct weight *next, struct moe_args a)
 {
     int n = m->o->n, each = 2 * m->n_choices / n;
 
@@ -241,7 +244,7 @@ static void product(struct moe *m, const struct role *r, int n_roles, const stru
     a.pair = n_roles == 2;
     a.ids = m->ids;
     a.first = m->first;
-    a.splits = each > 8 * MOE_TOKENS ? 8 : over(each > 0 ? each : 1, MOE_TOKENS);
+    a.splits = each > 8 * MOE_TOKENS ? 8 : cu_div_up(each > 0 ? each : 1, MOE_TOKENS);
     for (int e1; a.e0 < n; a.e0 = e1) {
         const struct moe_kernel *k = kernel_of(&r[0].w[a.e0]);
         a.e1 = e1 = run_end(m, r, n_roles, next, a.e0);
@@ -253,8 +256,8 @@ static void product(struct moe *m, const struct role *r, int n_roles, const stru
             a.step[i] = step_of(r[i].w, n, a.e0);
             a.bias[i] = r[i].bias;
         }
-        take_x(m, &a, order_of(m, &r[0].w[a.e0]), h);
-        launch(m, k, &a, order_of(m, &r[0].w[a.e0]) == MOE_STEPS);
+        choose_x(m, &a, order_of(m, &r[0].w[a.e0]), h);
+        launch_kernel(m, k, &a, order_of(m, &r[0].w[a.e0]) == MOE_STEPS);
     }
 }
 
@@ -265,8 +268,8 @@ static bool same_types(const struct weight *a, const struct weight *b, int n)
     return true;
 }
 
-/* hs = act(gate x) * up x, in the order that down takes. */
-static void widen(struct moe *m)
+/* hs = act(gate x) * up x, in the order that down needs. */
+static void compute_hidden(struct moe *m)
 {
     const struct experts_opt *o = m->o;
     struct role r[2] = { { o->gate, o->b_gate }, { o->up, o->b_up } };
@@ -277,7 +280,7 @@ static void widen(struct moe *m)
     a.active = true;
     a.act = o->act;
     if (o->gate && same_types(o->gate, o->up, o->n)) {
-        product(m, r, 2, NULL, o->down, a);
+        multiply_choices(m, r, 2, NULL, o->down, a);
         return;
     }
     if (o->gate) {
@@ -285,22 +288,22 @@ static void widen(struct moe *m)
         g.out = o->us.data;
         g.out_stride = a.gate_stride = o->us.stride;
         a.gate = (const float *)o->us.data;
-        product(m, r, 1, NULL, NULL, g);
+        multiply_choices(m, r, 1, NULL, NULL, g);
     }
-    product(m, r + 1, 1, NULL, o->down, a);
+    multiply_choices(m, r + 1, 1, NULL, o->down, a);
 }
 
-static void narrow(struct moe *m)
+static void compute_out(struct moe *m)
 {
     struct role r = { m->o->down, m->o->b_down };
     struct moe_args a = {};
 
     a.out = m->o->ys.data;
     a.out_stride = m->o->ys.stride;
-    product(m, &r, 1, &m->o->hs, NULL, a);
+    multiply_choices(m, &r, 1, &m->o->hs, NULL, a);
 }
 
-static void add_up(const struct moe *m, const struct tensor *out, const float *weights)
+static void sum_choices(const struct moe *m, const struct tensor *out, const float *weights)
 {
     struct sum_args a = {};
 
@@ -314,11 +317,11 @@ static void add_up(const struct moe *m, const struct tensor *out, const float *w
     a.n_used = m->o->n_used;
     a.scale = m->o->scale;
     a.add = m->o->add;
-    cu_launch(m->c, "experts sum", moe_sum, dim3(out->rows, over(a.cols, SUM_THREADS)),
+    cu_launch(m->c, "experts sum", moe_sum, dim3(out->rows, cu_div_up(a.cols, SUM_THREADS)),
               dim3(SUM_THREADS), 0, a);
 }
 
-static void sort(struct moe *m)
+static void sort_choices(struct moe *m)
 {
     struct sort_args a = {};
 
@@ -327,11 +330,11 @@ static void sort(struct moe *m)
     a.n_choices = m->n_choices;
     a.first = m->first = m->o->order;
     a.place = m->place = a.first + a.n + 1;
-    a.who = m->who = a.place + a.n_choices;
+    a.sorted = m->sorted = a.place + a.n_choices;
     cu_launch(m->c, "experts sort", moe_sort, dim3(1), dim3(SORT_THREADS), 0, a);
 }
 
-/* The caller's rows are F32: they hold F16 ones that are filled up, unless they are very short. */
+/* Do the padded F16 rows fit into the caller's F32 rows? They do unless rows are very short. */
 static bool has_room(const struct moe *m, enum moe_order order)
 {
     const struct experts_opt *o = m->o;
@@ -343,9 +346,9 @@ static bool has_room(const struct moe *m, enum moe_order order)
                (size_t)o->hs.rows * o->hs.stride * sizeof(float);
 }
 
-/* One by one, or sorted. Plain numbers come faster through shared memory once that fills the card.
- */
-static bool takes_few(const struct moe *m)
+/* Is every choice multiplied by itself? Plain types are faster through shared memory once that
+ * fills the GPU. */
+static bool uses_few(const struct moe *m)
 {
     const struct moe_kernel *k = kernel_of(m->o->up);
     bool fills = (long long)m->n_choices * m->o->up->rows >= 128ll * m->c->n_sm;
@@ -364,20 +367,23 @@ void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x
     m.ids = ids;
     m.n_choices = x->rows * o->n_used;
     if (o->n > MOE_MAX_EXPERTS || (o->gate && o->gate->rows != o->up->rows)) {
-        cu_fail(c, E_UNSUPPORTED, "%s: %d experts, at most %d, and gate and up of one size",
+        cu_fail(c, E_UNSUPPORTED,
+                "%s: %d experts; at most %d are supported, with gate and up of the same size",
                 c->be.name, o->n, MOE_MAX_EXPERTS);
         return;
     }
-    if (!takes_few(&m)) {
+    if (!uses_few(&m)) {
         m.wide = has_room(&m, MOE_STEPS);
         if (!has_room(&m, MOE_LANES)) {
-            cu_fail(c, E_INVALID, "%s: experts of %d by %d numbers are too small", c->be.name,
-                    o->up->rows, x->cols);
+            cu_fail(c, E_INVALID,
+                    "%s: experts of %d rows and %d columns are too small for F16 rows in their "
+                    "scratch memory",
+                    c->be.name, o->up->rows, x->cols);
             return;
         }
-        sort(&m);
+        sort_choices(&m);
     }
-    widen(&m);
-    narrow(&m);
-    add_up(&m, out, weights);
+    compute_hidden(&m);
+    compute_out(&m);
+    sum_choices(&m, out, weights);
 }

@@ -1,73 +1,73 @@
-/* cu_ops.cu - operations that touch each number once: activations, sums, scales, rows picked by
- * number, rotation. */
+/* cu_ops.cu - element-wise operations and rotary embedding: act, add, scale, softcap, clamp,
+ * gate_rows, gather, rope.
+ *
+ * Bound by memory bandwidth: each number is read and written once, 16 bytes at a time where rows
+ * are aligned. */
 #include "kernel/cuda/cu.cuh"
 
 #define THREADS 256
 
-/* Up to three tensors of one shape, in units of 1 or 4 numbers. */
+/* Up to three tensors of the same shape, in units of 1 or 4 numbers. */
 struct each {
     float *out;
     const float *x, *y; /* y NULL: none */
     size_t out_stride, x_stride, y_stride;
-    int rows, cols;      /* cols in units */
-    const int32_t *pick; /* rows of x by number; NULL: as they come */
+    int rows, cols;         /* cols: in units */
+    const int32_t *row_ids; /* gather: rows of x; NULL: all rows in order */
     enum act act;
     float scale;
 };
 
-enum op { OP_ACT, OP_ADD, OP_SCALE, OP_SOFTCAP, OP_CLAMP, OP_GATE, OP_GATHER };
+enum each_op { EACH_ACT, EACH_ADD, EACH_SCALE, EACH_SOFTCAP, EACH_CLAMP, EACH_GATE, EACH_GATHER };
 
-template <enum op OP> static __device__ __forceinline__ float one(const each &e, float x, float y)
+template <enum each_op OP>
+static __device__ __forceinline__ float apply(const each &e, float x, float y)
 {
     switch (OP) {
-    case OP_ACT: return e.y ? act_pair(e.act, x, y) : act_of(e.act, x);
-    case OP_ADD: return x + e.scale * y;
-    case OP_SCALE: return x * e.scale;
-    case OP_SOFTCAP: return e.scale * tanhf(x / e.scale);
-    case OP_CLAMP: return x > e.scale ? e.scale : x < -e.scale ? -e.scale : x;
-    case OP_GATE: return x * act_of(ACT_SIGMOID, y);
+    case EACH_ACT: return e.y ? act_pair(e.act, x, y) : act_of(e.act, x);
+    case EACH_ADD: return x + e.scale * y;
+    case EACH_SCALE: return x * e.scale;
+    case EACH_SOFTCAP: return e.scale * tanhf(x / e.scale);
+    case EACH_CLAMP: return x > e.scale ? e.scale : x < -e.scale ? -e.scale : x;
+    case EACH_GATE: return x * act_of(ACT_SIGMOID, y);
     default: return x;
     }
 }
 
-template <enum op OP>
-static __device__ __forceinline__ float4 one(const each &e, float4 x, float4 y)
+template <enum each_op OP>
+static __device__ __forceinline__ float4 apply(const each &e, float4 x, float4 y)
 {
-    return make_float4(one<OP>(e, x.x, y.x), one<OP>(e, x.y, y.y), one<OP>(e, x.z, y.z),
-                       one<OP>(e, x.w, y.w));
+    return make_float4(apply<OP>(e, x.x, y.x), apply<OP>(e, x.y, y.y), apply<OP>(e, x.z, y.z),
+                       apply<OP>(e, x.w, y.w));
 }
 
-static __device__ __forceinline__ void all(float &v, float s) { v = s; }
-static __device__ __forceinline__ void all(float4 &v, float s) { v = make_float4(s, s, s, s); }
+static __device__ __forceinline__ void splat(float &v, float s) { v = s; }
+static __device__ __forceinline__ void splat(float4 &v, float s) { v = make_float4(s, s, s, s); }
 
 /* V: float or float4. Grid: columns, rows. */
-template <enum op OP, typename V>
+template <enum each_op OP, typename V>
 static __global__ void __launch_bounds__(THREADS) op_each(const each e)
 {
     int c = blockIdx.x * THREADS + threadIdx.x;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (c >= e.cols) return;
     for (int r = blockIdx.y; r < e.rows; r += gridDim.y) {
-        size_t from = OP == OP_GATHER ? (size_t)e.pick[r] : (size_t)r;
+        size_t from = OP == EACH_GATHER ? (size_t)e.row_ids[r] : (size_t)r;
         V x = ((const V *)(e.x + from * e.x_stride))[c], y;
-        all(y, 1.f);
-        if (OP == OP_GATE) all(y, e.y[(size_t)r * e.y_stride]);
+        splat(y, 1.f);
+        if (OP == EACH_GATE) splat(y, e.y[(size_t)r * e.y_stride]);
         else if (e.y) y = ((const V *)(e.y + (size_t)r * e.y_stride))[c];
-        ((V *)(e.out + (size_t)r * e.out_stride))[c] = one<OP>(e, x, y);
+        ((V *)(e.out + (size_t)r * e.out_stride))[c] = apply<OP>(e, x, y);
     }
 }
 
-static bool by_four(const void *p, size_t stride)
+template <enum each_op OP> static void launch_each(struct cuda *c, struct each *e, const char *name)
 {
-    return (uintptr_t)p % 16 == 0 && stride % 4 == 0;
-}
-
-template <enum op OP> static void each_run(struct cuda *c, struct each *e, const char *name)
-{
-    bool four = e->cols % 4 == 0 && by_four(e->out, e->out_stride) && by_four(e->x, e->x_stride) &&
-                (!e->y || OP == OP_GATE || by_four(e->y, e->y_stride));
+    bool four = e->cols % 4 == 0 && cu_aligned16(e->out, e->out_stride) &&
+                cu_aligned16(e->x, e->x_stride) &&
+                (!e->y || OP == EACH_GATE || cu_aligned16(e->y, e->y_stride));
 
     if (e->rows == 0 || e->cols == 0) return;
     if (four) e->cols /= 4;
@@ -76,8 +76,8 @@ template <enum op OP> static void each_run(struct cuda *c, struct each *e, const
     else cu_launch(c, name, op_each<OP, float>, grid, dim3(THREADS), 0, *e);
 }
 
-static struct each each_of(const struct tensor *out, const struct tensor *x, const struct tensor *y,
-                           float scale)
+static struct each make_each(const struct tensor *out, const struct tensor *x,
+                             const struct tensor *y, float scale)
 {
     struct each e = {};
 
@@ -98,59 +98,59 @@ static struct each each_of(const struct tensor *out, const struct tensor *x, con
 void cu_act(struct cuda *c, const struct tensor *out, const struct tensor *gate,
             const struct tensor *up, enum act act)
 {
-    struct each e = each_of(out, gate, up, 1.f);
+    struct each e = make_each(out, gate, up, 1.f);
 
     e.act = act;
-    each_run<OP_ACT>(c, &e, "act");
+    launch_each<EACH_ACT>(c, &e, "act");
 }
 
 void cu_add(struct cuda *c, const struct tensor *x, const struct tensor *y, float scale)
 {
-    struct each e = each_of(x, x, y, scale);
+    struct each e = make_each(x, x, y, scale);
 
-    each_run<OP_ADD>(c, &e, "add");
+    launch_each<EACH_ADD>(c, &e, "add");
 }
 
 void cu_scale(struct cuda *c, const struct tensor *x, float scale)
 {
-    struct each e = each_of(x, x, NULL, scale);
+    struct each e = make_each(x, x, NULL, scale);
 
-    each_run<OP_SCALE>(c, &e, "scale");
+    launch_each<EACH_SCALE>(c, &e, "scale");
 }
 
 void cu_softcap(struct cuda *c, const struct tensor *x, float cap)
 {
-    struct each e = each_of(x, x, NULL, cap);
+    struct each e = make_each(x, x, NULL, cap);
 
-    each_run<OP_SOFTCAP>(c, &e, "softcap");
+    launch_each<EACH_SOFTCAP>(c, &e, "softcap");
 }
 
 void cu_clamp(struct cuda *c, const struct tensor *x, float limit)
 {
-    struct each e = each_of(x, x, NULL, limit);
+    struct each e = make_each(x, x, NULL, limit);
 
-    each_run<OP_CLAMP>(c, &e, "clamp");
+    launch_each<EACH_CLAMP>(c, &e, "clamp");
 }
 
 void cu_gate_rows(struct cuda *c, const struct tensor *x, const struct tensor *s)
 {
-    struct each e = each_of(x, x, s, 1.f);
+    struct each e = make_each(x, x, s, 1.f);
 
-    each_run<OP_GATE>(c, &e, "gate rows");
+    launch_each<EACH_GATE>(c, &e, "gate rows");
 }
 
 void cu_gather(struct cuda *c, const struct tensor *out, const struct tensor *x,
                const int32_t *rows)
 {
-    struct each e = each_of(out, x, NULL, 1.f);
+    struct each e = make_each(out, x, NULL, 1.f);
 
-    e.pick = rows;
-    each_run<OP_GATHER>(c, &e, "gather");
+    e.row_ids = rows;
+    launch_each<EACH_GATHER>(c, &e, "gather");
 }
 
-/* ---- rotation ---- */
+/* ---- rotary embedding ---- */
 
-struct turn {
+struct rope_args {
     float *x;
     size_t stride;
     int rows, n_heads, head_dim, half;
@@ -162,14 +162,14 @@ struct turn {
     enum rope_style style;
 };
 
-/* The angle is rounded to a float, as the definition has it; its sine and cosine are those of that
- * float. */
-static __global__ void __launch_bounds__(THREADS) rope_table(const turn a)
+/* The angle is rounded to float as in the reference; sine and cosine are those of the rounded
+ * angle. */
+static __global__ void __launch_bounds__(THREADS) rope_table(const rope_args a)
 {
     int i = blockIdx.x * THREADS + threadIdx.x, row = i / a.half, j = i % a.half;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (row >= a.rows) return;
     float angle = __fmul_rn((float)a.pos[row], a.freq[j]), s, c;
     sincosf(angle, &s, &c);
@@ -178,12 +178,12 @@ static __global__ void __launch_bounds__(THREADS) rope_table(const turn a)
 }
 
 /* A thread has a pair. Grid: pairs of a row, rows. */
-static __global__ void __launch_bounds__(THREADS) rope_turn(const turn a)
+static __global__ void __launch_bounds__(THREADS) rope_rotate(const rope_args a)
 {
     int i = blockIdx.x * THREADS + threadIdx.x, head = i / a.half, j = i % a.half;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (head >= a.n_heads) return;
     for (int row = blockIdx.y; row < a.rows; row += gridDim.y) {
         float *x = a.x + (size_t)row * a.stride + (size_t)head * a.head_dim;
@@ -199,7 +199,7 @@ static __global__ void __launch_bounds__(THREADS) rope_turn(const turn a)
 void cu_rope_table(struct cuda *c, const struct tensor *table, const int32_t *pos,
                    const float *freq, int n_rot, float mscale)
 {
-    struct turn a = {};
+    struct rope_args a = {};
     long long n = (long long)table->rows * (n_rot / 2);
 
     a.x = (float *)table->data;
@@ -217,7 +217,7 @@ void cu_rope_table(struct cuda *c, const struct tensor *table, const int32_t *po
 void cu_rope(struct cuda *c, const struct tensor *x, int n_heads, int head_dim, int n_rot,
              const struct tensor *table, enum rope_style style)
 {
-    struct turn a = {};
+    struct rope_args a = {};
     int pairs = n_heads * (n_rot / 2);
 
     a.x = (float *)x->data;
@@ -231,5 +231,5 @@ void cu_rope(struct cuda *c, const struct tensor *x, int n_heads, int head_dim, 
     a.style = style;
     if (!pairs || !a.rows) return;
     dim3 grid((pairs + THREADS - 1) / THREADS, a.rows < 32768 ? a.rows : 32768);
-    cu_launch(c, "rope", rope_turn, grid, dim3(THREADS), 0, a);
+    cu_launch(c, "rope", rope_rotate, grid, dim3(THREADS), 0, a);
 }

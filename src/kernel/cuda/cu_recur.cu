@@ -1,18 +1,24 @@
-/* cu_recur.cu - operations of recurrent layers: convolutions, selective scans, the gated delta
- * rule.
+/* cu_recur.cu - operations of recurrent layers: causal convolution, selective scan (Mamba 1 and 2),
+ * gated delta rule.
  *
- * How many tokens a run has is known on the device only: launches are the same for every step with
- * as many runs and tokens, so that one graph serves them all. */
+ * A run is the tokens of one sequence in a batch. How many tokens each run has is read on the
+ * device: launches are the same for every step with as many runs and tokens, so that one graph
+ * serves them all. Tokens of a run depend on each other, so a long prompt alone does not fill the
+ * GPU; runs, heads and columns are independent. */
 #include "kernel/cuda/cu.cuh"
 
 extern "C" {
 #include "kernel/cuda/record.h"
 }
 
+/* What record_ops.c accepts is what the largest instances below hold: 4 threads of 64 rows, or of
+ * 32 where every row has a decay of its own. */
+static_assert(RECUR_MAX_ROWS == 4 * 64 && RECUR_MAX_ROWS_WIDE == 4 * 32, "rows of a state");
+
 /* ---- convolution ---- */
 
 #define CONV_THREADS 128
-#define CONV_TOKENS 8 /* of a block where there are many */
+#define CONV_TOKENS 8 /* tokens of a block, if there are many */
 #define CONV_FEW 64
 
 struct conv_dev {
@@ -24,7 +30,7 @@ struct conv_dev {
     bool silu;
 };
 
-/* The last run that begins at token t or before; the first one where there is none. */
+/* The last run that starts at or before token t; the first run if there is none. */
 static __device__ __forceinline__ int run_at(const struct state_run *runs, int n_runs, int t)
 {
     int low = 0, high = n_runs;
@@ -37,7 +43,8 @@ static __device__ __forceinline__ int run_at(const struct state_run *runs, int n
     return low;
 }
 
-/* Number c of what went in `from` tokens after the run's first: before that it is in the state. */
+/* Channel c of the input `from` tokens after the run's first; before that it comes from the
+ * state. */
 static __device__ __forceinline__ float conv_input(const conv_dev &a, const struct state_run &run,
                                                    const float *state, int from, int c)
 {
@@ -45,7 +52,7 @@ static __device__ __forceinline__ float conv_input(const conv_dev &a, const stru
     return run.fresh ? 0.f : state[(size_t)(a.k - 1 + from) * a.cols + c];
 }
 
-/* Tokens [t, end) of a run. K: how many taps there are, so that each input is read once; 0: any. */
+/* Tokens [t, end) of a run. K: the number of taps, so that each input is read once; 0: any. */
 template <int K>
 static __device__ __forceinline__ void conv_tokens(const conv_dev &a, const struct state_run &run,
                                                    const float *state, int t, int end, int c)
@@ -76,16 +83,16 @@ static __device__ __forceinline__ void conv_tokens(const conv_dev &a, const stru
     }
 }
 
-/* A thread has a channel. The block where a run begins also has all its tokens that look into the
- * state, and leaves the new one when it is through with them. Grid: channels, tokens. */
+/* A thread has a channel. The block in which a run starts also has all of its tokens that read the
+ * state, and writes the new state after them. Grid: channels, tokens. */
 template <int K>
 static __global__ void __launch_bounds__(CONV_THREADS) conv(const __grid_constant__ conv_dev a)
 {
     int c = blockIdx.x * CONV_THREADS + threadIdx.x, t0 = blockIdx.y * a.per_block, keep = a.k - 1;
     int t1 = min(t0 + a.per_block, a.n_tokens);
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (c >= a.cols) return;
     for (int r = run_at(a.runs, a.n_runs, t0); r < a.n_runs && a.runs[r].first < t1; r++) {
         struct state_run run = a.runs[r];
@@ -94,8 +101,7 @@ static __global__ void __launch_bounds__(CONV_THREADS) conv(const __grid_constan
         int t = owner ? 0 : max(t0 - run.first, keep), end = min(t1 - run.first, run.n);
         if (owner) end = max(end, min(keep, run.n));
         conv_tokens<K>(a, run, state, t, end, c);
-        for (int i = 0; owner && i < keep;
-             i++) /* row i is behind those that are still to be read */
+        for (int i = 0; owner && i < keep; i++) /* rows still to be read are after row i */
             state[(size_t)i * a.cols + c] = conv_input(a, run, state, run.n - keep + i, c);
     }
 }
@@ -127,22 +133,22 @@ void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x,
     else cu_launch(c, "conv", conv<0>, grid, dim3(CONV_THREADS), 0, a);
 }
 
-/* ---- what scans and the delta rule share ----
+/* ---- what scan and delta rule share ----
  *
- * A state is [rows][columns], and columns know nothing of each other. A block has COLUMNS of one
- * head of one run: four threads share a column, thread `part` has of every 16 rows those from 4
- * part on, in registers. What all columns read, a chunk of tokens at a time, passes through shared
- * memory. */
+ * A state is [rows][columns], and columns are independent of each other. A block has COLUMNS
+ * columns of one head of one run. Four threads share a column: thread `part` has rows 4 part .. 4
+ * part + 3 of every 16, in registers, for all tokens of the run. What all columns read passes
+ * through shared memory, a chunk of tokens at a time. */
 
 #define COLUMNS 32
 #define PARTS 4
 #define THREADS (COLUMNS * PARTS)
-#define STAGED 4096  /* numbers of each kind */
+#define STAGED 4096  /* numbers of each kind in shared memory */
 #define MAX_CHUNK 32 /* tokens */
 
-/* n rows of `cols` numbers to rows of `pad`; zeros fill them up. */
-static __device__ __forceinline__ void bring(float *to, const float *from, size_t stride, int n,
-                                             int cols, int pad, float scale)
+/* n rows of `cols` numbers to rows of `pad` numbers, padded with zeros. */
+static __device__ __forceinline__ void load_padded(float *to, const float *from, size_t stride,
+                                                   int n, int cols, int pad, float scale)
 {
 #pragma unroll 4
     for (int i = threadIdx.x; i < n * pad; i += THREADS) {
@@ -151,13 +157,10 @@ static __device__ __forceinline__ void bring(float *to, const float *from, size_
     }
 }
 
-static __device__ __forceinline__ float soft_plus(float x)
-{
-    return x > 20.f ? x : log1pf(expf(x));
-}
+static __device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(expf(x)); }
 
-/* Of the four threads of a column, which have four sums each: a single one would wait for itself.
- */
+/* The sum over the four threads of a column, which have four partial sums each to shorten
+ * dependency chains. */
 static __device__ __forceinline__ float column_sum(const float (&s)[4])
 {
     float v = (s[0] + s[1]) + (s[2] + s[3]);
@@ -166,13 +169,13 @@ static __device__ __forceinline__ float column_sum(const float (&s)[4])
     return v + __shfl_xor_sync(~0u, v, 16);
 }
 
-/* Row of the state that is number i of a thread's. */
+/* The row of the state that is number i of a thread. */
 static __device__ __forceinline__ int state_row(int part, int i)
 {
     return i / 4 * 16 + 4 * part + i % 4;
 }
 
-/* h: of the thread's column, in rows of `stride`; none: it is past the last column. */
+/* h: the thread's part of a column; rows are `stride` apart. none: the column does not exist. */
 template <int S>
 static __device__ __forceinline__ void state_load(float (&h)[S], const float *from, size_t stride,
                                                   int rows, int part, bool none)
@@ -194,14 +197,14 @@ static __device__ __forceinline__ void state_store(float *to, const float (&h)[S
     }
 }
 
-/* Of threads that share a column and a block's columns, and the chunk that fits. */
+/* S: rows of a thread. PAD: rows of a column; CHUNK: tokens that fit into shared memory. */
 template <int S> struct shape {
     static constexpr int PAD = PARTS * S,
                          CHUNK = STAGED / PAD < MAX_CHUNK ? STAGED / PAD : MAX_CHUNK;
 };
 
 struct recur_dev {
-    const float *x, *b, *c, *dt, *beta; /* scan: x, b, c, dt; delta: v, k, q, alpha, beta */
+    const float *x, *b, *c, *dt, *beta; /* delta: v, k, q, alpha, beta */
     size_t x_stride, b_stride, c_stride, dt_stride, beta_stride;
     float *out, *state;
     size_t out_stride, state_floats;
@@ -215,32 +218,32 @@ struct recur_dev {
 
 /* ---- selective scan ---- */
 
-/* What a token's step multiplies by. wide: every column is a head. */
+/* The inputs of a chunk. WIDE: every column is a head of its own. */
 template <int S, bool WIDE> struct scan_shared {
     __align__(16) float b[shape<S>::CHUNK * shape<S>::PAD], c[shape<S>::CHUNK * shape<S>::PAD];
     float x[shape<S>::CHUNK][COLUMNS];
     float dt[shape<S>::CHUNK][WIDE ? COLUMNS : 1], decay[shape<S>::CHUNK];
 };
 
-/* x is 0 past the last column. head: the block's first. */
+/* x is 0 after the last column. head: the first of the block. */
 template <int S, bool WIDE>
-static __device__ __forceinline__ void scan_bring(scan_shared<S, WIDE> &sh, const recur_dev &p,
-                                                  int token, int n, int head, int column0)
+static __device__ __forceinline__ void scan_load(scan_shared<S, WIDE> &sh, const recur_dev &p,
+                                                 int token, int n, int head, int column0)
 {
     constexpr int W = WIDE ? COLUMNS : 1;
     int group = head / p.heads_each, columns = p.dim - column0;
     const float *x = p.x + (size_t)token * p.x_stride + (size_t)(WIDE ? 0 : head) * p.dim + column0;
 
-    bring(sh.b, p.b + (size_t)token * p.b_stride + (size_t)group * p.rows, p.b_stride, n, p.rows,
-          shape<S>::PAD, 1.f);
-    bring(sh.c, p.c + (size_t)token * p.c_stride + (size_t)group * p.rows, p.c_stride, n, p.rows,
-          shape<S>::PAD, 1.f);
-    bring(sh.x[0], x, p.x_stride, n, columns, COLUMNS, 1.f);
+    load_padded(sh.b, p.b + (size_t)token * p.b_stride + (size_t)group * p.rows, p.b_stride, n,
+                p.rows, shape<S>::PAD, 1.f);
+    load_padded(sh.c, p.c + (size_t)token * p.c_stride + (size_t)group * p.rows, p.c_stride, n,
+                p.rows, shape<S>::PAD, 1.f);
+    load_padded(sh.x[0], x, p.x_stride, n, columns, COLUMNS, 1.f);
     for (int i = threadIdx.x; i < n * W; i += THREADS) {
         int row = i / W, of = (WIDE ? column0 : head) + i % W;
         float dt = 0.f;
         if (i % W < columns)
-            dt = soft_plus(p.dt[(size_t)(token + row) * p.dt_stride + of] + p.dt_bias[of]);
+            dt = softplus(p.dt[(size_t)(token + row) * p.dt_stride + of] + p.dt_bias[of]);
         dt = fminf(fmaxf(dt, p.dt_min), p.dt_max);
         sh.dt[row][i % W] = dt;
         if (!WIDE) sh.decay[row] = expf(dt * p.a[of]);
@@ -257,8 +260,8 @@ static __global__ void __launch_bounds__(THREADS) scan(const __grid_constant__ r
     bool none = at >= p.dim;
     float h[S], a[WIDE ? S : 1];
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     struct state_run run = p.runs[blockIdx.z];
     float *state = p.state + (size_t)run.slot * p.state_floats + (size_t)head * p.rows * p.dim + at;
     float d = none ? 0.f : p.d[WIDE ? at : head];
@@ -268,7 +271,7 @@ static __global__ void __launch_bounds__(THREADS) scan(const __grid_constant__ r
     for (int t0 = 0; t0 < run.n; t0 += shape<S>::CHUNK) {
         int n = min(shape<S>::CHUNK, run.n - t0);
         __syncthreads();
-        scan_bring<S, WIDE>(sh, p, run.first + t0, n, head, column0);
+        scan_load<S, WIDE>(sh, p, run.first + t0, n, head, column0);
         __syncthreads();
 #pragma unroll(WIDE ? 1 : 2)
         for (int t = 0; t < n; t++) {
@@ -305,20 +308,20 @@ template <int S> struct delta_shared {
 };
 
 template <int S>
-static __device__ __forceinline__ void delta_bring(delta_shared<S> &sh, const recur_dev &p,
-                                                   int token, int n, int head, int column0)
+static __device__ __forceinline__ void delta_load(delta_shared<S> &sh, const recur_dev &p,
+                                                  int token, int n, int head, int column0)
 {
     size_t group = (size_t)(head / p.heads_each) * p.rows;
 
-    bring(sh.k, p.b + (size_t)token * p.b_stride + group, p.b_stride, n, p.rows, shape<S>::PAD,
-          p.b_scale);
-    bring(sh.q, p.c + (size_t)token * p.c_stride + group, p.c_stride, n, p.rows, shape<S>::PAD,
-          p.c_scale);
-    bring(sh.v[0], p.x + (size_t)token * p.x_stride + (size_t)head * p.dim + column0, p.x_stride, n,
-          p.dim - column0, COLUMNS, 1.f);
+    load_padded(sh.k, p.b + (size_t)token * p.b_stride + group, p.b_stride, n, p.rows,
+                shape<S>::PAD, p.b_scale);
+    load_padded(sh.q, p.c + (size_t)token * p.c_stride + group, p.c_stride, n, p.rows,
+                shape<S>::PAD, p.c_scale);
+    load_padded(sh.v[0], p.x + (size_t)token * p.x_stride + (size_t)head * p.dim + column0,
+                p.x_stride, n, p.dim - column0, COLUMNS, 1.f);
     for (int i = threadIdx.x; i < n; i += THREADS) {
         float alpha = p.dt[(size_t)(token + i) * p.dt_stride + head] + p.dt_bias[head];
-        sh.decay[i] = expf(p.a[head] * soft_plus(alpha));
+        sh.decay[i] = expf(p.a[head] * softplus(alpha));
         sh.beta[i] = 1.f / (1.f + expf(-p.beta[(size_t)(token + i) * p.beta_stride + head]));
     }
 }
@@ -333,8 +336,8 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
     bool none = at >= p.dim;
     float h[S];
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     struct state_run run = p.runs[blockIdx.z];
     float *state = p.state + (size_t)run.slot * p.state_floats + (size_t)head * p.rows * p.dim + at;
     state_load<S>(h, state, p.dim, p.rows, part, none || run.fresh);
@@ -342,7 +345,7 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
     for (int t0 = 0; t0 < run.n; t0 += shape<S>::CHUNK) {
         int n = min(shape<S>::CHUNK, run.n - t0);
         __syncthreads();
-        delta_bring<S>(sh, p, run.first + t0, n, head, column0);
+        delta_load<S>(sh, p, run.first + t0, n, head, column0);
         __syncthreads();
         for (int t = 0; t < n; t++) {
             const float *k = sh.k + t * shape<S>::PAD, *q = sh.q + t * shape<S>::PAD;
@@ -379,7 +382,7 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
     if (!none) state_store<S>(state, h, p.dim, p.rows, part);
 }
 
-/* ---- the calls ---- */
+/* ---- host ---- */
 
 static struct recur_dev recur_of(const struct tensor *out, const struct tensor *x,
                                  const struct tensor *b, const struct tensor *c,

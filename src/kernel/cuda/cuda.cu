@@ -1,8 +1,11 @@
-/* cuda.cu - the GPU's table, opened by backend_open through tern_cuda_open.
+/* cuda.cu - the GPU's backend table: memory, weights, sync, opening and closing a device.
  *
- * Operations are written down; sync carries them out. For finding faults: TERN_CUDA_GRAPHS=0 and
- * TERN_CUDA_FUSE=0 launch everything by itself, TERN_CUDA_DEBUG=1 guards memory,
- * TERN_CUDA_PROFILE=1 times operations. */
+ * tern-cuda.so exports tern_cuda_open alone; backend_open calls it. The table's operations record
+ * themselves (record_ops.c) and are launched by flush or sync (record.cu).
+ *
+ * To narrow down a fault: TERN_CUDA_GRAPHS=0 launches every step without graphs, TERN_CUDA_FUSE=0
+ * launches every operation by itself, TERN_CUDA_DEBUG=1 puts guards around device memory,
+ * TERN_CUDA_PROFILE=1 times kernels. */
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
@@ -14,19 +17,19 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 
-struct gpu { /* struct cuda and the memory of its name */
+struct gpu { /* struct cuda first, and the memory of its name */
     struct cuda c;
     char name[16];
     bool has_gemm;
 };
 
-static void on_device(struct cuda *c) { cudaSetDevice(c->device); }
+static void use_device(struct cuda *c) { cudaSetDevice(c->device); }
 
-/* Memory goes away: what was to use it is done first. */
-static void settle(struct cuda *c)
+/* Before memory is freed: launches and waits for everything that may use it. */
+static void finish_pending(struct cuda *c)
 {
-    on_device(c);
-    if (c->record->rec.n > 0 || c->record->n_parts > 0) cu_record_wait(c, RUN_ROOM);
+    use_device(c);
+    if (c->record->rec.n > 0 || c->record->n_parts > 0) cu_record_wait(c, RUN_FULL);
 }
 
 /* ---- memory ---- */
@@ -36,20 +39,20 @@ static int t_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind k
     static const char *const owner[MEM_KINDS] = { "vectors", "the block pool", "a decoder's step" };
     int rc;
 
-    on_device(cu_of(be));
-    if ((rc = cu_mem_get(cu_of(be), out, bytes, kind, owner[kind], e)) != OK || kind != MEM_KV)
+    use_device(cu_of(be));
+    if ((rc = cu_mem_alloc(cu_of(be), out, bytes, kind, owner[kind], e)) != OK || kind != MEM_KV)
         return rc;
-    /* Keys are read in whole blocks, also those that nothing was put to yet; such scores count for
-     * nothing. */
+    /* Attention reads whole KV blocks, also rows that were never written, and masks their
+     * scores. Zeros make these reads defined. */
     if (cudaMemsetAsync(*out, 0, bytes, cu_of(be)->stream) == cudaSuccess) return OK;
-    cu_mem_put(cu_of(be), *out, bytes, kind);
-    return err_set(e, E_DEVICE, "%s: cannot clear keys and values", be->name);
+    cu_mem_free(cu_of(be), *out, bytes, kind);
+    return err_set(e, E_DEVICE, "%s: cannot clear KV blocks", be->name);
 }
 
 static void t_free(struct backend *be, void *p, size_t bytes, enum mem_kind kind)
 {
-    settle(cu_of(be));
-    cu_mem_put(cu_of(be), p, bytes, kind);
+    finish_pending(cu_of(be));
+    cu_mem_free(cu_of(be), p, bytes, kind);
 }
 
 static int t_host_alloc(struct backend *be, void **out, size_t bytes, struct err *e)
@@ -58,10 +61,10 @@ static int t_host_alloc(struct backend *be, void **out, size_t bytes, struct err
     struct cu_record *r = c->record;
     void *p = NULL;
 
-    on_device(c);
+    use_device(c);
     if (r->n_pinned == MAX_PINNED || cudaMallocHost(&p, bytes ? bytes : 1) != cudaSuccess) {
         cudaGetLastError();
-        return err_set(e, E_NOMEM, "%s: no %zu bytes of pinned memory", be->name, bytes);
+        return err_set(e, E_NOMEM, "%s: no memory for %zu bytes of pinned memory", be->name, bytes);
     }
     r->pinned[r->n_pinned++] = (struct cu_pinned){ (char *)p, bytes };
     *out = p;
@@ -74,7 +77,7 @@ static void t_host_free(struct backend *be, void *p, size_t bytes)
     struct cu_record *r = c->record;
 
     (void)bytes;
-    settle(c);
+    finish_pending(c);
     for (int i = 0; i < r->n_pinned; i++) {
         if (r->pinned[i].p != p) continue;
         cudaFreeHost(p);
@@ -85,29 +88,31 @@ static void t_host_free(struct backend *be, void *p, size_t bytes)
 
 static void t_put(struct backend *be, void *dst, const void *src, size_t bytes)
 {
-    on_device(cu_of(be));
-    cu_record_put(cu_of(be), dst, src, bytes);
+    use_device(cu_of(be));
+    cu_record_upload(cu_of(be), dst, src, bytes);
 }
 
 static void t_get(struct backend *be, void *dst, const void *src, size_t bytes)
 {
-    on_device(cu_of(be));
-    cu_record_get(cu_of(be), dst, src, bytes);
+    use_device(cu_of(be));
+    cu_record_download(cu_of(be), dst, src, bytes);
 }
 
-/* An error that stays after it was told means that this process has lost the device. */
-static int tell(struct cuda *c, struct err *e)
+/* Returns and clears the first failure since the last sync. If the device still fails after its
+ * error was cleared (a sticky error), it cannot be used by this process any more. */
+static int take_error(struct cuda *c, struct err *e)
 {
     int rc = c->rc;
 
     if (rc == OK) return OK;
     cudaGetLastError();
-    if (!c->record->dead && cudaDeviceSynchronize() != cudaSuccess) {
+    if (!c->record->lost && cudaDeviceSynchronize() != cudaSuccess) {
         cudaGetLastError();
-        c->record->dead = cudaDeviceSynchronize() != cudaSuccess;
+        c->record->lost = cudaDeviceSynchronize() != cudaSuccess;
     }
-    err_set(e, rc, "%s%s", c->msg, c->record->dead ? "; the device needs a new process" : "");
-    if (!c->record->dead) c->rc = OK;
+    err_set(e, rc, "%s%s", c->msg,
+            c->record->lost ? "; the device cannot be used until the process is restarted" : "");
+    if (!c->record->lost) c->rc = OK;
     return rc;
 }
 
@@ -115,21 +120,21 @@ static int t_sync(struct backend *be, struct err *e)
 {
     struct cuda *c = cu_of(be);
 
-    on_device(c);
+    use_device(c);
     cu_record_wait(c, RUN_STEP);
-    return tell(c, e);
+    return take_error(c, e);
 }
 
-static void t_flush(struct backend *be, bool whole)
+static void t_flush(struct backend *be, bool step_ends)
 {
-    on_device(cu_of(be));
-    cu_record_run(cu_of(be), whole ? RUN_STEP : RUN_PART);
+    use_device(cu_of(be));
+    cu_record_run(cu_of(be), step_ends ? RUN_STEP : RUN_PART);
 }
 
 static void t_throttle(struct backend *be, int ahead)
 {
-    on_device(cu_of(be));
-    cu_record_pace(cu_of(be), ahead);
+    use_device(cu_of(be));
+    cu_record_throttle(cu_of(be), ahead);
 }
 
 static void t_stats(const struct backend *be, struct backend_stats *out)
@@ -143,7 +148,7 @@ static void t_stats(const struct backend *be, struct backend_stats *out)
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
-static void widen(struct backend_limits *l, const struct backend_limits *by)
+static void grow_limits(struct backend_limits *l, const struct backend_limits *by)
 {
     l->max_tokens = max_int(l->max_tokens, by->max_tokens);
     l->max_seqs = max_int(l->max_seqs, by->max_seqs);
@@ -167,7 +172,7 @@ static size_t part_bytes(const struct cuda *c, int part, const struct backend_li
     return 0;
 }
 
-/* A tenth of what is free stays so: other programs, and what CUDA takes for itself. */
+/* A tenth of the free memory is left to other programs and to what CUDA allocates itself. */
 static uint64_t t_available_bytes(struct backend *be)
 {
     size_t free_bytes = 0, total = 0;
@@ -177,31 +182,33 @@ static uint64_t t_available_bytes(struct backend *be)
     return free_bytes - free_bytes / 10;
 }
 
-/* A second decoder may be larger: the parts' memory grows to the larger of both. */
+/* Several decoders may share a backend: scratch memory grows to the largest of them. Graphs contain
+ * its addresses and are dropped. */
 static int t_reserve(struct backend *be, const struct backend_limits *lim, struct err *e)
 {
     static const char *const owner[CU_PARTS] = { "matvec", "gemm", "attend", "sample" };
     struct cuda *c = cu_of(be);
     int rc;
 
-    settle(c);
-    cu_record_forget(c);
-    widen(&c->lim, lim);
+    finish_pending(c);
+    cu_record_drop_graphs(c);
+    grow_limits(&c->lim, lim);
     c->record->rec.max_tokens = c->lim.max_tokens;
     for (int i = 0; i < CU_PARTS; i++) {
         size_t bytes = part_bytes(c, i, &c->lim);
         if (bytes <= c->scratch_bytes[i]) continue;
-        if (c->scratch[i]) cu_mem_put(c, c->scratch[i], c->scratch_bytes[i], MEM_SCRATCH);
+        if (c->scratch[i]) cu_mem_free(c, c->scratch[i], c->scratch_bytes[i], MEM_SCRATCH);
         c->scratch[i] = NULL;
         c->scratch_bytes[i] = 0;
-        if ((rc = cu_mem_get(c, &c->scratch[i], bytes, MEM_SCRATCH, owner[i], e)) != OK) return rc;
+        if ((rc = cu_mem_alloc(c, &c->scratch[i], bytes, MEM_SCRATCH, owner[i], e)) != OK)
+            return rc;
         c->scratch_bytes[i] = bytes;
         cudaMemset(c->scratch[i], 0, bytes);
     }
     if (cudaDeviceSynchronize() != cudaSuccess)
-        return err_set(e, E_DEVICE, "%s: cannot clear scratch", be->name);
+        return err_set(e, E_DEVICE, "%s: cannot clear scratch memory", be->name);
     cu_gemm_tune(c, c->types);
-    cu_mem_look(c);
+    cu_mem_query(c);
     return OK;
 }
 
@@ -210,26 +217,26 @@ static int t_reserve(struct backend *be, const struct backend_limits *lim, struc
 static int t_weight_put(struct backend *be, struct weight *w, struct err *e)
 {
     cu_of(be)->types |= (uint64_t)1 << w->type;
-    return upload_put(cu_of(be), w, e);
+    return upload_add(cu_of(be), w, e);
 }
 
 static int t_weights_finish(struct backend *be, struct err *e)
 {
-    on_device(cu_of(be));
-    return upload_ready(cu_of(be), e);
+    use_device(cu_of(be));
+    return upload_finish(cu_of(be), e);
 }
 
 static void t_weight_drop(struct backend *be, struct weight *w)
 {
-    settle(cu_of(be));
-    cu_record_forget(cu_of(be));
+    finish_pending(cu_of(be));
+    cu_record_drop_graphs(cu_of(be)); /* they contain addresses of weights */
     upload_drop(cu_of(be), w);
 }
 
 static bool t_weight_supported(struct backend *be, enum dtype t)
 {
     (void)be;
-    return cu_matvec_can(t);
+    return cu_matvec_supports(t);
 }
 
 /* ---- open and close ---- */
@@ -238,7 +245,7 @@ static void t_close(struct backend *be)
 {
     struct cuda *c = cu_of(be);
 
-    on_device(c);
+    use_device(c);
     if (c->stream) cudaStreamSynchronize(c->stream);
     if (c->record && (c->record->n_captures || c->record->n_replays))
         log_debug("%s: %llu steps, %llu captured, %llu replayed", be->name,
@@ -248,7 +255,7 @@ static void t_close(struct backend *be)
     if (((struct gpu *)c)->has_gemm) cu_gemm_close(c);
     if (c->mem)
         for (int i = 0; i < CU_PARTS; i++)
-            cu_mem_put(c, c->scratch[i], c->scratch_bytes[i], MEM_SCRATCH);
+            cu_mem_free(c, c->scratch[i], c->scratch_bytes[i], MEM_SCRATCH);
     upload_close(c);
     cu_record_close(c);
     cu_mem_close(c);
@@ -268,32 +275,33 @@ static void fill_table(struct backend *be)
     record_fill_table(be);
 }
 
-/* "cuda" is the first; "cuda:2" the third. */
-static int pick_device(const char *name, int *device, struct err *e)
+/* "cuda" is the first device, "cuda:2" the third. */
+static int choose_device(const char *name, int *device, struct err *e)
 {
     int64_t want = 0;
     int n = 0;
     cudaError_t rc;
 
     if (name[4] == ':' && (!str_to_i64(str_c(name + 5), &want) || want < 0 || want > 1023))
-        return err_set(e, E_INVALID, "device \"%s\": a number comes behind \"cuda:\"", name);
+        return err_set(e, E_INVALID,
+                       "device \"%s\": \"cuda:\" must be followed by a number from 0 to 1023",
+                       name);
     rc = cudaGetDeviceCount(&n);
     if (rc == cudaErrorInsufficientDriver || rc == cudaErrorInitializationError ||
         rc == cudaErrorSystemDriverMismatch)
-        return err_set(e, E_DEVICE,
-                       "device \"%s\": there is no NVIDIA driver here, or it is too old: %s", name,
-                       cudaGetErrorString(rc));
+        return err_set(e, E_DEVICE, "device \"%s\": the NVIDIA driver is missing or too old: %s",
+                       name, cudaGetErrorString(rc));
     if (rc != cudaSuccess && rc != cudaErrorNoDevice)
         return err_set(e, E_DEVICE, "device \"%s\": %s", name, cudaGetErrorString(rc));
     if (want >= n)
         return err_set(e, E_NOTFOUND,
-                       "device \"%s\" is not there: this machine has %d CUDA device%s", name, n,
+                       "device \"%s\" does not exist: this machine has %d CUDA device%s", name, n,
                        n == 1 ? "" : "s");
     *device = (int)want;
     return OK;
 }
 
-static int read_device(struct gpu *g, struct err *e)
+static int open_device(struct gpu *g, struct err *e)
 {
     struct cuda *c = &g->c;
     struct cudaDeviceProp p;
@@ -303,12 +311,13 @@ static int read_device(struct gpu *g, struct err *e)
     if (rc == cudaSuccess) rc = cudaGetDeviceProperties(&p, c->device);
     if (rc == cudaSuccess) rc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (rc == cudaErrorMemoryAllocation)
-        return err_set(e, E_NOMEM, "%s: no memory left on the device to begin with", g->name);
+        return err_set(e, E_NOMEM, "%s: the device has no memory left for a CUDA context", g->name);
     if (rc != cudaSuccess) return err_set(e, E_DEVICE, "%s: %s", g->name, cudaGetErrorString(rc));
     c->cc = p.major * 10 + p.minor;
     if (c->cc < 80)
-        return err_set(e, E_UNSUPPORTED, "%s: %s has compute capability %d.%d, tern needs 8.0",
-                       g->name, p.name, p.major, p.minor);
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: %s has compute capability %d.%d; tern needs 8.0 or later", g->name,
+                       p.name, p.major, p.minor);
     c->n_sm = p.multiProcessorCount;
     c->smem_max = p.sharedMemPerBlockOptin;
     c->l2_bytes = (size_t)p.l2CacheSize;
@@ -330,11 +339,11 @@ extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct back
 
     if (layout != backend_layout())
         return err_set(e, E_UNSUPPORTED,
-                       "tern-cuda.so is of another version of tern: `make cuda` again");
+                       "tern-cuda.so belongs to another build of tern: run `make cuda` again");
     if (opt->reference)
-        return err_set(e, E_INVALID, "device \"%s\": the reference kernels are the CPU's",
+        return err_set(e, E_INVALID, "device \"%s\": the reference kernels run on the CPU only",
                        opt->device);
-    if ((rc = pick_device(opt->device, &device, e)) != OK) return rc;
+    if ((rc = choose_device(opt->device, &device, e)) != OK) return rc;
 
     if (!(g = mem_new(struct gpu))) return err_nomem(e, "the state of a GPU");
     c = &g->c;
@@ -342,16 +351,16 @@ extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct back
     snprintf(g->name, sizeof g->name, "cuda:%d", device);
     c->be.name = g->name;
     fill_table(&c->be);
-    if ((rc = read_device(g, e)) != OK) goto out;
+    if ((rc = open_device(g, e)) != OK) goto out;
     if ((rc = cu_mem_open(c, e)) != OK) goto out;
     if ((rc = cu_record_open(c, e)) != OK) goto out;
-    free_bytes = cu_mem_look(c);
+    free_bytes = cu_mem_query(c);
     if ((rc = cu_gemm_open(c, e)) != OK) goto out;
     g->has_gemm = true;
-    left = cu_mem_look(c);
-    if (left < free_bytes) cu_note(&c->stats.library_bytes, free_bytes - left);
+    left = cu_mem_query(c);
+    if (left < free_bytes) cu_stat_set(&c->stats.library_bytes, free_bytes - left);
     profile_open(c, opt->profile);
-    cu_note(&c->stats.init_ns, clock_ns() - start);
+    cu_stat_set(&c->stats.init_ns, clock_ns() - start);
     *out = &c->be;
     g = NULL;
 out:

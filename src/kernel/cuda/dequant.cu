@@ -1,16 +1,20 @@
-/* dequant.cu - rows of a weight as F16. */
+/* dequant.cu - rows of a weight as F16, for cuBLASLt, which multiplies F16 only.
+ *
+ * The result has cols numbers a row without gaps. cu_gemm.cu converts a slice of a weight at a
+ * time, so that the slice is still in the L2 cache when cuBLASLt reads it. */
 #include "kernel/cuda/cu_layout.cuh"
 
-/* A warp a tile; rows before r0 or behind r1 of its 16 are passed over. */
+/* Block formats. A warp has a tile, 8 warps a block; rows of the tile outside [r0, r1) are
+ * skipped. */
 template <int T>
 static __global__ void dequant_tiles(__half *out, const uint8_t *w, int cols, int r0, int r1,
                                      int n_tiles)
 {
     constexpr int GROUP = tile<T>::GROUP;
-    cu_next();
+    cu_release_next();
     int lane = threadIdx.x & 31, i = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     int n_kb = cols / tile<T>::COLS, first = r0 / TILE_ROWS, t = first + i / n_kb, kb = i % n_kb;
-    cu_wait();
+    cu_wait_previous();
     if (i >= n_tiles) return;
     const uint8_t *p = layout_tile(T, w, cols, t, kb);
     typename tile<T>::head head = tile<T>::open(p, lane);
@@ -33,6 +37,7 @@ static __global__ void dequant_tiles(__half *out, const uint8_t *w, int cols, in
     }
 }
 
+/* Plain types: a block has a row, or a quarter of one (grid.y). */
 template <typename E> static __device__ __forceinline__ __half to_half(E v);
 template <> __device__ __forceinline__ __half to_half(__half v) { return v; }
 template <> __device__ __forceinline__ __half to_half(__nv_bfloat16 v)
@@ -44,8 +49,8 @@ template <> __device__ __forceinline__ __half to_half(float v) { return half_sat
 template <typename E>
 static __global__ void dequant_rows(__half *out, const E *w, int cols, size_t stride)
 {
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     for (int c = blockIdx.y * blockDim.x + threadIdx.x; c < cols; c += gridDim.y * blockDim.x)
         out[(size_t)blockIdx.x * cols + c] = to_half<E>(w[(size_t)blockIdx.x * stride + c]);
 }

@@ -50,19 +50,19 @@ static bool same_tensor(const struct op_tensor *a, const struct op_tensor *b)
 
 /* ---- what an operation reads and writes ---- */
 
-static const void *member(const void *op, size_t at) { return (const char *)op + at; }
+static const void *field_at(const void *op, size_t at) { return (const char *)op + at; }
 
-static int int_at(const void *op, size_t at) { return *(const int *)member(op, at); }
+static int int_at(const void *op, size_t at) { return *(const int *)field_at(op, at); }
 
 static struct range bytes_of(const void *op, const struct op_field *f)
 {
-    return range_at(*(void *const *)member(op, f->at), *(const size_t *)member(op, f->aux));
+    return range_at(*(void *const *)field_at(op, f->at), *(const size_t *)field_at(op, f->aux));
 }
 
 /* One field of an operation. write: does it overwrite m completely; else: does it read any of m. */
 static bool field_uses(const void *op, const struct op_field *f, bool write, struct range m)
 {
-    const struct op_tensor *t = member(op, f->at);
+    const struct op_tensor *t = field_at(op, f->at);
 
     switch (f->role) {
     case ROLE_READ:

@@ -1,14 +1,18 @@
-/* gemm_finish.cu - adds up what the blocks of a product left of each tile, always in the order of
- * columns, and writes it. */
+/* gemm_finish.cu - adds the partial sums that the blocks of a packed GEMM left of each tile, and
+ * writes the result.
+ *
+ * The sums are always added in the order of columns, so results do not depend on timing. Bias,
+ * scale, addition and act(gate) * up are applied here. */
 #include "kernel/cuda/cu_gemm.cuh"
 
-/* The block that has unit u: block b begins at unit b * units / blocks. */
+/* The block that has unit u. Block b starts at unit b * units / blocks. */
 __device__ __forceinline__ int block_of(int64_t u, int64_t units, int blocks)
 {
     return (int)(((u + 1) * blocks - 1) / units);
 }
 
-/* Four numbers of a tile, from place `place` of all blocks that have some of it. */
+/* Four numbers of a tile: position `place` of the partial sums of all blocks that have some of
+ * it. */
 __device__ __forceinline__ float4 sum_of(const struct finish_args &p, int tile, int place)
 {
     int64_t units = (int64_t)p.row_tiles * p.token_tiles * p.units, u = (int64_t)tile * p.units;
@@ -30,8 +34,8 @@ __device__ __forceinline__ float one(const struct finish_job &j, float v, int r)
     return v * j.scale + (j.bias ? j.bias[r] : 0);
 }
 
-/* Four numbers of a tile: rows g and g + 8 of two tokens. act: tile is gate's, up's is found from
- * it. */
+/* Four numbers of a tile: rows g and g + 8 of two tokens. act: the tile is gate's, and up's is
+ * found from it. */
 __device__ __forceinline__ void finish_place(const struct finish_args &p, int tile, int place)
 {
     int row_tile = tile / p.token_tiles, k = 0, ms = p.shape.ms;
@@ -61,16 +65,16 @@ __device__ __forceinline__ void finish_place(const struct finish_args &p, int ti
             *out = y;
         }
         if (p.xh && t < p.tokens && r / 64 < chunks)
-            p.xh[mixed_at(t, r, p.nt, chunks)] = half_sat(y);
+            p.xh[swizzled_at(t, r, p.nt, chunks)] = half_sat(y);
     }
 }
 static __global__ void __launch_bounds__(GEMM_THREADS)
     finish_kernel(const __grid_constant__ struct finish_args p)
 {
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     finish_place(p, blockIdx.x, blockIdx.y * GEMM_THREADS + threadIdx.x);
-    if (p.xh) gemm_publish();
+    if (p.xh) gemm_fence_async();
 }
 
 void gemm_finish(struct cuda *c, const struct finish_args *p)

@@ -1,9 +1,15 @@
-/* gemm_lt.cu - cuBLASLt, opened at run time: nothing links it, and without it the kernels of
- * gemm_mid.cuh do. */
+/* gemm_lt.cu - cuBLASLt, opened at run time by dlopen. Nothing links it; without it the packed GEMM
+ * does the work.
+ *
+ * The library's heuristic is asked once for each shape, and its answer (a plan) is cached: it takes
+ * longer than a small product. */
 #include "kernel/cuda/cu_gemm.cuh"
 
+extern "C" {
+#include "base/mem.h"
+}
+
 #include <stdio.h>
-#include <stdlib.h>
 
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
@@ -12,11 +18,11 @@
 #define LT_PLANS 256
 #define LT_CHOICES 16
 
-/* Everything that a choice depends on, and the choice. */
+/* Everything that the choice of an algorithm depends on, and the choice. */
 struct lt_plan {
     int rows, cols, tokens, ldw, ldx;
     size_t ldo, work_bytes;
-    int align; /* of the output: 16 or less */
+    int align; /* alignment of the output in bytes, at most 16 */
     bool add, bias, to_half;
     bool made, bad;
     cublasLtMatmulDesc_t desc;
@@ -29,8 +35,8 @@ struct lt {
     cublasLtHandle_t h;
     cublasLtMatmulPreference_t pref;
     struct lt_plan plan[LT_PLANS];
-    int next;   /* the oldest one, to be replaced */
-    int choice; /* which of the library's proposals, from the best on */
+    int next;   /* the oldest plan, which is replaced next */
+    int choice; /* which of the library's proposals, 0 is the best */
 /* clang-format off */
 #define LT_CALLS(X) \
     X(Create) X(Destroy) X(GetVersion) X(MatmulDescCreate) X(MatmulDescDestroy) \
@@ -43,7 +49,7 @@ struct lt {
 #undef LT_FIELD
 };
 
-static void *lib_open(void)
+static void *open_library(void)
 {
     static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12",
                                          "/usr/local/cuda/lib64/libcublasLt.so.13",
@@ -55,7 +61,7 @@ static void *lib_open(void)
     return NULL;
 }
 
-static bool lib_find(struct lt *l)
+static bool find_calls(struct lt *l)
 {
 #define LT_FIND(name) \
     if (!(l->name = (decltype(l->name))dlsym(l->lib, "cublasLt" #name))) return false;
@@ -66,19 +72,19 @@ static bool lib_find(struct lt *l)
 
 struct lt *lt_open(void)
 {
-    struct lt *l = (struct lt *)calloc(1, sizeof *l);
+    struct lt *l = mem_new(struct lt);
 
     if (!l) return NULL;
-    if ((l->lib = lib_open()) && lib_find(l) && l->Create(&l->h) == CUBLAS_STATUS_SUCCESS) {
+    if ((l->lib = open_library()) && find_calls(l) && l->Create(&l->h) == CUBLAS_STATUS_SUCCESS) {
         if (l->MatmulPreferenceCreate(&l->pref) == CUBLAS_STATUS_SUCCESS) return l;
         l->Destroy(l->h);
     }
     if (l->lib) dlclose(l->lib);
-    free(l);
+    mem_free(l);
     return NULL;
 }
 
-static void plan_drop(struct lt *l, struct lt_plan *p)
+static void drop_plan(struct lt *l, struct lt_plan *p)
 {
     if (p->w) l->MatrixLayoutDestroy(p->w);
     if (p->x) l->MatrixLayoutDestroy(p->x);
@@ -90,16 +96,16 @@ static void plan_drop(struct lt *l, struct lt_plan *p)
 void lt_close(struct lt *l)
 {
     if (!l) return;
-    for (int i = 0; i < LT_PLANS; i++) plan_drop(l, &l->plan[i]);
+    for (int i = 0; i < LT_PLANS; i++) drop_plan(l, &l->plan[i]);
     l->MatmulPreferenceDestroy(l->pref);
     l->Destroy(l->h);
     dlclose(l->lib);
-    free(l);
+    mem_free(l);
 }
 
 void lt_choose(struct lt *l, int choice)
 {
-    for (int i = 0; l && i < LT_PLANS; i++) plan_drop(l, &l->plan[i]);
+    for (int i = 0; l && i < LT_PLANS; i++) drop_plan(l, &l->plan[i]);
     if (l) l->next = 0, l->choice = choice < LT_CHOICES ? choice : LT_CHOICES - 1;
 }
 
@@ -112,7 +118,7 @@ const char *lt_version(const struct lt *l, char *buf, size_t n)
 
 /* ---- plans ---- */
 
-static bool plan_same(const struct lt_plan *a, const struct lt_plan *b)
+static bool is_same_plan(const struct lt_plan *a, const struct lt_plan *b)
 {
     return a->rows == b->rows && a->cols == b->cols && a->tokens == b->tokens && a->ldw == b->ldw &&
            a->ldx == b->ldx && a->ldo == b->ldo && a->work_bytes == b->work_bytes &&
@@ -120,14 +126,14 @@ static bool plan_same(const struct lt_plan *a, const struct lt_plan *b)
            a->to_half == b->to_half;
 }
 
-static bool pref_set(struct lt *l, cublasLtMatmulPreferenceAttributes_t what, uint32_t v)
+static bool set_preference(struct lt *l, cublasLtMatmulPreferenceAttributes_t what, uint32_t v)
 {
     return l->MatmulPreferenceSetAttribute(l->pref, what, &v, sizeof v) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* In the library's terms, columns first: out [rows x tokens] = w' [rows x cols] x [cols x tokens].
- */
-static bool plan_describe(struct lt *l, struct lt_plan *p)
+/* The library stores matrices by columns: out [rows x tokens] = w' [rows x cols] x [cols x
+ * tokens]. */
+static bool describe_plan(struct lt *l, struct lt_plan *p)
 {
     cublasOperation_t trans = CUBLAS_OP_T;
     cublasLtEpilogue_t with_bias = CUBLASLT_EPILOGUE_BIAS;
@@ -150,17 +156,17 @@ static bool plan_describe(struct lt *l, struct lt_plan *p)
                CUBLAS_STATUS_SUCCESS;
 }
 
-static bool plan_make(struct lt *l, struct lt_plan *p)
+static bool make_plan(struct lt *l, struct lt_plan *p)
 {
     cublasLtMatmulHeuristicResult_t found[LT_CHOICES];
     int n = 0;
 
-    if (!plan_describe(l, p)) return false;
+    if (!describe_plan(l, p)) return false;
     if (l->MatmulPreferenceSetAttribute(l->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                         &p->work_bytes,
                                         sizeof p->work_bytes) != CUBLAS_STATUS_SUCCESS ||
-        !pref_set(l, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)p->align) ||
-        !pref_set(l, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)p->align))
+        !set_preference(l, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)p->align) ||
+        !set_preference(l, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)p->align))
         return false;
     if (l->MatmulAlgoGetHeuristic(l->h, p->desc, p->w, p->x, p->out, p->out, l->pref, l->choice + 1,
                                   found, &n) != CUBLAS_STATUS_SUCCESS ||
@@ -170,18 +176,18 @@ static bool plan_make(struct lt *l, struct lt_plan *p)
     return true;
 }
 
-static struct lt_plan *plan_get(struct lt *l, const struct lt_plan *want)
+static struct lt_plan *find_or_make_plan(struct lt *l, const struct lt_plan *want)
 {
     struct lt_plan *p;
 
     for (int i = 0; i < LT_PLANS && l->plan[i].made; i++)
-        if (plan_same(&l->plan[i], want)) return &l->plan[i];
+        if (is_same_plan(&l->plan[i], want)) return &l->plan[i];
     p = &l->plan[l->next];
     l->next = (l->next + 1) % LT_PLANS;
-    plan_drop(l, p);
+    drop_plan(l, p);
     *p = *want;
     p->made = true;
-    p->bad = !plan_make(l, p);
+    p->bad = !make_plan(l, p);
     return p;
 }
 
@@ -197,15 +203,15 @@ bool lt_run(struct cuda *c, struct lt *l, const struct lt_job *j, void *work, si
     want.work_bytes = work_bytes;
     want.align = out % 16 == 0 ? 16 : out % 8 == 0 ? 8 : out % 4 == 0 ? 4 : 2;
     want.add = j->add, want.bias = j->bias != NULL, want.to_half = j->to_half;
-    struct lt_plan *p = plan_get(l, &want);
+    struct lt_plan *p = find_or_make_plan(l, &want);
     if (p->bad) return false;
     if (j->bias && l->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &j->bias,
                                              sizeof j->bias) != CUBLAS_STATUS_SUCCESS)
         return false;
-    cu_begin(c, "gemm cublaslt");
+    cu_launch_begin(c, "gemm cublaslt");
     cublasStatus_t rc = l->Matmul(l->h, p->desc, &j->scale, j->w, p->w, j->x, p->x, &beta, j->out,
                                   p->out, j->out, p->out, &p->algo, work, work_bytes, c->stream);
-    cu_end(c);
+    cu_launch_end(c);
     if (rc != CUBLAS_STATUS_SUCCESS) p->bad = true;
     return rc == CUBLAS_STATUS_SUCCESS;
 }

@@ -1,14 +1,16 @@
-/* gemm_mma.cuh - the tensor cores as functions, and how a fragment lies.
+/* gemm_mma.cuh - tensor-core products for the packed GEMM: wgmma on Hopper, mma.sync before, behind
+ * the same functions.
  *
- * Weights are the left factor and come from registers, 16 rows a warp; activations are the right
- * one and come from shared memory: rows of 64 F16 (128 bytes), whose 16-byte pieces are exchanged
- * by the row's last three bits. Lane l holds of a step of 16 columns, with g = l / 4 and t = l % 4:
+ * Weights are the A operand and come from registers, 16 rows for each warp. Activations are the B
+ * operand and come from shared memory: rows of 64 F16 (128 bytes), 16-byte pieces XOR-swizzled by
+ * the row's last three bits. In a step of 16 columns lane l has, with g = l / 4 and t = l % 4:
  *
  *     a[0]: row g,     columns 2t, 2t + 1        a[2]: row g,     columns 2t + 8, 2t + 9
  *     a[1]: row g + 8, the same                  a[3]: row g + 8, the same
  *     d[j][0..1]: row g, tokens 8j + 2t, + 1     d[j][2..3]: row g + 8, the same
  *
- * Hopper's own instruction (wgmma) and the older one (mma.sync) agree in this. */
+ * This register layout is the same for both instructions. wgmma is asynchronous: mma_begin,
+ * mma_commit and mma_wait are its fences and groups, and do nothing for mma.sync. */
 #ifndef TERN_KERNEL_CUDA_GEMM_MMA_CUH
 #define TERN_KERNEL_CUDA_GEMM_MMA_CUH
 
@@ -20,7 +22,7 @@
 #define GEMM_WGMMA 0
 #endif
 
-/* Between what cp.async wrote and the tensor cores' reading of it. */
+/* What cp.async wrote becomes visible to wgmma (async proxy). */
 __device__ __forceinline__ void copy_fence(void)
 {
 #if GEMM_WGMMA
@@ -110,7 +112,8 @@ __device__ __forceinline__ void wgmma(float (&d)[32][4], const uint32_t (&a)[4],
 #undef WGMMA
 #undef A4
 
-/* d += a x the 16 columns of step `step` of the activations at b; add false: d = that. */
+/* d += a times the 16 columns of step `step` of the activations at b; add false: d = that
+ * product. */
 template <int NT>
 __device__ __forceinline__ void mma_step(float (&d)[NT / 8][4], const uint32_t (&a)[4], uint32_t b,
                                          int step, bool add)

@@ -1,5 +1,8 @@
-/* gemm_tune.cu - where the library's products overtake our own: measured on this card for the types
- * of a model, when its memory is reserved, and kept for the next time (tuned.h). */
+/* gemm_tune.cu - measures up to how many tokens the packed GEMM is faster than cuBLASLt on this
+ * GPU.
+ *
+ * Done for the weight types of a model when its memory is reserved, some 50 ms for each type, and
+ * cached in a file (tuned.h). TERN_CUDA_TUNE=0 skips it and uses the numbers of an H200. */
 extern "C" {
 #include "base/buf.h"
 #include "base/log.h"
@@ -11,16 +14,15 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LEAST_ROWS \
-    1024          /* of a model that this is done for: one that is smaller has no time to win */
-#define SIZE 4096 /* rows and columns that are measured, at most */
+#define MIN_ROWS 1024 /* models with fewer rows or columns are too small to gain by it */
+#define SIZE 4096     /* rows and columns that are measured, at most */
 #define MATRICES 32
 #define ROUNDS 3
 
 static const int sizes[] = { 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536 };
 #define N_SIZES ((int)(sizeof sizes / sizeof *sizes))
 
-/* More matrices than the cache holds, so that they come from memory as in a model. */
+/* More matrices than the L2 cache holds, so that they come from memory as in a model. */
 struct trial {
     struct cuda *c;
     enum dtype type;
@@ -33,7 +35,7 @@ struct trial {
     cudaEvent_t begin, end;
 };
 
-static int least(int a, int b) { return a < b ? a : b; }
+static int min_int(int a, int b) { return a < b ? a : b; }
 
 static bool trial_open(struct trial *t, struct cuda *c, enum dtype type, int n_jobs)
 {
@@ -42,17 +44,17 @@ static bool trial_open(struct trial *t, struct cuda *c, enum dtype type, int n_j
 
     memset(t, 0, sizeof *t);
     t->c = c, t->type = type, t->n_jobs = n_jobs;
-    t->rows = least(c->lim.max_rows, SIZE) / n_jobs / 64 * 64;
-    t->cols = least(c->lim.max_cols, SIZE) / 256 * 256;
-    t->max_tokens = least(c->lim.max_tokens, sizes[N_SIZES - 1]);
+    t->rows = min_int(c->lim.max_rows, SIZE) / n_jobs / 64 * 64;
+    t->cols = min_int(c->lim.max_cols, SIZE) / 256 * 256;
+    t->max_tokens = min_int(c->lim.max_tokens, sizes[N_SIZES - 1]);
     one = (cu_weight_bytes(type, t->rows, t->cols, 1) + 1023) / 1024 * 1024;
     if (!one) return false;
-    t->n_w = least((int)(2 * c->l2_bytes / (one * (size_t)n_jobs)) + 1, MATRICES);
+    t->n_w = min_int((int)(2 * c->l2_bytes / (one * (size_t)n_jobs)) + 1, MATRICES);
     t->w_bytes = one * (size_t)n_jobs * (size_t)t->n_w;
     x_bytes = (size_t)t->max_tokens * (size_t)t->cols * sizeof(float);
     out_bytes = (size_t)t->max_tokens * (size_t)t->rows * (size_t)n_jobs * sizeof(float);
     t->bytes = t->w_bytes + x_bytes + out_bytes;
-    if (cu_mem_get(c, (void **)&t->mem, t->bytes, MEM_SCRATCH, "measuring products", &e) != OK)
+    if (cu_mem_alloc(c, (void **)&t->mem, t->bytes, MEM_SCRATCH, "measuring the GEMM", &e) != OK)
         return false;
     cudaMemsetAsync(t->mem, 0, t->bytes, c->stream);
     t->x = (float *)(t->mem + t->w_bytes);
@@ -69,22 +71,22 @@ static void trial_close(struct trial *t)
 {
     if (t->begin) cudaEventDestroy(t->begin);
     if (t->end) cudaEventDestroy(t->end);
-    if (t->mem) cu_mem_put(t->c, t->mem, t->bytes, MEM_SCRATCH);
+    if (t->mem) cu_mem_free(t->c, t->mem, t->bytes, MEM_SCRATCH);
 }
 
-/* Milliseconds for all matrices, the best of some rounds; FLT_MAX: it does not work. */
+/* Milliseconds for all matrices, the best of ROUNDS; FLT_MAX: it failed. */
 static float trial_run(struct trial *t, int tokens, enum gemm_way way)
 {
     float best = FLT_MAX;
 
     gemm_set_way(t->c, way);
-    for (int round = 0; round <= ROUNDS;
-         round++) { /* the first one is for what is made at first use */
+    /* Round 0 warms up: plans, attributes and caches. */
+    for (int round = 0; round <= ROUNDS; round++) {
         float ms = 0;
         cudaEventRecord(t->begin, t->c->stream);
         for (int i = 0; i < t->n_w; i++) {
             struct linear jobs[3] = {};
-            struct cu_product p = {};
+            struct cu_linear p = {};
             for (int k = 0; k < t->n_jobs; k++) {
                 jobs[k].out = tensor_f32(
                     t->out + (size_t)k * (size_t)t->max_tokens * (size_t)t->rows, tokens, t->rows);
@@ -92,7 +94,7 @@ static float trial_run(struct trial *t, int tokens, enum gemm_way way)
             }
             p.x = tensor_f32(t->x, tokens, t->cols);
             p.jobs = jobs, p.n_jobs = t->n_jobs;
-            cu_gemm_begin(t->c);
+            cu_gemm_reset(t->c);
             cu_gemm(t->c, &p);
         }
         cudaEventRecord(t->end, t->c->stream);
@@ -104,28 +106,29 @@ static float trial_run(struct trial *t, int tokens, enum gemm_way way)
     return best;
 }
 
-/* The largest size at which our own was not slower; a size that falls out of line does not end it.
- */
-static int most_tokens(struct trial *t)
+/* The largest size at which the packed GEMM was not slower. A single size that is slower does not
+ * end the search. */
+static int find_crossover(struct trial *t)
 {
     int most = sizes[0], lost = 0;
 
     for (int i = 0; i < N_SIZES && sizes[i] <= t->max_tokens && lost < 2; i++) {
-        float ours = trial_run(t, sizes[i], GEMM_MID), theirs = trial_run(t, sizes[i], GEMM_LT);
-        log_debug("%s: %s, %d x %d, %d tokens: %.3f ms our own, %.3f the library's", t->c->be.name,
-                  dtype_name(t->type), t->rows, t->n_jobs, sizes[i], (double)ours, (double)theirs);
-        if (ours <= theirs) most = sizes[i], lost = 0;
+        float packed = trial_run(t, sizes[i], GEMM_PACKED), lt = trial_run(t, sizes[i], GEMM_LT);
+        log_debug("%s: %s, %d x %d, %d tokens: packed GEMM %.3f ms, cuBLASLt %.3f ms",
+                  t->c->be.name, dtype_name(t->type), t->rows, t->n_jobs, sizes[i], (double)packed,
+                  (double)lt);
+        if (packed <= lt) most = sizes[i], lost = 0;
         else lost++;
     }
     return most;
 }
 
-static bool measure(struct cuda *c, enum dtype type, int most[2])
+static bool measure_type(struct cuda *c, enum dtype type, int most[2])
 {
     for (int k = 0; k < 2; k++) {
         struct trial t;
         bool good = trial_open(&t, c, type, k ? 3 : 1);
-        if (good) most[k] = most_tokens(&t);
+        if (good) most[k] = find_crossover(&t);
         trial_close(&t);
         gemm_set_way(c, GEMM_AUTO);
         if (!good) return false;
@@ -133,8 +136,8 @@ static bool measure(struct cuda *c, enum dtype type, int most[2])
     return true;
 }
 
-/* What a measurement is true for. */
-static void key_of(struct cuda *c, char *key, size_t n)
+/* Everything that a measurement depends on: GPU, driver, library, version. */
+static void fill_key(struct cuda *c, char *key, size_t n)
 {
     char library[64];
     int driver = 0;
@@ -151,26 +154,29 @@ void gemm_tune(struct cuda *c, struct tuned *t, uint64_t types)
     char key[256];
     int n = 0;
 
-    if ((off && strcmp(off, "0") == 0) || c->lim.max_rows < LEAST_ROWS ||
-        c->lim.max_cols < LEAST_ROWS || c->lim.max_tokens < sizes[0])
+    if ((off && strcmp(off, "0") == 0) || c->lim.max_rows < MIN_ROWS ||
+        c->lim.max_cols < MIN_ROWS || c->lim.max_tokens < sizes[0])
         return;
-    key_of(c, key, sizeof key);
+    fill_key(c, key, sizeof key);
     tuned_path(&path, key);
+    if (path.failed) buf_clear(&path);
     if (path.n) tuned_read(t, buf_cstr(&path));
     for (int i = 0; i < DT_COUNT; i++) {
         enum dtype type = (enum dtype)layout_type(i);
-        if (!(types >> i & 1) || type == DT_F32 || t->most[type][0]) continue;
-        if (!measure(c, type, t->most[type])) {
-            t->most[type][0] = t->most[type][1] = 0;
+        if (!(types >> i & 1) || type == DT_F32 || t->max_tokens_packed[type][0]) continue;
+        if (!measure_type(c, type, t->max_tokens_packed[type])) {
+            t->max_tokens_packed[type][0] = t->max_tokens_packed[type][1] = 0;
             continue;
         }
-        log_info("%s: products of %s are our own up to %d tokens (%d where three share x), the "
-                 "library's beyond",
-                 c->be.name, dtype_name(type), t->most[type][0], t->most[type][1]);
+        log_info(
+            "%s: %s weights: packed GEMM up to %d tokens (%d where three matrix products share "
+            "x), then cuBLASLt",
+            c->be.name, dtype_name(type), t->max_tokens_packed[type][0],
+            t->max_tokens_packed[type][1]);
         n++;
     }
     if (n && path.n && !tuned_write(t, buf_cstr(&path)))
-        log_info("%s: cannot write %s: products are measured again next time", c->be.name,
+        log_info("%s: cannot write %s: the GEMM is measured again next time", c->be.name,
                  buf_cstr(&path));
     buf_release(&path);
 }

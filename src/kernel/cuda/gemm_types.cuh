@@ -1,53 +1,59 @@
-/* gemm_types.cuh - the types of weights that are read as they are, one function each. */
+/* gemm_types.cuh - the weight types that the packed GEMM reads, one launch function each
+ * (packed_run_<type>).
+ *
+ * Instances are compiled in inst/gemm_packed_*.cu, several types a file, so that they build in
+ * parallel. */
 #ifndef TERN_KERNEL_CUDA_GEMM_TYPES_CUH
 #define TERN_KERNEL_CUDA_GEMM_TYPES_CUH
 
 #include "kernel/cuda/cu_gemm.cuh"
 
 /* clang-format off */
-#define MID_TYPES(X) \
+#define PACKED_TYPES(X) \
     X(F16, f16) X(BF16, bf16) X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) \
     X(Q8_0, q8_0) X(IQ4_NL, iq4_nl) X(MXFP4, mxfp4) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
 /* clang-format on */
 
-#define MID_PAIRS(X) X(Q4_K, Q6_K, q46_k) X(Q5_K, Q6_K, q56_k)
+#define PACKED_PAIRS(X) X(Q4_K, Q6_K, q46_k) X(Q5_K, Q6_K, q56_k)
 
-/* As mid_launch; pairs: two types in one launch, on Hopper. */
-#define MID_DECLARE(T, name) \
-    int mid_run_##name(struct cuda *c, int nt, int blocks, const struct mid_args *p);
-#define MID_DECLARE_PAIR(T, T2, name) MID_DECLARE(T, name)
-MID_TYPES(MID_DECLARE)
-MID_PAIRS(MID_DECLARE_PAIR)
-#undef MID_DECLARE
-#undef MID_DECLARE_PAIR
+/* As packed_launch. Pairs: two types in one launch, on Hopper only. */
+#define PACKED_DECLARE(T, name) \
+    int packed_run_##name(struct cuda *c, int nt, int blocks, const struct packed_args *p);
+#define PACKED_DECLARE_PAIR(T, T2, name) PACKED_DECLARE(T, name)
+PACKED_TYPES(PACKED_DECLARE)
+PACKED_PAIRS(PACKED_DECLARE_PAIR)
+#undef PACKED_DECLARE
+#undef PACKED_DECLARE_PAIR
 
-#ifdef TERN_KERNEL_CUDA_GEMM_HOP_CUH
-/* OLD: how gemm_mid.cuh reads it; HOP: how Hopper's kernel does, void where that has no way. */
-template <class OLD, class HOP, class HOP2, int NT>
-static int mid_run_nt(struct cuda *c, const char *name, int blocks, const struct mid_args *p)
+#ifdef TERN_KERNEL_CUDA_GEMM_HOPPER_CUH
+/* MMA: the type that gemm_packed.cuh reads the weight by; HOPPER, HOPPER2: those of
+ * gemm_hopper.cuh. void: there is no such kernel. */
+template <class MMA, class HOPPER, class HOPPER2, int NT>
+static int packed_run_nt(struct cuda *c, const char *name, int blocks, const struct packed_args *p)
 {
-    if constexpr (!std::is_void<HOP>::value)
-        if (c->cc == 90) return hop_launch<HOP, HOP2, NT>(c, name, blocks, p);
-    if constexpr (std::is_void<OLD>::value) return 0;
-    else return mid_launch_old<OLD, NT>(c, name, blocks, p);
+    if constexpr (!std::is_void<HOPPER>::value)
+        if (c->cc == 90) return hopper_launch<HOPPER, HOPPER2, NT>(c, name, blocks, p);
+    if constexpr (std::is_void<MMA>::value) return 0;
+    else return packed_launch_mma<MMA, NT>(c, name, blocks, p);
 }
 
-template <class OLD, class HOP, class HOP2 = HOP>
-static int mid_run(struct cuda *c, const char *name, int nt, int blocks, const struct mid_args *p)
+template <class MMA, class HOPPER, class HOPPER2 = HOPPER>
+static int packed_run(struct cuda *c, const char *name, int nt, int blocks,
+                      const struct packed_args *p)
 {
     switch (nt) {
-    case 16: return mid_run_nt<OLD, HOP, HOP2, 16>(c, name, blocks, p);
-    case 32: return mid_run_nt<OLD, HOP, HOP2, 32>(c, name, blocks, p);
-    case 64: return mid_run_nt<OLD, HOP, HOP2, 64>(c, name, blocks, p);
-    case 128: return mid_run_nt<OLD, HOP, HOP2, 128>(c, name, blocks, p);
-    default: return mid_run_nt<OLD, HOP, HOP2, 256>(c, name, blocks, p);
+    case 16: return packed_run_nt<MMA, HOPPER, HOPPER2, 16>(c, name, blocks, p);
+    case 32: return packed_run_nt<MMA, HOPPER, HOPPER2, 32>(c, name, blocks, p);
+    case 64: return packed_run_nt<MMA, HOPPER, HOPPER2, 64>(c, name, blocks, p);
+    case 128: return packed_run_nt<MMA, HOPPER, HOPPER2, 128>(c, name, blocks, p);
+    default: return packed_run_nt<MMA, HOPPER, HOPPER2, 256>(c, name, blocks, p);
     }
 }
 
-#define MID_TYPE(name, ...)                                                          \
-    int mid_run_##name(struct cuda *c, int nt, int blocks, const struct mid_args *p) \
-    {                                                                                \
-        return mid_run<__VA_ARGS__>(c, "gemm " #name, nt, blocks, p);                \
+#define PACKED_TYPE(name, ...)                                                             \
+    int packed_run_##name(struct cuda *c, int nt, int blocks, const struct packed_args *p) \
+    {                                                                                      \
+        return packed_run<__VA_ARGS__>(c, "gemm " #name, nt, blocks, p);                   \
     }
 #endif
 #endif

@@ -1,35 +1,37 @@
-/* gemm_w.cuh - how the kernels of gemm_mid.cuh read the layouts of weights.
+/* gemm_w.cuh - how the packed GEMM reads each layout of weights. Members of a type W:
  *
- *     TILES     weights lie in tiles of 16 rows
- *     BYTES<M>  of shared memory for 64 columns of M rows
- *     HEAD      chunks that one head serves; it comes with the first of them, and with a block's
- * first chunk load      copies a chunk of the rows from r0 on (a multiple of 16) to `to` open the
- * head of tile `tile` (16 rows) fetch     a lane's numbers of 64 columns of that tile, still packed
- *     expand    32 columns of them (half 0, 1), two steps: a[step][register] */
+ *     TILES     weights are stored in tiles of 16 rows (block formats)
+ *     BYTES<M>  shared memory for a chunk (64 columns) of M rows
+ *     HEAD      chunks that share a head of scales; it is loaded with the first of them, and with a
+ *               block's first chunk
+ *     load      copies a chunk of M rows from r0 on (a multiple of 16) to shared memory
+ *     open      reads the head of tile `tile` (16 rows)
+ *     fetch     a lane's numbers of 64 columns of that tile, still packed
+ *     expand    unpacks 32 columns of them (half 0 or 1) for two steps: a[step][register] */
 #ifndef TERN_KERNEL_CUDA_GEMM_W_CUH
 #define TERN_KERNEL_CUDA_GEMM_W_CUH
 
-#include "kernel/cuda/gemm_mid.cuh"
+#include "kernel/cuda/gemm_packed.cuh"
 #include "kernel/cuda/cu_layout.cuh"
 
-struct mid_none {
+struct packed_none {
 };
 
-/* ---- numbers ---- */
+/* ---- plain types ---- */
 
-/* A chunk is rows of 128 bytes, whose pieces of 16 are exchanged by the row, against bank
- * conflicts. */
-struct mid_plain {
+/* A chunk is rows of 128 bytes. The position of each 16-byte piece is XOR-ed with bits of the row
+ * number, which avoids bank conflicts. */
+struct packed_plain {
     static constexpr bool TILES = false;
     template <int M> static constexpr int BYTES = M * 128;
     static constexpr int HEAD = 1;
-    using head = mid_none;
+    using head = packed_none;
     struct raw {
         uint2 v[2][4];
-    }; /* rows g, g + 8; steps */
+    }; /* [row g, g + 8][step] */
 
     template <int M>
-    static __device__ __forceinline__ void load(uint32_t to, const struct mid_job &j, int r0,
+    static __device__ __forceinline__ void load(uint32_t to, const struct packed_job &j, int r0,
                                                 int chunk, bool)
     {
         int piece = threadIdx.x % 8, col = chunk * GEMM_CHUNK + piece * 8;
@@ -57,8 +59,8 @@ struct mid_plain {
     }
 };
 
-/* A type's words become F16 on the way to the product's registers. */
-template <class T> struct mid_words : mid_plain {
+/* Words of T become F16 pairs on the way to the registers. */
+template <class T> struct packed_words : packed_plain {
     static __device__ __forceinline__ void expand(uint32_t (*a)[4], const raw &r, const head &,
                                                   int half, int)
     {
@@ -76,11 +78,11 @@ template <class T> struct mid_words : mid_plain {
     }
 };
 
-struct mid_f16 : mid_words<mid_f16> {
+struct packed_f16 : packed_words<packed_f16> {
     static __device__ __forceinline__ uint32_t to_f16(uint32_t v) { return v; }
 };
 
-struct mid_bf16 : mid_words<mid_bf16> {
+struct packed_bf16 : packed_words<packed_bf16> {
     static __device__ __forceinline__ uint32_t to_f16(uint32_t v)
     {
         __half2 r = __halves2half2(half_sat(__uint_as_float(v << 16)),
@@ -89,12 +91,13 @@ struct mid_bf16 : mid_words<mid_bf16> {
     }
 };
 
-/* ---- blocks ---- */
+/* ---- block formats ---- */
 
-/* Pairs v of row g (h 0) or g + 8 to what they are worth; scales of columns 0..15 and 16..31. */
+/* Applies scale and minimum to the pairs v of row g (h 0) or g + 8 (h 1). scale, low: for columns
+ * 0..15 and 16..31. */
 template <int T>
-__device__ __forceinline__ void mid_scaled(uint32_t (*a)[4], int h, const uint32_t (&v)[4],
-                                           const float (&scale)[2], const float (&low)[2])
+__device__ __forceinline__ void packed_scaled(uint32_t (*a)[4], int h, const uint32_t (&v)[4],
+                                              const float (&scale)[2], const float (&low)[2])
 {
 #pragma unroll
     for (int k = 0; k < 4; k++) {
@@ -105,19 +108,19 @@ __device__ __forceinline__ void mid_scaled(uint32_t (*a)[4], int h, const uint32
     }
 }
 
-/* Blocks of 32: a chunk is two tiles, which lie behind each other. */
-template <int T> struct mid_small {
+/* Blocks of 32 columns: a chunk is two consecutive tiles. */
+template <int T> struct packed_small {
     static constexpr bool TILES = true;
     static constexpr int TILE = layout_of(T).bytes, PIECES = 2 * TILE / 16, HEAD = 1;
     template <int M> static constexpr int BYTES = M / 16 * 2 * TILE;
-    using head = mid_none;
+    using head = packed_none;
     struct raw {
         const uint8_t *at;
         int lane;
     };
 
     template <int M>
-    static __device__ __forceinline__ void load(uint32_t to, const struct mid_job &j, int r0,
+    static __device__ __forceinline__ void load(uint32_t to, const struct packed_job &j, int r0,
                                                 int chunk, bool)
     {
         int blocks = j.cols / 32, last = (j.rows + 15) / 16 - 1;
@@ -153,14 +156,14 @@ template <int T> struct mid_small {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float scale[2] = { head.d[h], head.d[h] }, low[2] = { head.m[h], head.m[h] };
-            mid_scaled<T>(a, h, v[0][h], scale, low);
+            packed_scaled<T>(a, h, v[0][h], scale, low);
         }
     }
 };
 
-/* Blocks of 256: a chunk is a quarter. NIBBLES: 512 bytes of a tile in each; HIGH: 8 more of every
- * lane. */
-template <int T> struct mid_k {
+/* Blocks of 256 columns: a chunk is a quarter of a tile, 512 bytes of nibbles. HIGH: the format has
+ * more bits, 8 bytes for each lane. */
+template <int T> struct packed_k {
     static constexpr bool TILES = true;
     static constexpr int TILE = layout_of(T).bytes, HEAD = 4;
     static constexpr bool HIGH = T != DT_Q4_K;
@@ -177,7 +180,7 @@ template <int T> struct mid_k {
     };
 
     template <int M>
-    static __device__ __forceinline__ void load(uint32_t to, const struct mid_job &j, int r0,
+    static __device__ __forceinline__ void load(uint32_t to, const struct packed_job &j, int r0,
                                                 int chunk, bool first)
     {
         int blocks = j.cols / 256, last = (j.rows + 15) / 16 - 1, q = chunk % 4;
@@ -222,10 +225,10 @@ template <int T> struct mid_k {
             if (T == DT_Q5_K) bits_5(__funnelshift_r(hi, hi, (q & 1) * 8) >> (half ? 2 : 0), v);
             if (T == DT_Q6_K) bits_6(half ? bits_rotate8(hi) : hi, v);
             scales(head, h, half, q, scale, low);
-            mid_scaled<T>(a, h, v, scale, low);
+            packed_scaled<T>(a, h, v, scale, low);
         }
     }
-    /* Of group 2q + half. */
+    /* Scales and minima of group 2q + half. */
     static __device__ __forceinline__ void scales(const head &r, int h, int half, int q,
                                                   float (&scale)[2], float (&low)[2])
     {

@@ -1,4 +1,4 @@
-/* gemm_x.cu - activations and plain weights to F16. */
+/* gemm_x.cu - activations to F16 for the GEMM, normalized and swizzled; plain weights to F16. */
 #include "kernel/cuda/cu_gemm.cuh"
 #include "kernel/cuda/cu_layout.cuh"
 
@@ -19,15 +19,16 @@ __device__ __forceinline__ __half2 pair(float a, float b)
     return __halves2half2(half_sat(a), half_sat(b));
 }
 
-/* Columns 8i .. 8i + 7 of token t, rows of ld. */
+/* Writes columns 8i .. 8i + 7 of token t; rows have ld numbers. nt: swizzled in blocks of nt
+ * tokens; 0: plain rows. */
 __device__ __forceinline__ void write8(__half *out, int t, int i, const float (&v)[8], int ld,
                                        int nt)
 {
     if (nt) {
         __align__(16) __half2 h[4] = { pair(v[0], v[1]), pair(v[4], v[5]), pair(v[2], v[3]),
                                        pair(v[6], v[7]) };
-        *(uint2 *)(out + mixed_at(t, 8 * i, nt, ld / 64)) = *(uint2 *)h;
-        *(uint2 *)(out + mixed_at(t, 8 * i + 2, nt, ld / 64)) = *(uint2 *)(h + 2);
+        *(uint2 *)(out + swizzled_at(t, 8 * i, nt, ld / 64)) = *(uint2 *)h;
+        *(uint2 *)(out + swizzled_at(t, 8 * i + 2, nt, ld / 64)) = *(uint2 *)(h + 2);
     } else {
         __align__(16) __half2 h[4] = { pair(v[0], v[1]), pair(v[2], v[3]), pair(v[4], v[5]),
                                        pair(v[6], v[7]) };
@@ -45,7 +46,7 @@ __device__ float block_sum(float v, float *shared)
     return warp_sum(v);
 }
 
-/* ---- rows of a product's input ---- */
+/* ---- the input of a matrix product ---- */
 
 struct x_args {
     const float *x;
@@ -56,15 +57,15 @@ struct x_args {
     struct cu_norm norm;
 };
 
-/* A thread has KEEP times 8 columns, read once. */
+/* A block has a token. A thread keeps KEEP times 8 columns in registers, so x is read once. */
 template <int KEEP> static __global__ void __launch_bounds__(1024) x_kernel(const struct x_args p)
 {
     __shared__ float shared[32];
     const float *x = p.x + (size_t)blockIdx.x * p.stride;
     float v[KEEP][8], mean = 0, scale = 1, sum = 0;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
 #pragma unroll
     for (int k = 0; k < KEEP; k++) {
         int i = k * blockDim.x + threadIdx.x;
@@ -94,7 +95,7 @@ template <int KEEP> static __global__ void __launch_bounds__(1024) x_kernel(cons
         }
         write8(p.out, blockIdx.x, i, v[k], p.ld, p.nt);
     }
-    gemm_publish();
+    gemm_fence_async();
 }
 
 static bool is_wide(const void *p) { return (uintptr_t)p % 16 == 0; }
@@ -109,7 +110,9 @@ void gemm_x(struct cuda *c, __half *xh, const struct tensor *x, const struct cu_
     if (keep == 1) gemm_launch_small<x_kernel<1>>(c, "gemm x", grid, block, p);
     else if (keep == 2) gemm_launch_small<x_kernel<2>>(c, "gemm x", grid, block, p);
     else if (ld <= 65536) gemm_launch_small<x_kernel<8>>(c, "gemm x", grid, block, p);
-    else cu_fail(c, E_UNSUPPORTED, "%s: a product of %d columns", c->be.name, x->cols);
+    else
+        cu_fail(c, E_UNSUPPORTED, "%s: a matrix product of %d columns; at most 65536 are supported",
+                c->be.name, x->cols);
 }
 
 /* ---- act(gate) * up ---- */
@@ -130,8 +133,8 @@ static __global__ void act_kernel(const struct act_args p)
     size_t at = (size_t)blockIdx.x * p.ld + i * 8;
     float v[8];
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (n <= 0) return;
     uint4 g4 = *(const uint4 *)(p.gate + at),
           u4 = p.up ? *(const uint4 *)(p.up + at) : make_uint4(0, 0, 0, 0);
@@ -171,8 +174,8 @@ static __global__ void plain_kernel(__half *out, int ld, const void *w, int type
     __align__(16) uint16_t two[8] = {};
     float v[8] = {};
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (i * 8 >= ld) return;
     if (type == DT_F32) read8(v, (const float *)w + row + i * 8, n, true);
     else if (n > 0) *(uint4 *)two = *(const uint4 *)((const uint16_t *)w + row + i * 8);

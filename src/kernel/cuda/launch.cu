@@ -80,9 +80,9 @@ static struct cu_rope_kv rope_kv_of(const struct op_rope_kv *o, const struct kvv
     return k;
 }
 
-static struct cu_product product_of(const struct cuda *c, const struct op_linear *o)
+static struct cu_linear linear_of(const struct cuda *c, const struct op_linear *o)
 {
-    struct cu_product p = {};
+    struct cu_linear p = {};
 
     p.x = tensor_of(o->x);
     p.norm.kind = (int)o->norm;
@@ -119,7 +119,7 @@ void cu_launch_all(struct cuda *c)
     const struct record *r = &l->rec;
 
     fill_jobs(l->jobs, r->jobs, r->n_jobs);
-    cu_matvec_begin();
+    cu_matvec_reset();
     for (l->at = 0; l->at < r->n && c->rc == OK; l->at++)
         if (!r->ops[l->at].absorbed) launch_op(c, &r->ops[l->at]);
 }
@@ -129,9 +129,9 @@ void cu_launch_all(struct cuda *c)
 static void copy_bytes(struct cuda *c, void *dst, const void *src, size_t bytes,
                        enum cudaMemcpyKind way, const char *name)
 {
-    cu_begin(c, name);
+    cu_launch_begin(c, name);
     cu_check(c, cudaMemcpyAsync(dst, src, bytes, way, c->stream), name);
-    cu_end(c);
+    cu_launch_end(c);
 }
 
 static void launch_upload(struct cuda *c, const struct op_upload *o)
@@ -246,13 +246,13 @@ static const struct op_linear *next_linear(const struct cu_record *l)
 static void launch_linear(struct cuda *c, const struct op_linear *o)
 {
     const struct op_linear *next = next_linear(c->record);
-    struct cu_product p = product_of(c, o), then;
+    struct cu_linear p = linear_of(c, o), after;
 
     if (next) {
-        then = product_of(c, next);
-        p.then = &then;
+        after = linear_of(c, next);
+        p.next = &after;
     }
-    if (o->exact && cu_exact(c, &p)) return;
+    if (o->exact && cu_linear_f32(c, &p)) return;
     if (p.x.rows <= MATVEC_TOKENS) cu_matvec(c, &p);
     else cu_gemm(c, &p);
 }
@@ -266,7 +266,7 @@ static void launch_linear_heads(struct cuda *c, const struct op_linear_heads *o)
     opt.x_step = o->x_step;
     opt.out_step = o->out_step;
     opt.tail = o->tail;
-    cu_heads(c, &out, &x, &opt);
+    cu_linear_heads(c, &out, &x, &opt);
 }
 
 static void launch_route(struct cuda *c, const struct op_route *o)

@@ -1,5 +1,13 @@
-/* matvec.cu - products of a few tokens: jobs put together into launches, and what each launch is
- * told. */
+/* matvec.cu - host side of the matrix-vector products: which jobs share a launch, which kernel, and
+ * how its shared memory is divided.
+ *
+ * Jobs with the same x and one or two weight types go into one launch. The grid has one block for
+ * each SM at most; each gets tiles of about equal cost.
+ *
+ * Preparing x: the kernel for one token needs x in a special form. The operation that computes x
+ * can write it in that form too (mv_prepare_next), and the next one then only copies it
+ * (mv_use_prepared). What was prepared is remembered between launches of one thread;
+ * cu_matvec_reset forgets it at the start of every record. */
 #include "kernel/cuda/cu_attend.cuh"
 #include "kernel/cuda/matvec.cuh"
 
@@ -10,24 +18,22 @@ extern "C" {
 #include <string.h>
 
 #define MV_ROUND 32    /* tiles whose sums a block keeps at a time */
-#define MV_STATIC 3072 /* shared memory that kernels have besides */
+#define MV_STATIC 3072 /* static shared memory of the kernels, an upper bound */
 
-static int up_to(int v, int m) { return (v + m - 1) / m * m; }
+bool cu_matvec_supports(enum dtype t) { return quant_can_decode(t); }
 
-bool cu_matvec_can(enum dtype t) { return quant_can_decode(t); }
-
-/* What a product leaves to the next: x as that wants it, in units of LEFT_UNIT bytes at most, and
- * its squares. One is read while another is written. */
-#define LEFT_UNIT 1088
-static size_t left_x_bytes(int cols) { return (size_t)cols / ONE_UNIT * LEFT_UNIT; }
-static size_t left_bytes(int cols)
+/* Bytes of a prepared x: units of at most PREPARED_UNIT bytes, and one sum of squares for each 16
+ * columns. Two buffers alternate: one is read while the next is written. */
+#define PREPARED_UNIT 1088
+static size_t prepared_x_bytes(int cols) { return (size_t)cols / ONE_UNIT * PREPARED_UNIT; }
+static size_t prepared_bytes(int cols)
 {
-    return left_x_bytes(cols) + (size_t)cols / TILE_ROWS * sizeof(float);
+    return prepared_x_bytes(cols) + (size_t)cols / TILE_ROWS * sizeof(float);
 }
 
 size_t cu_matvec_bytes(const struct cuda *, const struct backend_limits *lim)
 {
-    return 2 * left_bytes(up_to(lim->max_cols, ONE_UNIT));
+    return 2 * prepared_bytes(cu_round_up(lim->max_cols, ONE_UNIT));
 }
 
 static const char *mv_name(int t)
@@ -51,8 +57,8 @@ static const char *mv_name(int t)
     }
 }
 
-/* NULL: these two types do not go together. */
-static struct mv_kernel *mv_pick(int a, int b)
+/* The kernel for two types. NULL: they cannot share a launch. */
+static struct mv_kernel *mv_kernel_for(int a, int b)
 {
     struct mv_kernel *k = mv_kernel_k(a, b);
     if (!k) k = mv_kernel_k2(a, b);
@@ -62,60 +68,64 @@ static struct mv_kernel *mv_pick(int a, int b)
     return k;
 }
 
-/* For one token. */
-static struct mv_kernel *mv_one(int a, int b)
+/* The kernel for one token. */
+static struct mv_kernel *mv_one_kernel_for(int a, int b)
 {
     struct mv_kernel *k = mv_one_k(a, b);
     if (!k) k = mv_one_small(a, b);
     return k ? k : mv_one_plain(a, b);
 }
 
-/* Shared memory behind the ring for `pieces` pieces of x; fills in where things lie, counted from
- * there. */
-static int mv_lay(struct mv_args *a, const struct mv_kernel *k, int pieces)
+/* Lays out shared memory after the ring for x in `pieces` pieces; returns its bytes. Offsets count
+ * from the end of the ring. */
+static int mv_layout_smem(struct mv_args *a, const struct mv_kernel *k, int pieces)
 {
     int at = 0;
-    a->piece = up_to((a->cols + pieces - 1) / pieces, k->unit);
+    a->piece = cu_round_up((a->cols + pieces - 1) / pieces, k->unit);
     a->n_pieces = (a->cols + a->piece - 1) / a->piece;
-    int pad = up_to(a->n_pieces > 1 ? a->piece : a->cols, k->pad);
-    a->x_row = up_to(pad - 32, 64) + 32; /* an odd number of half lines: tokens in other banks */
+    int pad = cu_round_up(a->n_pieces > 1 ? a->piece : a->cols, k->pad);
+    /* an odd number of half lines: tokens fall into different banks */
+    a->x_row = cu_round_up(pad - 32, 64) + 32;
     a->at_x = at;
     a->at_low = at += a->x_row * 2 * a->tokens;
     if (k->x_bytes == 4) at += a->x_row * 2 * a->tokens;
     for (int i = 0; i < 2; i++) {
-        a->at_init[i] = at = up_to(at, 16);
+        a->at_init[i] = at = cu_round_up(at, 16);
         if (k->sub[i]) at += pad / k->sub[i] * 64;
         a->at_min[i] = at;
         at += pad / 32 * CU_FEW * k->min_bytes[i];
     }
-    a->at_part = at = up_to(at, 16);
+    a->at_part = at = cu_round_up(at, 16);
     at += (k->warps + a->round) * a->tokens * TILE_ROWS * 4;
-    a->at_kept = at;
+    a->at_carry = at;
     if (a->n_pieces > 1) at += a->round * a->tokens * TILE_ROWS * 4;
     return at;
 }
 
-/* As few pieces of x as leave two stages to every warp; then all the stages that fit. */
-static size_t mv_share(struct mv_args *a, const struct mv_kernel *k, int most)
+/* As few pieces of x as leave two stages to every warp, then as many stages as fit. Returns the
+ * bytes of shared memory. */
+static size_t mv_fit_smem(struct mv_args *a, const struct mv_kernel *k, int most)
 {
     int stage = k->warps * k->stage, rest, pieces = 1;
-    while ((rest = most - 128 - mv_lay(a, k, pieces)) < 2 * stage && a->piece > k->unit) pieces++;
+    while ((rest = most - 128 - mv_layout_smem(a, k, pieces)) < 2 * stage && a->piece > k->unit)
+        pieces++;
     a->stages = rest / stage;
     if (a->stages > MV_STAGES) a->stages = MV_STAGES;
     if (a->stages < 1) a->stages = 1;
-    int ring = up_to(a->stages * stage, 128);
+    int ring = cu_round_up(a->stages * stage, 128);
     for (int *at : { &a->at_x, &a->at_low, &a->at_init[0], &a->at_init[1], &a->at_min[0],
                      &a->at_min[1], &a->at_part })
         *at += ring;
-    a->at_kept += ring;
+    a->at_carry += ring;
     return (size_t)(most - 128 - rest + ring);
 }
 
-/* The same for one token; 0: there is no room for it. On Hopper this kernel's block and the next
- * one's are to fit at a time, but no two of one kernel, or some multiprocessors would get two of
- * its blocks and others none: so every second kernel takes a little more than half. */
-static size_t mv_share_one(const struct cuda *c, struct mv_args *a, const struct mv_kernel *k,
-                           int tiles)
+/* The same for one token. 0: it does not fit. On Hopper a block of this kernel and one of the next
+ * kernel shall fit on an SM together, so that the next one's ring fills early. But two blocks of
+ * one kernel must not, or some SMs would get two of its blocks and others none. So every second
+ * kernel asks for a little more than half of the shared memory. */
+static size_t mv_fit_smem_one(const struct cuda *c, struct mv_args *a, const struct mv_kernel *k,
+                              int tiles)
 {
     static thread_local bool second;
     int most = (int)c->smem_max - MV_STATIC,
@@ -129,61 +139,60 @@ static size_t mv_share_one(const struct cuda *c, struct mv_args *a, const struct
     a->stages = (most - at - 128) / stage;
     if (a->stages < 2) return 0;
     if (a->stages > MV_STAGES) a->stages = MV_STAGES;
-    int ring = up_to(a->stages * stage, 128);
+    int ring = cu_round_up(a->stages * stage, 128);
     a->at_x += ring;
     a->at_part += ring;
     second = !second;
     return (size_t)(shared && second ? half + 1024 : ring + at);
 }
 
-/* What the launch before has left for this one. One thread drives a backend, and device pointers
- * are its own. */
-static thread_local struct mv_left {
-    const float *of; /* NULL: nothing */
+/* What the launch before has prepared for this one. thread_local: one thread drives a backend. */
+static thread_local struct mv_prepared {
+    const float *of; /* the x that was prepared; NULL: none */
     int cols;
     bool normed;
-    struct mv_then then;
-} left;
+    struct mv_next_x x;
+} prepared;
 
-void cu_matvec_begin(void) { left.of = NULL; }
+void cu_matvec_reset(void) { prepared.of = NULL; }
 
-/* x as it was left, if it is this one and as this kernel wants it. */
-static void mv_take(struct mv_args *a, const struct mv_kernel *k)
+/* Uses the prepared x if it is this launch's x in the form that kernel k needs. */
+static void mv_use_prepared(struct mv_args *a, const struct mv_kernel *k)
 {
-    if (left.of != a->x || left.cols != a->cols || left.then.kind != k->x_kind) return;
-    if (a->norm == CU_NORM_LAYER || left.normed != (a->norm == CU_NORM_RMS) ||
-        left.then.norm_w != a->norm_w)
+    if (prepared.of != a->x || prepared.cols != a->cols || prepared.x.kind != k->x_kind) return;
+    if (a->norm == CU_NORM_LAYER || prepared.normed != (a->norm == CU_NORM_RMS) ||
+        prepared.x.norm_w != a->norm_w)
         return;
-    a->ready = left.then.x;
-    a->ready_sq = left.then.sq;
+    a->x_ready = prepared.x.x;
+    a->x_ready_sq = prepared.x.sq;
 }
 
-/* And for the next: p reads what this launch makes, all of it. */
-static void mv_leave(const struct cuda *c, struct mv_args *a, const struct cu_product *p)
+/* Lets this launch prepare x for p, the next operation, if p reads all of this launch's result. */
+static void mv_prepare_next(const struct cuda *c, struct mv_args *a, const struct cu_linear *p)
 {
-    static thread_local unsigned turn;
+    static thread_local unsigned n_prepared;
     const struct mv_job *j = &a->jobs[0];
     int t = p ? layout_type(p->jobs[0].w->type) : 0, cols = j->rows;
     struct mv_kernel *k;
 
-    left.of = NULL;
+    prepared.of = NULL;
     if (c->cc < 90 || !p || p->x.rows != 1 || p->x.data != j->out || p->x.cols != cols ||
         cols % ONE_UNIT)
         return;
-    if ((a->n_jobs > 1 && !a->pairs) || p->norm.kind == CU_NORM_LAYER || !(k = mv_one(t, t)))
+    if ((a->n_jobs > 1 && !a->pairs) || p->norm.kind == CU_NORM_LAYER ||
+        !(k = mv_one_kernel_for(t, t)))
         return;
-    if (2 * left_bytes(cols) > c->scratch_bytes[CU_MATVEC]) return;
-    uint8_t *at = (uint8_t *)c->scratch[CU_MATVEC] + turn++ % 2 * (c->scratch_bytes[CU_MATVEC] / 2);
+    if (2 * prepared_bytes(cols) > c->scratch_bytes[CU_MATVEC]) return;
+    uint8_t *at =
+        (uint8_t *)c->scratch[CU_MATVEC] + n_prepared++ % 2 * (c->scratch_bytes[CU_MATVEC] / 2);
     bool normed = p->norm.kind == CU_NORM_RMS;
-    a->then = { k->x_kind, at, normed ? (float *)(at + left_x_bytes(cols)) : NULL,
+    a->next = { k->x_kind, at, normed ? (float *)(at + prepared_x_bytes(cols)) : NULL,
                 normed ? p->norm.w : NULL };
-    left = { j->out, cols, normed, a->then };
+    prepared = { j->out, cols, normed, a->next };
 }
 
-/* t, u: the jobs' types. then: what comes next and reads what this makes, NULL: that is not known.
- */
-static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u,
-                      const struct cu_product *then)
+/* t, u: the types of the jobs. next: the operation that follows; NULL: not known. */
+static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u, const struct cu_linear *next)
 {
     const char *name = mv_name(t);
     int most = (int)c->smem_max - MV_STATIC, items = a->pairs ? a->n_tiles / 2 : a->n_tiles;
@@ -193,29 +202,29 @@ static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u,
     if (!a->cost[0] || !a->cost[1]) a->cost[0] = a->cost[1] = 1;
     for (int i = 0; i < a->n_jobs; i++)
         a->cost_all += (unsigned)a->jobs[i].tiles * a->cost[a->jobs[i].second];
-    tiles = up_to(a->pairs ? 2 * tiles : tiles, 2);
+    tiles = cu_round_up(a->pairs ? 2 * tiles : tiles, 2);
     a->round = tiles < MV_ROUND ? tiles : MV_ROUND;
-    if (a->tokens == 1 && a->vec && a->cols % 32 == 0) k = mv_one(t, u);
-    if (k) smem = mv_share_one(c, a, k, tiles);
+    if (a->tokens == 1 && a->vec && a->cols % 32 == 0) k = mv_one_kernel_for(t, u);
+    if (k) smem = mv_fit_smem_one(c, a, k, tiles);
     if (smem) {
-        mv_take(a, k);
-        mv_leave(c, a, then);
+        mv_use_prepared(a, k);
+        mv_prepare_next(c, a, next);
     } else {
-        left.of = NULL;
-        k = mv_pick(t, u);
-        smem = mv_share(a, k, most);
+        prepared.of = NULL;
+        k = mv_kernel_for(t, u);
+        smem = mv_fit_smem(a, k, most);
     }
-    if (!(k->ready >> c->device & 1)) {
+    if (!(k->smem_raised >> c->device & 1)) {
         if (cu_check(
                 c, cudaFuncSetAttribute(k->run, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
                 name))
             return;
-        k->ready |= 1ull << c->device;
+        k->smem_raised |= 1ull << c->device;
     }
     cu_launch(c, name, k->run, dim3((unsigned)grid), dim3(32 * (unsigned)k->warps), smem, *a);
 }
 
-static void mv_open(struct mv_args *a, const struct cu_product *p)
+static void mv_fill_args(struct mv_args *a, const struct cu_linear *p)
 {
     const struct cu_norm *n = &p->norm;
     uintptr_t bits = (uintptr_t)p->x.data | (uintptr_t)n->w | (uintptr_t)n->b;
@@ -230,10 +239,10 @@ static void mv_open(struct mv_args *a, const struct cu_product *p)
     a->eps = n->eps;
     a->vec = bits % 16 == 0 && (p->x.rows == 1 || p->x.stride % 4 == 0);
     a->act = p->act;
-    a->hasty = !attend_made(a->x);
+    a->next_early = !attend_wrote(a->x);
 }
 
-static void mv_add(struct mv_args *a, const struct linear *l, bool second)
+static void mv_add_job(struct mv_args *a, const struct linear *l, bool second)
 {
     struct mv_job *j = &a->jobs[a->n_jobs++];
     j->w = (const uint8_t *)l->w->packed;
@@ -252,12 +261,13 @@ static void mv_add(struct mv_args *a, const struct linear *l, bool second)
 
 static int type_of(const struct linear *l) { return layout_type(l->w->type); }
 
-/* Jobs that one kernel can do, beginning with the first not done yet; marks them. */
-static void mv_some(struct cuda *c, const struct cu_product *p, bool *done)
+/* Launches the jobs that one kernel can do, starting with the first that is not done, and marks
+ * them. */
+static void mv_launch_some(struct cuda *c, const struct cu_linear *p, bool *done)
 {
     struct mv_args a;
     int first = -1, other = -1;
-    mv_open(&a, p);
+    mv_fill_args(&a, p);
     a.active = p->fuse_act && p->n_jobs == 1;
     for (int i = 0; i < p->n_jobs && a.n_jobs < MV_JOBS; i++) {
         int t = type_of(&p->jobs[i]);
@@ -265,40 +275,40 @@ static void mv_some(struct cuda *c, const struct cu_product *p, bool *done)
         if (first < 0) {
             first = t;
         } else if (t != first && t != other) {
-            if (first == DT_F32 || other >= 0 || !mv_pick(first, t)) continue;
+            if (first == DT_F32 || other >= 0 || !mv_kernel_for(first, t)) continue;
             other = t;
         } else if (first == DT_F32) {
             continue;
         }
-        mv_add(&a, &p->jobs[i], t != first);
+        mv_add_job(&a, &p->jobs[i], t != first);
         done[i] = true;
     }
     if (first == DT_F32) mv_f32(c, &a);
-    else mv_launch(c, &a, first, other < 0 ? first : other, p->n_jobs == 1 ? p->then : NULL);
+    else mv_launch(c, &a, first, other < 0 ? first : other, p->n_jobs == 1 ? p->next : NULL);
 }
 
-/* gate and up in one kernel; false: not these two. */
-static bool mv_gate_up(struct cuda *c, const struct cu_product *p)
+/* gate and up in one kernel. false: their sizes or types do not allow it. */
+static bool mv_launch_gate_up(struct cuda *c, const struct cu_linear *p)
 {
     const struct linear *gate = &p->jobs[0], *up = &p->jobs[1];
     int tg = type_of(gate), tu = type_of(up);
     struct mv_args a;
-    if (gate->w->rows != up->w->rows || !mv_pick(tg, tu)) return false;
-    mv_open(&a, p);
-    mv_add(&a, gate, false);
-    mv_add(&a, up, tu != tg);
+    if (gate->w->rows != up->w->rows || !mv_kernel_for(tg, tu)) return false;
+    mv_fill_args(&a, p);
+    mv_add_job(&a, gate, false);
+    mv_add_job(&a, up, tu != tg);
     a.pairs = a.active = true;
-    mv_launch(c, &a, tg, tu, p->then);
+    mv_launch(c, &a, tg, tu, p->next);
     return true;
 }
 
-void cu_matvec(struct cuda *c, const struct cu_product *p)
+void cu_matvec(struct cuda *c, const struct cu_linear *p)
 {
-    struct cu_product rest = *p;
+    struct cu_linear rest = *p;
     bool done[64] = {};
     if (p->x.rows < 1) return;
     if (p->fuse_act && p->n_jobs == 2) {
-        if (mv_gate_up(c, p)) return;
+        if (mv_launch_gate_up(c, p)) return;
         rest.fuse_act = false;
     }
     for (int base = 0; base < p->n_jobs; base += 64) {
@@ -306,7 +316,7 @@ void cu_matvec(struct cuda *c, const struct cu_product *p)
         rest.n_jobs = p->n_jobs - base < 64 ? p->n_jobs - base : 64;
         memset(done, 0, sizeof done);
         for (int i = 0; i < rest.n_jobs; i++)
-            if (!done[i]) mv_some(c, &rest, done);
+            if (!done[i]) mv_launch_some(c, &rest, done);
     }
     if (p->fuse_act && p->n_jobs == 2)
         cu_act(c, &p->jobs[0].out, &p->jobs[0].out, &p->jobs[1].out, p->act);

@@ -1,17 +1,19 @@
-/* matvec_bytes.cuh - block formats as bytes: the left factor of products in whole numbers.
+/* matvec_bytes.cuh - block formats unpacked to bytes: the A operand of integer products (m16n8k32,
+ * u8 x s8).
  *
- * bytes<T>::load makes of the tiles of layout.cuh what an m16n8k32 takes: of a group of 32 columns,
- * a[0] and a[2] of row g, a[1] and a[3] of row g + 8, four columns each. Which ones is ORDER's
- * matter; the right factor is put in the same order. A byte is BIAS too large.
+ * bytes<T>::load unpacks a tile of cu_layout.cuh: for a group of 32 columns a[0] and a[2] are row
+ * g, a[1] and a[3] are row g + 8, four columns each. ORDER says which columns; x is stored in the
+ * same order. A byte is BIAS too large.
  *
- * Of the scales a lane gets those of the 16 columns that its sums are of: t, t + 4, t + 8 and t +
- * 12 of the sixteen sixteens of 256 columns. A number is worth d * sc * (byte - BIAS) - m * mn. */
+ * bytes<T>::open reads scales. A lane gets those of the columns that its sums cover: of the 16
+ * sixteens (groups of 16 columns) in 256 columns, number t, t + 4, t + 8 and t + 12. The value of a
+ * number is d * sc * (byte - BIAS) - m * mn. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_BYTES_CUH
 #define TERN_KERNEL_CUDA_MATVEC_BYTES_CUH
 
 #include "kernel/cuda/cu_layout.cuh"
 
-/* Which of a lane's eight numbers (columns 4t..4t + 3 and those 16 further) is byte i of its two
+/* Which of a lane's eight numbers (columns 4t..4t + 3 and the same + 16) is byte i of its two
  * words. */
 enum bytes_order { BYTES_PLAIN, BYTES_NIBBLES, BYTES_E2M1 };
 __host__ __device__ constexpr int bytes_at(int order, int i)
@@ -26,22 +28,22 @@ struct lane_scales {
     float d[2], m[2], sc[2][4], mn[2][4];
 }; /* [row g or g + 8][sixteen] */
 
-/* The sub-block of 32 columns that sixteen i of a lane lies in. */
+/* The sub-block of 32 columns that contains sixteen i of a lane. */
 __device__ __forceinline__ int lane_sub(int lane, int i) { return 2 * i + (lane >> 1 & 1); }
 
-/* A number of less than 23 bits. */
+/* An integer of less than 23 bits as a float. */
 __device__ __forceinline__ float small_f(uint32_t v)
 {
     return __uint_as_float(v | 0x4b000000) - 8388608.f;
 }
 
-/* a[row] and a[2 + row] of eight nibbles. */
+/* Eight nibbles to a[row] and a[2 + row]. */
 __device__ __forceinline__ void bytes_4(uint32_t w, uint32_t *a)
 {
     a[0] = w & 0x0f0f0f0f;
     a[2] = w >> 4 & 0x0f0f0f0f;
 }
-/* Bits of place_5th and place_6th above them; m: 1 or 3. */
+/* ORs the high bits (packed by place_5th or place_6th) into the bytes. m: mask of 1 or 2 bits. */
 __device__ __forceinline__ void bytes_high(uint32_t v, uint32_t m, uint32_t *a, int to)
 {
     uint32_t even = m * 0x00100010, odd = m * 0x10001000;
@@ -61,10 +63,10 @@ __device__ __forceinline__ void bytes_3rd(uint32_t v, uint32_t *a)
 /* Eight nibbles through a table of 16 bytes. */
 __device__ __forceinline__ void bytes_table(uint32_t w, uint4 t, uint32_t *a)
 {
-    uint32_t low = w & 0x77777777, pick = (w & 0x88888888) >> 1 | 0x32103210;
+    uint32_t low = w & 0x77777777, select = (w & 0x88888888) >> 1 | 0x32103210;
 #pragma unroll
-    for (int i = 0; i < 2; i++, low >>= 16, pick >>= 16)
-        a[2 * i] = __byte_perm(__byte_perm(t.x, t.y, low), __byte_perm(t.z, t.w, low), pick);
+    for (int i = 0; i < 2; i++, low >>= 16, select >>= 16)
+        a[2 * i] = __byte_perm(__byte_perm(t.x, t.y, low), __byte_perm(t.z, t.w, low), select);
 }
 __device__ __forceinline__ void bytes_iq4(uint32_t w, uint32_t *a)
 {
@@ -73,11 +75,11 @@ __device__ __forceinline__ void bytes_iq4(uint32_t w, uint32_t *a)
 
 template <int T> struct bytes;
 
-/* ---- blocks of 32: p is the first of n tiles ---- */
+/* ---- blocks of 32 columns: p is the first of n tiles ---- */
 
 struct bytes_small {
     typedef lane_scales scales;
-    /* f(tile) gives a row's two numbers: its scale and what is to be taken off. */
+    /* f(tile, row) returns the scale and the minimum of a row. */
     template <int BYTES, class F>
     static __device__ __forceinline__ scales open_each(const uint8_t *p, int n, int lane, F f)
     {
@@ -85,7 +87,7 @@ struct bytes_small {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int b = lane_sub(lane, i);
-            if (b >= n) continue; /* what lies there is no scale */
+            if (b >= n) continue; /* no such tile: the bytes there are no scale */
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 float2 v = f(p + b * BYTES, (lane >> 2) + 8 * h);
@@ -182,7 +184,7 @@ template <> struct bytes<DT_IQ4_NL> : bytes_small {
         bytes_iq4(w.y, a[0] + 1);
     }
 };
-/* Bytes are twice what they mean: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and the same below 0. */
+/* Bytes are twice the value: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. */
 template <> struct bytes<DT_MXFP4> : bytes_small {
     static constexpr int ORDER = BYTES_E2M1, BIAS = 16;
     static __device__ __forceinline__ scales open(const uint8_t *p, int n, int lane)
@@ -200,7 +202,7 @@ template <> struct bytes<DT_MXFP4> : bytes_small {
     }
 };
 
-/* ---- super-blocks ---- */
+/* ---- super-blocks of 256 columns ---- */
 
 struct bytes_k {
     static constexpr int ORDER = BYTES_NIBBLES;
@@ -222,14 +224,14 @@ struct bytes_k {
         bytes_2(w.x >> 8, a[1]);
         bytes_2(w.y >> 8, a[1] + 1);
     }
-    /* Byte t of word w, which `off` was added to. */
+    /* Byte t of word w as a float, less `off`. */
     static __device__ __forceinline__ float byte_t(uint32_t w, int t, float off)
     {
         return __uint_as_float(__byte_perm(w, 0x4b000000, 0x7540 + t)) - (8388608.f + off);
     }
 };
-/* Scales are whole numbers: times what they scale they still are. Minima are of whole sub-blocks:
- * of two lanes that share four, the even one has the first two. */
+/* Scales are integers, so that scaled sums still are. Minima are one for each sub-block of 32
+ * columns: of two lanes that share four of them, the even lane has the first two. */
 struct k4_scales {
     float d[2], m[2], mn[2][2];
     int sc[2][4];

@@ -1,15 +1,19 @@
-/* matvec_one.cuh - one token against all rows of some weights.
+/* matvec_one.cuh - the kernel for one token: a vector times all rows of one or several weights.
  *
- * In block formats weights stay the whole numbers they are (matvec_bytes.cuh), and x becomes ones
- * of 16 bits beside a scale for every 16 columns: a high and a low byte. The tensor cores multiply
- * 16 rows by 32 columns of weights with eight columns of a right factor, of which only the four
- * that hold high and low bytes of these two sixteens are not zero. So the sums of four sixteens
- * come out side by side and exact, and every lane scales its own. Plain weights are multiplied in
- * F32, lane by lane along their rows.
+ * Block formats are multiplied as integers. Weights are unpacked to bytes (matvec_bytes.cuh); x is
+ * quantized to 16-bit integers with a scale for every 16 columns (a sixteen), stored as a high and
+ * a low byte. One m16n8k32 multiplies 16 rows by 32 columns with an 8-column B operand, of which
+ * only four columns are not zero: the high and the low bytes of each of the two sixteens. So the
+ * sums of four sixteens come out side by side and exact after two products, and every lane applies
+ * the scales of its own sums. Plain weights are multiplied in F32, each lane along the rows.
  *
- * A block's tiles times their units (256 columns, of plain weights four rows) are one row of work,
- * cut into equal parts for its warps, each with a ring of its own (matvec_ring.cuh). A block takes
- * half of a multiprocessor, so that the next kernel's already waits there with its ring full. */
+ * Work: a block's tiles times their units (256 columns; of plain weights also 4 rows) are one
+ * sequence of units, divided into 8 equal parts, one for each warp, each with a ring of its own
+ * (matvec_ring.cuh). A warp keeps a sum for every tile that it meets; the sums of a tile are added
+ * at the end, always in the order of the warps, so results do not vary.
+ *
+ * A block uses about half of an SM's shared memory: a block of the next kernel fits beside it and
+ * fills its ring while this one ends (see mv_fit_smem_one). */
 #ifndef TERN_KERNEL_CUDA_MATVEC_ONE_CUH
 #define TERN_KERNEL_CUDA_MATVEC_ONE_CUH
 
@@ -23,16 +27,17 @@ __device__ __forceinline__ void one_mma(int d[4], const uint32_t a[4], uint32_t 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* ---- products ---- */
+/* ---- the products of a unit ---- */
 
 struct __align__(16) one_words { uint32_t w[4]; };
 
-/* The right factor's words of group b: zero in lanes whose column is another sixteen's. */
+/* The B operand: which bytes of x a lane takes. Lanes whose column belongs to another sixteen take
+ * zeros. */
 struct one_right {
-    uint32_t pick[2][2]; /* which bytes, in even groups and in odd ones */
+    uint32_t select[2][2]; /* [even or odd group][word]: selectors of __byte_perm */
 };
-/* Those of half h in word w. */
-__host__ __device__ constexpr uint32_t one_pick(int order, int h, int w)
+/* The selector for half h of a group, word w. 4 selects a zero byte. */
+__host__ __device__ constexpr uint32_t one_select(int order, int h, int w)
 {
     uint32_t r = 0;
     for (int i = 0; i < 4; i++) {
@@ -48,13 +53,13 @@ template <class P> __device__ __forceinline__ void one_right_open(struct one_rig
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         bool on = lane >> 4 == i;
-        r.pick[i][0] = !on ? 0x4444 : high ? one_pick(ORDER, 1, 0) : one_pick(ORDER, 0, 0);
-        r.pick[i][1] = !on ? 0x4444 : high ? one_pick(ORDER, 1, 1) : one_pick(ORDER, 0, 1);
+        r.select[i][0] = !on ? 0x4444 : high ? one_select(ORDER, 1, 0) : one_select(ORDER, 0, 0);
+        r.select[i][1] = !on ? 0x4444 : high ? one_select(ORDER, 1, 1) : one_select(ORDER, 0, 1);
     }
 }
 
-/* The sums d of four sixteens with their scales, added to acc; scale: x's, sums: x's sixteens in
- * all. */
+/* Adds the sums d of four sixteens, scaled, to acc. scale: the scales of x; sums: the sums of x's
+ * sixteens, for BIAS and minima. */
 template <bool MIN, int BIAS>
 __device__ __forceinline__ void one_scaled(float acc[2], const lane_scales &s, const int d[4][4],
                                            const struct one_words &scale, const uint8_t *sums,
@@ -96,7 +101,8 @@ __device__ __forceinline__ void one_scaled(float acc[2], const k4_scales &s, con
     }
 }
 
-/* Rows g and g + 8 of a unit at p, whose last tiles may be missing (n are there), added to acc. */
+/* Adds rows g and g + 8 of the unit at p to acc. n: tiles that exist; the last unit of a row may
+ * have fewer. */
 template <class P>
 __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n,
                                          const struct one_right &right, const uint8_t *x, int lane)
@@ -112,8 +118,8 @@ __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n,
         for (int i = 0; i < GROUP; i++) {
             int b = j * GROUP + i;
             uint32_t w = xs.w[b / 2];
-            one_mma(d[b / 2], a[i], __byte_perm(w, 0, right.pick[b % 2][0]),
-                    __byte_perm(w, 0, right.pick[b % 2][1]));
+            one_mma(d[b / 2], a[i], __byte_perm(w, 0, right.select[b % 2][0]),
+                    __byte_perm(w, 0, right.select[b % 2][1]));
         }
     }
     struct one_words scale = *(const struct one_words *)(x + P::X + (lane & 3) * 16);
@@ -122,21 +128,21 @@ __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n,
 
 /* ---- the kernel ---- */
 
-/* What a block knows of its work, and a warp of its part. A tile is RUNS times n_x units. */
+/* The work of a block, and a warp's part of it. A tile has RUNS times n_x units. */
 struct one_work {
     int t0, n_tiles, n_x, n_units;
-    int left, tile, run, u; /* the part: so many units from here on */
+    int left, tile, run, u; /* the part: `left` units from this one on */
 };
 
-/* What a warp asks for next. */
-struct one_ahead {
-    const uint8_t *src; /* NULL: a run begins */
+/* What a warp fetches next. */
+struct one_fetcher {
+    const uint8_t *src; /* NULL: a run of consecutive units starts */
     int left, tile, run, u;
     int n;       /* rows of this run */
-    bool second; /* of the two types */
+    bool second; /* of the second of the two types */
 };
 template <class A, class B, class R>
-__device__ __forceinline__ void one_fetch(const struct mv_args &a, R &ring, struct one_ahead &in,
+__device__ __forceinline__ void one_fetch(const struct mv_args &a, R &ring, struct one_fetcher &in,
                                           const struct one_work &w, int lane)
 {
     if (in.left > 0) {
@@ -158,13 +164,13 @@ __device__ __forceinline__ void one_fetch(const struct mv_args &a, R &ring, stru
             if (++in.run == A::RUNS) in.run = 0, in.tile++;
         }
     }
-    ring.put_end();
+    ring.commit();
 }
 
-/* The units of a warp, and its sum of every tile it meets to `part`. */
+/* Multiplies the units of a warp and writes its sum of every tile that it meets to `part`. */
 template <class A, class B, class R>
 __device__ __forceinline__ void one_loop(const struct mv_args &a, uint8_t *mem, R &ring,
-                                         struct one_ahead &in, struct one_work w, int warp,
+                                         struct one_fetcher &in, struct one_work w, int warp,
                                          int lane)
 {
     float *part = (float *)(mem + a.at_part), acc[2] = { 0.f, 0.f };
@@ -174,11 +180,11 @@ __device__ __forceinline__ void one_loop(const struct mv_args &a, uint8_t *mem, 
     bool second = A::TYPE != B::TYPE && a.jobs[mv_place_of(a, w.t0, w.tile).job].second;
 #pragma unroll 1
     for (; w.left > 0; w.left--) {
-        const uint8_t *p = ring.get();
+        const uint8_t *p = ring.front();
         if (A::TYPE == B::TYPE || !second)
             one_unit<A>(acc, p, A::count(a, w.u), ra, mem + a.at_x + w.u * A::X_UNIT, lane);
         else one_unit<B>(acc, p, B::count(a, w.u), rb, mem + a.at_x + w.u * B::X_UNIT, lane);
-        ring.drop();
+        ring.pop();
         one_fetch<A, B>(a, ring, in, w, lane);
         if (++w.u < w.n_x && w.left > 1) continue;
 #pragma unroll
@@ -195,7 +201,7 @@ __device__ __forceinline__ void one_loop(const struct mv_args &a, uint8_t *mem, 
     }
 }
 
-/* Eight numbers of 16 bits as F32. */
+/* Eight 16-bit numbers as F32. */
 template <int T> __device__ __forceinline__ void eight_f(float f[8], uint4 v)
 {
     const uint32_t *w = &v.x;
@@ -208,17 +214,17 @@ template <int T> __device__ __forceinline__ void eight_f(float f[8], uint4 v)
     }
 }
 
-/* The same of plain weights. `part` is zero to begin with: a warp need not meet all rows of a tile.
- */
+/* The same for plain weights. `part` starts as zeros, because a warp need not meet all rows of a
+ * tile. */
 template <class P, class R>
 __device__ __forceinline__ void one_loop_plain(const struct mv_args &a, uint8_t *mem, R &ring,
-                                               struct one_ahead &in, struct one_work w, int warp,
+                                               struct one_fetcher &in, struct one_work w, int warp,
                                                int lane)
 {
     float *part = (float *)(mem + a.at_part), acc[P::ROWS] = {};
 #pragma unroll 1
     for (; w.left > 0; w.left--) {
-        const uint8_t *p = ring.get() + lane * 16, *at = mem + a.at_x + w.u * P::X_UNIT;
+        const uint8_t *p = ring.front() + lane * 16, *at = mem + a.at_x + w.u * P::X_UNIT;
         float x[8], one = *(const float *)(at + one_scale_at<P::KIND>(lane / 2));
         if (P::X == 512) eight_f<DT_F16>(x, *(const uint4 *)(at + lane * 16));
         else
@@ -232,7 +238,7 @@ __device__ __forceinline__ void one_loop_plain(const struct mv_args &a, uint8_t 
             for (int i = 0; i < 8; i++) sum = fmaf(v[i], x[i], sum);
             acc[r] = fmaf(one, sum, acc[r]);
         }
-        ring.drop();
+        ring.pop();
         one_fetch<P, P>(a, ring, in, w, lane);
         if (++w.u < w.n_x && w.left > 1) continue;
 #pragma unroll
@@ -246,11 +252,11 @@ __device__ __forceinline__ void one_loop_plain(const struct mv_args &a, uint8_t 
     }
 }
 
-/* Output i of the block: where it goes (NULL: nowhere), its row, and which warps have parts of it
- * (of a pair, 16 bits further, which of the up's). */
+/* Output i of the block: its address (NULL: no such row), its row, and a bit set of the warps that
+ * have parts of it; for a pair the warps of the up tile are 16 bits higher. */
 struct one_slot {
     float *out;
-    int job, r, at; /* at: of warp 0's part */
+    int job, r, at; /* at: offset of warp 0's part */
     uint32_t warps;
 };
 __device__ __forceinline__ struct one_slot one_slot_of(const struct mv_args &a,
@@ -271,8 +277,8 @@ __device__ __forceinline__ struct one_slot one_slot_of(const struct mv_args &a,
     return s;
 }
 
-/* The sum of parts, the next warp's a tile further. */
-__device__ __forceinline__ float one_total(const float *part, uint32_t warps)
+/* The sum of the parts; the next warp's part is one tile further. */
+__device__ __forceinline__ float one_sum_parts(const float *part, uint32_t warps)
 {
     float s = 0.f;
 #pragma unroll
@@ -281,13 +287,13 @@ __device__ __forceinline__ float one_total(const float *part, uint32_t warps)
     return s;
 }
 
-__device__ __forceinline__ float one_end(const struct mv_args &a, const float *part,
-                                         const struct one_slot &s, float last, float old)
+__device__ __forceinline__ float one_write(const struct mv_args &a, const float *part,
+                                           const struct one_slot &s, float last, float old)
 {
     const struct mv_job &job = a.jobs[s.job];
-    float y = mv_finish(job, last * one_total(part + s.at, s.warps), s.r);
+    float y = mv_finish(job, last * one_sum_parts(part + s.at, s.warps), s.r);
     if (a.pairs) {
-        float up = last * one_total(part + s.at + TILE_ROWS, s.warps >> 16);
+        float up = last * one_sum_parts(part + s.at + TILE_ROWS, s.warps >> 16);
         y = act_of(a.act, y) * mv_finish(a.jobs[1], up, s.r);
     } else if (a.active) {
         y = act_of(a.act, y);
@@ -298,15 +304,15 @@ __device__ __forceinline__ float one_end(const struct mv_args &a, const float *p
     return y;
 }
 
-/* An RMS norm's factor, by a whole warp: from the squares' sums that were taken over, of this lane.
- */
+/* The factor of an RMS norm. sq: the sum of squares of x. */
 __device__ __forceinline__ float one_factor(const struct mv_args &a, float sq)
 {
     return rsqrtf(__fdividef(sq, (float)a.cols) + a.eps);
 }
 
-/* hasty: the next kernel may begin at once, and its weights are on their way while this one still
- * waits for x. Behind attention it may not: two kernels' weights would be in attention's way. */
+/* next_early: the next kernel may start at once, and its weights are in flight while this one still
+ * waits for x. Not after attention: the weights of two kernels would compete with attention's keys
+ * and values (536 instead of 559 tokens/s, Q4_K_M on an H200). */
 template <class A, class B>
 __global__ void __launch_bounds__(32 * ONE_WARPS, 2)
     mv_one(const __grid_constant__ struct mv_args a)
@@ -319,9 +325,9 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2)
     float *part = (float *)(mem + a.at_part);
     struct one_work w;
 
-    if (a.hasty) cu_next();
-    w.t0 = mv_first(a, blockIdx.x);
-    w.n_tiles = mv_first(a, blockIdx.x + 1) - w.t0;
+    if (a.next_early) cu_release_next();
+    w.t0 = mv_first_tile(a, blockIdx.x);
+    w.n_tiles = mv_first_tile(a, blockIdx.x + 1) - w.t0;
     w.n_x = (a.cols + ONE_UNIT - 1) / ONE_UNIT;
     w.n_units = A::RUNS * w.n_x;
     int lo = w.n_tiles * w.n_units * warp / ONE_WARPS;
@@ -329,37 +335,38 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2)
     w.tile = lo / w.n_units;
     w.run = (lo - w.tile * w.n_units) / w.n_x;
     w.u = lo - w.tile * w.n_units - w.run * w.n_x;
-    struct one_ahead in = { NULL, w.left, w.tile, w.run, w.u, 0, false };
+    struct one_fetcher in = { NULL, w.left, w.tile, w.run, w.u, 0, false };
     mv_ring<STAGE, true> ring;
     ring.open(mem, bars, a.stages, warp, lane);
-    if (A::PLAIN && a.cols % ONE_UNIT) ring.clear(lane); /* behind the last column x is 0 */
+    /* columns that no copy fills must be finite; x is 0 there */
+    if (A::PLAIN && a.cols % ONE_UNIT) ring.clear(lane);
 #pragma unroll 1
     for (int i = 0; i < a.stages; i++) one_fetch<A, B>(a, ring, in, w, lane);
     int outs = (a.pairs ? w.n_tiles / 2 : w.n_tiles) * TILE_ROWS;
     struct one_slot slot = {};
     if ((int)threadIdx.x < outs) slot = one_slot_of(a, w, threadIdx.x);
-    float then_w = slot.out && a.then.norm_w ? __ldg(a.then.norm_w + slot.r) : 1.f;
+    float next_w = slot.out && a.next.norm_w ? __ldg(a.next.norm_w + slot.r) : 1.f;
     if (A::PLAIN)
         for (int i = threadIdx.x; i < (ONE_WARPS + w.n_tiles) * TILE_ROWS; i += 32 * ONE_WARPS)
             part[i] = 0.f;
 
     float sq = 0.f, last = 1.f;
-    if (a.ready) {
-        one_take<A>(a, mem, &x_bar, w.n_x, warp);
-        if (a.ready_sq && warp * 32 < outs)
-            for (int i = lane; i < a.cols / TILE_ROWS; i += 32) sq += __ldcg(a.ready_sq + i);
+    if (a.x_ready) {
+        one_copy_x<A>(a, mem, &x_bar, w.n_x, warp);
+        if (a.x_ready_sq && warp * 32 < outs)
+            for (int i = lane; i < a.cols / TILE_ROWS; i += 32) sq += __ldcg(a.x_ready_sq + i);
     } else {
-        if (a.norm == CU_NORM_NONE) one_fill<A, false>(a, st, mem, w.n_x, warp, lane);
-        else one_fill<A, true>(a, st, mem, w.n_x, warp, lane);
+        if (a.norm == CU_NORM_NONE) one_fill_x<A, false>(a, st, mem, w.n_x, warp, lane);
+        else one_fill_x<A, true>(a, st, mem, w.n_x, warp, lane);
         __syncthreads();
     }
     float old = slot.out && !a.active && a.jobs[slot.job].add ? __ldcg(slot.out) : 0.f;
-    if (a.ready) one_taken(&x_bar);
+    if (a.x_ready) one_wait_x(&x_bar);
     if constexpr (A::PLAIN) one_loop_plain<A>(a, mem, ring, in, w, warp, lane);
     else one_loop<A, B>(a, mem, ring, in, w, warp, lane);
-    if (a.ready_sq) last = one_factor(a, warp_sum(sq));
+    if (a.x_ready_sq) last = one_factor(a, warp_sum(sq));
     __syncthreads();
-    if (a.norm == CU_NORM_RMS && !a.ready) {
+    if (a.norm == CU_NORM_RMS && !a.x_ready) {
 #pragma unroll
         for (int i = 0; i < ONE_WARPS; i++) sq += st.sq[0][i];
         last = one_factor(a, sq);
@@ -369,10 +376,10 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2)
             slot = {};
             if (i < outs) slot = one_slot_of(a, w, i);
             if (slot.out && a.jobs[slot.job].add) old = __ldcg(slot.out);
-            if (slot.out && a.then.norm_w) then_w = __ldg(a.then.norm_w + slot.r);
+            if (slot.out && a.next.norm_w) next_w = __ldg(a.next.norm_w + slot.r);
         }
-        float y = slot.out ? one_end(a, part, slot, last, old) : 0.f;
-        if (a.then.kind) one_hand(a, y, then_w, slot.out ? slot.r : -1, lane);
+        float y = slot.out ? one_write(a, part, slot, last, old) : 0.f;
+        if (a.next.kind) one_write_next_x(a, y, next_w, slot.out ? slot.r : -1, lane);
     }
 }
 

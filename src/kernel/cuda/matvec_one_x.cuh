@@ -1,41 +1,43 @@
-/* matvec_one_x.cuh - one token's x in shared memory, beside weights in block formats and beside
- * plain ones.
+/* matvec_one_x.cuh - the kernel for one token: x in shared memory, in the form that the weight type
+ * needs.
  *
- * 256 columns are a unit: their numbers, of 16 bits (whole ones in two bytes, or F16) or F32, then
- * a scale for every 16 columns, a power of two, and beside block formats the sum of those 16. An
- * RMS norm's factor waits for the end of the products. Nothing in a unit depends on the type of the
- * weights beyond that, so that the product that makes x can write it as the next one wants it
- * (one_hand): that one only copies it. */
+ * A unit of x is 256 columns: its numbers as 16-bit integers (a high and a low byte), F16 or F32;
+ * then a scale for every 16 columns (a power of two); for block formats also the sum of those 16
+ * numbers. The factor of an RMS norm is applied to the results, so that x is read only once. A unit
+ * does not depend on the weight type beyond that: the operation that computes x can write the units
+ * for the next one (one_write_next_x), which then only copies them (one_copy_x). */
 #ifndef TERN_KERNEL_CUDA_MATVEC_ONE_X_CUH
 #define TERN_KERNEL_CUDA_MATVEC_ONE_X_CUH
 
 #include "kernel/cuda/matvec_bytes.cuh"
 #include "kernel/cuda/matvec_run.cuh"
 
-#define ONE_MAGIC \
-    0x4b400000 /* 1.5 * 2^23: what is added to it comes out as a whole number in the low bits */
+/* The bits of 1.5 * 2^23: a float added to it leaves its rounded integer in the low bits. */
+#define ONE_MAGIC 0x4b400000
 
-/* Block formats. A unit of x: 16 bytes a lane, X in all, then scales and sums in the order in which
- * lanes want them. */
+/* Block formats. A unit of x has 16 bytes for each lane, X in all, then scales and sums in the
+ * order in which lanes read them. */
 template <int T> struct one_tiles {
     using Q = tile<T>;
     using N = bytes<T>;
     static constexpr int TYPE = T, BYTES = layout_of(T).bytes, TILES = ONE_UNIT / Q::COLS,
                          STAGE = TILES * BYTES;
-    static constexpr int X = 512, X_UNIT = X + 128, RUNS = 1, KIND = MV_X_WHOLE;
-    static constexpr int STEP = STAGE; /* bytes from a unit to the next of a run */
+    static constexpr int X = 512, X_UNIT = X + 128, RUNS = 1, KIND = MV_X_INT16;
+    static constexpr int STEP = STAGE; /* bytes from one unit of a run to the next */
     static constexpr bool PLAIN = false;
 
+    /* Rows of a unit. */
     static __device__ __forceinline__ int count(const struct mv_job &, int, int)
     {
         return TILE_ROWS;
-    }                                                                           /* rows */
-    static __device__ __forceinline__ int count(const struct mv_args &a, int u) /* tiles */
+    }
+    /* Tiles of unit u that exist. */
+    static __device__ __forceinline__ int count(const struct mv_args &a, int u)
     {
         return TILES == 1 ? 1 : min(TILES, a.cols / Q::COLS - u * TILES);
     }
-    /* Unit u of tile t, and its bytes to the ring. Units that follow each other in a run do so in
-     * memory. */
+    /* The address of unit u of tile t, and its bytes into the ring. The units of a run are
+     * contiguous in memory. */
     static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a,
                                                         const struct mv_job &job, int t, int, int u,
                                                         int)
@@ -46,16 +48,17 @@ template <int T> struct one_tiles {
     static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a,
                                                  const uint8_t *src, int, int u, int lane)
     {
-        ring.put(src, count(a, u) * BYTES, lane);
+        ring.push(src, count(a, u) * BYTES, lane);
     }
 };
 
-/* F16 and BF16: four rows are a unit, RUNS of them a tile. x is F16 beside F16, F32 beside BF16. */
+/* F16 and BF16: a unit is four rows, a tile RUNS of them. x is F16 for F16 weights, F32 for
+ * BF16. */
 template <int T> struct one_rows {
     static constexpr int TYPE = T, LINE = 2 * ONE_UNIT, ROWS = 4, STAGE = ROWS * LINE,
                          RUNS = TILE_ROWS / ROWS;
     static constexpr int X = T == DT_F16 ? 512 : 1024, X_UNIT = X + 64, STEP = LINE;
-    static constexpr int KIND = T == DT_F16 ? MV_X_HALF : MV_X_FLOAT;
+    static constexpr int KIND = T == DT_F16 ? MV_X_F16 : MV_X_F32;
     static constexpr bool PLAIN = true;
 
     static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a,
@@ -65,7 +68,7 @@ template <int T> struct one_rows {
         int row = min(t * TILE_ROWS + run * ROWS, job.rows - 1);
         return job.w + ((size_t)row * layout_stride(T, a.cols) + (size_t)u * ONE_UNIT) * 2;
     }
-    /* Rows behind the last are the last again. */
+    /* Rows of a unit that exist, at least 1. Rows after the last are copies of it. */
     static __device__ __forceinline__ int count(const struct mv_job &job, int t, int run)
     {
         return max(1, min(ROWS, job.rows - t * TILE_ROWS - run * ROWS));
@@ -75,48 +78,48 @@ template <int T> struct one_rows {
                                                  const uint8_t *src, int n, int u, int lane)
     {
         size_t stride = layout_stride(T, a.cols) * 2;
-        ring.template put_rows<ROWS, LINE>(src, n, stride, min(LINE, (int)stride - u * LINE), lane);
+        ring.template push_rows<ROWS, LINE>(src, n, stride, min(LINE, (int)stride - u * LINE),
+                                            lane);
     }
 };
 
-/* Byte k of four numbers. */
+/* Byte k of each of four integers, as one word. */
 __device__ __forceinline__ uint32_t one_pack(int a, int b, int c, int d, int k)
 {
-    uint32_t pick = k | (4 + k) << 4;
-    return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
+    uint32_t select = k | (4 + k) << 4;
+    return __byte_perm(__byte_perm(a, b, select), __byte_perm(c, d, select), 0x5410);
 }
 
-/* By what 16 numbers are multiplied, of which the largest without its sign is top, and their scale
+/* `by`: factor for 16 numbers whose largest magnitude has the bits `top`; `back`: their scale
  * afterwards. */
 struct one_scale {
     float by, back;
 };
 template <int KIND> __device__ __forceinline__ struct one_scale one_scale_of(uint32_t top)
 {
-    constexpr uint32_t BITS =
-        KIND == MV_X_WHOLE ? 13 : 8; /* whole numbers below 2^14, F16 below 2^9 */
+    constexpr uint32_t BITS = KIND == MV_X_INT16 ? 13 : 8; /* integers < 2^14, F16 < 2^9 */
     uint32_t e = top >> 23;
-    if (KIND == MV_X_FLOAT) return { 1.f, 1.f };
-    if (top < 0x0d800000) return { 0.f, 0.f };  /* below 2^-100 */
-    if (top >= 0x7e800000) return { 0.f, NAN }; /* no number, or beyond 2^126 */
+    if (KIND == MV_X_F32) return { 1.f, 1.f };
+    if (top < 0x0d800000) return { 0.f, 0.f };  /* all below 2^-100: zero */
+    if (top >= 0x7e800000) return { 0.f, NAN }; /* a NaN, or beyond 2^126 */
     return { __uint_as_float((254 + BITS - e) << 23), __uint_as_float((e - BITS) << 23) };
 }
 
-/* Where a unit has the scale of its sixteen i; the sum of whole numbers stands 64 bytes further. */
+/* Offset in a unit of the scale of sixteen i. The sum of an integer sixteen is 64 bytes further. */
 template <int KIND> __device__ __forceinline__ int one_scale_at(int i)
 {
-    return KIND == MV_X_FLOAT  ? 1024 + 4 * i
-           : KIND == MV_X_HALF ? 512 + 4 * i
-                               : 512 + (i % 4 * 4 + i / 4) * 4;
+    return KIND == MV_X_F32   ? 1024 + 4 * i
+           : KIND == MV_X_F16 ? 512 + 4 * i
+                              : 512 + (i % 4 * 4 + i / 4) * 4;
 }
-/* Where four whole numbers have their high bytes, in a group b of 32 columns, half h of it, fours t
- * of that. Their low bytes stand 64 bytes further. */
+/* Offset in a unit of the high bytes of four integers: group b of 32 columns, half h, fours t of
+ * the half. Their low bytes are 64 bytes further. */
 __device__ __forceinline__ int one_four_at(int b, int h, int t)
 {
     return 256 * (b & 1) + 128 * h + 16 * t + (b >> 1) * 4;
 }
 
-/* The eight numbers f of this lane to unit x: lane 4b + t has four of either half of group b. */
+/* Writes a lane's eight numbers to unit x: lane 4b + t has four of each half of group b. */
 template <class P>
 __device__ __forceinline__ void one_store(uint8_t *x, const float f[8], const uint32_t top[2],
                                           int lane)
@@ -127,9 +130,9 @@ __device__ __forceinline__ void one_store(uint8_t *x, const float f[8], const ui
         const float *v = f + 4 * h;
         struct one_scale s = one_scale_of<P::KIND>(top[h]);
         uint8_t *scale = x + one_scale_at<P::KIND>(2 * b + h);
-        if (P::KIND == MV_X_FLOAT) {
+        if (P::KIND == MV_X_F32) {
             *(float4 *)(x + (32 * b + 16 * h + 4 * t) * 4) = make_float4(v[0], v[1], v[2], v[3]);
-        } else if (P::KIND == MV_X_HALF) {
+        } else if (P::KIND == MV_X_F16) {
             __half2 lo = __floats2half2_rn(v[0] * s.by, v[1] * s.by),
                     hi = __floats2half2_rn(v[2] * s.by, v[3] * s.by);
             *(uint2 *)(x + (32 * b + 16 * h + 4 * t) * 2) =
@@ -152,7 +155,7 @@ __device__ __forceinline__ void one_store(uint8_t *x, const float f[8], const ui
     }
 }
 
-/* Two units at a time: neither waits for the other. f is zero behind the last column. */
+/* Two units at a time, whose latencies overlap. f is zero after the last column. */
 template <class P>
 __device__ __forceinline__ void one_units_x(const struct mv_args &a, uint8_t *mem,
                                             const float f[2][8], const int u[2], int lane)
@@ -174,12 +177,13 @@ __device__ __forceinline__ void one_units_x(const struct mv_args &a, uint8_t *me
     for (int k = 0; k < 2; k++) one_store<P>(mem + a.at_x + u[k] * P::X_UNIT, f[k], top[k], lane);
 }
 
-/* A half warp has 16 columns of the next product's x, this lane column c (below 0: there are none).
- * y times w, its norm's weight, goes to where it will be taken from, and beside it the sum of y's
- * squares. All lanes call it. */
-__device__ __forceinline__ void one_hand(const struct mv_args &a, float y, float w, int c, int lane)
+/* Writes the next operation's x. A half warp has 16 columns; this lane has column c, or none if c <
+ * 0. Writes y * w (w: the weight of the next norm) and the sum of the y squared. All lanes call
+ * it. */
+__device__ __forceinline__ void one_write_next_x(const struct mv_args &a, float y, float w, int c,
+                                                 int lane)
 {
-    const struct mv_then &to = a.then;
+    const struct mv_next_x &to = a.next;
     float v = y * w, sq = y * y;
     unsigned half = 0xffffu << (lane & 16);
     uint32_t top = __reduce_max_sync(half, __float_as_uint(v) & 0x7fffffff);
@@ -189,12 +193,12 @@ __device__ __forceinline__ void one_hand(const struct mv_args &a, float y, float
         for (int m = 8; m; m >>= 1) sq += __shfl_xor_sync(~0u, sq, m);
         if (c >= 0 && lane % 16 == 0) to.sq[c / 16] = sq;
     }
-    if (to.kind == MV_X_WHOLE) {
-        struct one_scale s = one_scale_of<MV_X_WHOLE>(top);
+    if (to.kind == MV_X_INT16) {
+        struct one_scale s = one_scale_of<MV_X_INT16>(top);
         int q = __float_as_int(fmaf(v, s.by, __int_as_float(ONE_MAGIC))) - ONE_MAGIC,
             n = __reduce_add_sync(half, q);
         uint32_t p = (uint32_t)((q + 128) >> 8 & 255) << 16 | (uint32_t)(q & 255);
-        p |= __shfl_down_sync(~0u, p, 1) << 8; /* of even lanes: low, low, high, high */
+        p |= __shfl_down_sync(~0u, p, 1) << 8; /* even lanes: low, low, high, high */
         uint32_t more = __shfl_down_sync(~0u, p, 2);
         uint8_t *x = to.x + u * (512 + 128);
         if (c < 0) return;
@@ -204,25 +208,25 @@ __device__ __forceinline__ void one_hand(const struct mv_args &a, float y, float
             *(uint32_t *)(four + 64) = __byte_perm(p, more, 0x5410);
         }
         if (in % 16) return;
-        *(float *)(x + one_scale_at<MV_X_WHOLE>(in / 16)) = s.back;
-        *(float *)(x + one_scale_at<MV_X_WHOLE>(in / 16) + 64) = s.back * (float)n;
-    } else if (to.kind == MV_X_HALF) {
-        struct one_scale s = one_scale_of<MV_X_HALF>(top);
+        *(float *)(x + one_scale_at<MV_X_INT16>(in / 16)) = s.back;
+        *(float *)(x + one_scale_at<MV_X_INT16>(in / 16) + 64) = s.back * (float)n;
+    } else if (to.kind == MV_X_F16) {
+        struct one_scale s = one_scale_of<MV_X_F16>(top);
         uint8_t *x = to.x + u * (512 + 64);
         if (c < 0) return;
         *(__half *)(x + 2 * in) = __float2half_rn(v * s.by);
-        if (in % 16 == 0) *(float *)(x + one_scale_at<MV_X_HALF>(in / 16)) = s.back;
+        if (in % 16 == 0) *(float *)(x + one_scale_at<MV_X_F16>(in / 16)) = s.back;
     } else if (c >= 0) {
         uint8_t *x = to.x + u * (1024 + 64);
         *(float *)(x + 4 * in) = v;
-        if (in % 16 == 0) *(float *)(x + one_scale_at<MV_X_FLOAT>(in / 16)) = 1.f;
+        if (in % 16 == 0) *(float *)(x + one_scale_at<MV_X_F32>(in / 16)) = 1.f;
     }
 }
 
 struct one_eight {
     float4 v[2];
-}; /* columns c..c + 3 and those 16 further */
-__device__ __forceinline__ struct one_eight one_load(const float *p, int c, int cols)
+}; /* columns c..c + 3 and the same + 16 */
+__device__ __forceinline__ struct one_eight one_load8(const float *p, int c, int cols)
 {
     struct one_eight r = {};
     if (c < cols)
@@ -230,8 +234,8 @@ __device__ __forceinline__ struct one_eight one_load(const float *p, int c, int 
     return r;
 }
 
-/* What the norm makes of them before its factor. early: that is known already, and so is the mean.
- */
+/* Applies a norm without its factor. early: the factor and the mean are known and applied too
+ * (layer norm). */
 __device__ __forceinline__ void one_norm(const struct mv_args &a, const struct mv_state &st,
                                          float f[8], const struct one_eight &w, int c, bool early)
 {
@@ -240,16 +244,16 @@ __device__ __forceinline__ void one_norm(const struct mv_args &a, const struct m
 #pragma unroll
     for (int i = 0; i < 8; i++) f[i] = (f[i] - mean) * by * (a.norm_w ? g[i] : 1.f);
     if (!a.norm_b || c >= a.cols) return;
-    struct one_eight b = one_load(a.norm_b, c, a.cols);
+    struct one_eight b = one_load8(a.norm_b, c, a.cols);
 #pragma unroll
     for (int i = 0; i < 8; i++) f[i] += ((const float *)&b)[i];
 }
 
-/* All of x, units shared out among the warps; waits for it. There is room for one unit more than
- * there are. The next kernel may begin when x is on its way if it could not sooner. */
+/* Fills all units of x, divided among the warps; waits for x first. There is room for one unit more
+ * than exist. Lets the next kernel start once its loads are issued. */
 template <class P, bool NORMED>
-__device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_state &st, uint8_t *mem,
-                                         int n_x, int warp, int lane)
+__device__ __forceinline__ void one_fill_x(const struct mv_args &a, struct mv_state &st,
+                                           uint8_t *mem, int n_x, int warp, int lane)
 {
     constexpr int AHEAD = NORMED ? 2 : 4, STEP = ONE_WARPS * ONE_UNIT;
     bool early = NORMED && a.norm == CU_NORM_LAYER;
@@ -258,12 +262,12 @@ __device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_stat
     float sq[2] = { 0.f, 0.f };
     if (NORMED && a.norm_w)
 #pragma unroll
-        for (int i = 0; i < 2; i++) w[i] = one_load(a.norm_w, c + i * STEP, a.cols);
-    cu_wait();
-    if (early) mv_measure(a, st, true);
+        for (int i = 0; i < 2; i++) w[i] = one_load8(a.norm_w, c + i * STEP, a.cols);
+    cu_wait_previous();
+    if (early) mv_measure_x(a, st, true);
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++) x[i] = one_load(a.x, c + i * STEP, a.cols);
-    cu_next();
+    for (int i = 0; i < AHEAD; i++) x[i] = one_load8(a.x, c + i * STEP, a.cols);
+    cu_release_next();
 #pragma unroll 1
     for (int u = warp; u < n_x; u += 2 * ONE_WARPS, c += 2 * STEP) {
         float f[2][8];
@@ -282,10 +286,10 @@ __device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_stat
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
             x[i] = i + 2 < AHEAD ? x[(i + 2) % AHEAD]
-                                 : one_load(a.x, c + (AHEAD + i % 2) * STEP, a.cols);
+                                 : one_load8(a.x, c + (AHEAD + i % 2) * STEP, a.cols);
         if (NORMED && a.norm_w)
 #pragma unroll
-            for (int i = 0; i < 2; i++) w[i] = one_load(a.norm_w, c + (2 + i) * STEP, a.cols);
+            for (int i = 0; i < 2; i++) w[i] = one_load8(a.norm_w, c + (2 + i) * STEP, a.cols);
         one_units_x<P>(a, mem, f, to, lane);
     }
     if (!NORMED || early) return;
@@ -293,27 +297,28 @@ __device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_stat
     if (lane == 0) st.sq[0][warp] = sq[0];
 }
 
-/* The same where it lies ready: asks for it, and waits. */
+/* The same where x was prepared: starts the copies. */
 template <class P>
-__device__ __forceinline__ void one_take(const struct mv_args &a, uint8_t *mem, uint64_t *bar,
-                                         int n_x, int warp)
+__device__ __forceinline__ void one_copy_x(const struct mv_args &a, uint8_t *mem, uint64_t *bar,
+                                           int n_x, int warp)
 {
 #if HAS_BULK
     int lo = n_x * warp / ONE_WARPS, n = n_x * (warp + 1) / ONE_WARPS - lo;
     if (threadIdx.x == 0) {
-        bar_open(smem_at(bar));
-        bar_opened();
+        bar_init_one(smem_at(bar));
+        bar_publish();
         bar_expect(smem_at(bar), n_x * P::X_UNIT);
     }
     __syncthreads();
-    cu_wait();
+    cu_wait_previous();
     if (n)
-        bulk_take(smem_at(mem + a.at_x + lo * P::X_UNIT), a.ready + lo * P::X_UNIT, n * P::X_UNIT,
-                  smem_at(bar));
-    cu_next();
+        bulk_copy_expected(smem_at(mem + a.at_x + lo * P::X_UNIT), a.x_ready + lo * P::X_UNIT,
+                           n * P::X_UNIT, smem_at(bar));
+    cu_release_next();
 #endif
 }
-__device__ __forceinline__ void one_taken(uint64_t *bar)
+/* Waits for the copies of one_copy_x. */
+__device__ __forceinline__ void one_wait_x(uint64_t *bar)
 {
 #if HAS_BULK
     bar_wait(smem_at(bar), 0);

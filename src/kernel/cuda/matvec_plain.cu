@@ -1,4 +1,4 @@
-/* matvec_plain.cu - weights of plain numbers. */
+/* matvec_plain.cu - matvec instances for F16 and BF16 weights, and the kernel for F32 weights. */
 #include "kernel/cuda/matvec_one.cuh"
 
 struct mv_kernel *mv_kernel_plain(int a)
@@ -16,16 +16,16 @@ struct mv_kernel *mv_one_plain(int a, int b)
     return NULL;
 }
 
-/* A warp a row, in F32 throughout. */
+/* F32 weights: a warp has a row, 8 warps a block, all tokens at once, in F32 throughout. */
 static __global__ void __launch_bounds__(256) mv_run_f32(const __grid_constant__ struct mv_args a)
 {
     __shared__ struct mv_state st;
     const struct mv_job &job = a.jobs[0];
     int lane = threadIdx.x & 31, row = blockIdx.x * 8 + (threadIdx.x >> 5);
     float sum[CU_FEW] = {};
-    cu_next();
-    cu_wait();
-    if (a.norm != CU_NORM_NONE) mv_measure(a, st, true);
+    cu_release_next();
+    cu_wait_previous();
+    if (a.norm != CU_NORM_NONE) mv_measure_x(a, st, true);
     if (row >= job.rows) return;
     const float *w = (const float *)job.w + (size_t)row * layout_stride(DT_F32, a.cols);
     for (int c = 4 * lane; c < a.cols; c += 128) {

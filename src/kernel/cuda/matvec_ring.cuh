@@ -1,16 +1,19 @@
-/* matvec_ring.cuh - weights on their way: a warp's ring of stages in shared memory. */
+/* matvec_ring.cuh - a warp's ring of stages in shared memory, a FIFO that weights stream through.
+ *
+ * push asks for the next stage's bytes, front waits for the oldest stage, pop frees it after all
+ * lanes have read it. The warp alone uses its ring: no block-wide barrier is needed. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_RING_CUH
 #define TERN_KERNEL_CUDA_MATVEC_RING_CUH
 
-#include "kernel/cuda/bulk.cuh"
+#include "kernel/cuda/copy_bulk.cuh"
 #include "kernel/cuda/matvec.cuh"
 
-/* Stages of one warp, taken in turn. BULK: a stage is copied in pieces that end at a barrier; else
- * every lane copies pieces of its own. */
+/* BULK: a stage is filled by bulk copies and has an mbarrier (Hopper). Otherwise every lane copies
+ * 16 bytes at a time (cp.async), and commit closes a group for every stage. */
 template <int STAGE, bool BULK> struct mv_ring {
     uint8_t *base;
-    uint32_t bars;       /* of this warp, 8 bytes each */
-    int stages, in, out; /* the stage to fill, the one to read */
+    uint32_t bars;       /* the mbarriers of this warp, 8 bytes each */
+    int stages, in, out; /* in: the stage to fill; out: the one to read */
     uint32_t phase;
     uint64_t policy;
 
@@ -26,17 +29,18 @@ template <int STAGE, bool BULK> struct mv_ring {
         phase = 0;
         policy = 0;
 #if HAS_BULK
-        policy = bulk_policy();
+        policy = l2_evict_first();
         if (BULK) {
             if (lane == 0) {
-                for (int i = 0; i < n; i++) bar_open(bars + 8 * i);
-                bar_opened();
+                for (int i = 0; i < n; i++) bar_init_one(bars + 8 * i);
+                bar_publish();
             }
             __syncwarp();
         }
 #endif
         (void)lane;
     }
+    /* Zeros all stages: bytes that no copy fills must be finite. */
     __device__ __forceinline__ void clear(int lane)
     {
         for (int o = lane * 16; o < STAGE * stages; o += 512)
@@ -46,59 +50,59 @@ template <int STAGE, bool BULK> struct mv_ring {
 #endif
         __syncwarp();
     }
-    /* The whole warp: bytes at src into the next stage. */
-    __device__ __forceinline__ void put(const uint8_t *src, int bytes, int lane)
+    /* Fills the next stage with `bytes` bytes at src. All lanes call it. */
+    __device__ __forceinline__ void push(const uint8_t *src, int bytes, int lane)
     {
         uint32_t to = smem_at(base) + in * STAGE;
 #if HAS_BULK
         if (BULK) {
-            bulk_whole(to, src, bytes, bars + 8 * in, policy);
+            bulk_copy_warp(to, src, bytes, bars + 8 * in, policy);
         } else
 #endif
         {
             for (int o = lane * 16; o < bytes; o += 512) copy16(to + o, src + o, 16);
         }
-        put_next();
+        advance();
     }
-    /* 16 lines of that many bytes, lane i < 16 knows where line i is; in a stage they stand `line`
-     * apart. */
-    __device__ __forceinline__ void put_lines(const uint8_t *src, int bytes, int line, int lane)
+    /* Fills the next stage with 16 rows of `bytes` bytes; lane i < 16 has the address of row i.
+     * Rows are `line` bytes apart in the stage. BULK only. */
+    __device__ __forceinline__ void push_lines(const uint8_t *src, int bytes, int line, int lane)
     {
 #if HAS_BULK
         uint32_t bar = bars + 8 * in;
         if (lane == 0) bar_expect(bar, 16 * bytes);
         __syncwarp();
         if (lane < 16) bulk_copy(smem_at(base) + in * STAGE + lane * line, src, bytes, bar, policy);
-        put_next();
+        advance();
 #endif
         (void)src, (void)bytes, (void)line, (void)lane;
     }
-    /* N lines of that many bytes, LINE apart here and `stride` at src; those after the first n are
-     * the n-th again. */
+    /* Fills the next stage with N rows of `bytes` bytes, LINE apart in the stage and `stride` apart
+     * at src. Rows after the first n are copies of row n - 1. */
     template <int N, int LINE>
-    __device__ __forceinline__ void put_rows(const uint8_t *src, int n, size_t stride, int bytes,
-                                             int lane)
+    __device__ __forceinline__ void push_rows(const uint8_t *src, int n, size_t stride, int bytes,
+                                              int lane)
     {
         uint32_t to = smem_at(base) + in * STAGE;
 #if HAS_BULK
-        bulk_rows<N, LINE>(to, src, n, stride, bytes, bars + 8 * in, policy);
+        bulk_copy_rows<N, LINE>(to, src, n, stride, bytes, bars + 8 * in, policy);
 #else
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (lane * 16 < bytes)
                 copy16(to + i * LINE + lane * 16, src + min(i, n - 1) * stride + lane * 16, 16);
 #endif
-        put_next();
+        advance();
         (void)lane;
     }
-    __device__ __forceinline__ void put_next(void) { in = in + 1 == stages ? 0 : in + 1; }
-    /* Ends a put: also where there was nothing more to fill. */
-    __device__ __forceinline__ void put_end(void)
+    __device__ __forceinline__ void advance(void) { in = in + 1 == stages ? 0 : in + 1; }
+    /* Called after every push, and in its place where there is nothing left to push. */
+    __device__ __forceinline__ void commit(void)
     {
         if (!bulk) copy_commit();
     }
-    /* The oldest stage, when it has come. */
-    __device__ __forceinline__ const uint8_t *get(void)
+    /* The oldest stage, once its bytes have arrived. */
+    __device__ __forceinline__ const uint8_t *front(void)
     {
 #if HAS_BULK
         if (BULK) {
@@ -111,8 +115,8 @@ template <int STAGE, bool BULK> struct mv_ring {
         }
         return base + out * STAGE;
     }
-    /* Has been read by all lanes. */
-    __device__ __forceinline__ void drop(void)
+    /* All lanes have read the oldest stage. */
+    __device__ __forceinline__ void pop(void)
     {
         __syncwarp();
         if (++out == stages) {

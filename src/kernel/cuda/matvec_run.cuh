@@ -1,15 +1,20 @@
-/* matvec_run.cuh - the kernel: up to 8 tokens against all rows of some weights.
+/* matvec_run.cuh - the kernel for up to 8 tokens: some vectors times all rows of one or several
+ * weights.
  *
- * A block's tiles times their units of columns form one row of work, which its warps cut into equal
- * parts: each streams its part through a ring of its own and keeps a sum for every tile it meets.
- * The sums of a tile are added up in the order of warps. The first weights are asked for before x
- * is known. */
+ * A block's tiles times their units of columns are one sequence of units, divided into equal parts
+ * for its 16 warps. Each warp streams its part through a ring of its own (matvec_ring.cuh),
+ * multiplies it with the tensor cores in F16 (matvec_unit.cuh) and keeps a sum for every tile that
+ * it meets. The sums of a tile are added in the order of the warps, so results do not vary. The
+ * first weights are requested before x is known (programmatic dependent launch).
+ *
+ * If x or the sums do not fit into shared memory the work is done in phases: rounds of tiles, and
+ * for each round pieces of columns, whose sums are carried from piece to piece. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_RUN_CUH
 #define TERN_KERNEL_CUDA_MATVEC_RUN_CUH
 
 #include "kernel/cuda/matvec_x.cuh"
 
-/* Of the kernel for two types. */
+/* Sizes of the kernel for two types. */
 template <class A, class B> struct mv_shape {
     static_assert(A::WARPS == B::WARPS && A::UNIT == B::UNIT && A::BULK == B::BULK,
                   "types that go together");
@@ -17,8 +22,8 @@ template <class A, class B> struct mv_shape {
                          STAGE = A::STAGE > B::STAGE ? A::STAGE : B::STAGE;
 };
 
-/* First tile of block b: shares of equal cost. */
-__device__ __forceinline__ int mv_first(const struct mv_args &a, int b)
+/* The first tile of block b: blocks get shares of equal cost. */
+__device__ __forceinline__ int mv_first_tile(const struct mv_args &a, int b)
 {
     unsigned n = gridDim.x, want;
     if (a.pairs) return (int)((unsigned)(a.n_tiles / 2) * (unsigned)b / n) * 2;
@@ -33,7 +38,7 @@ __device__ __forceinline__ int mv_first(const struct mv_args &a, int b)
     return a.n_tiles;
 }
 
-/* Tile t of a block whose first is t0: of which job, and which of its tiles. */
+/* Tile t of the block whose first tile is t0: the job, and the tile within the job. */
 struct mv_place {
     int job, tile;
 };
@@ -45,11 +50,11 @@ __device__ __forceinline__ struct mv_place mv_place_of(const struct mv_args &a, 
     return { j, t0 + t - a.jobs[j].first };
 }
 
-/* A warp's way through its units: phase after phase, in each a run of units. */
+/* A warp's path through its units: phase after phase, in each a range of units. */
 template <int UNIT, int WARPS> struct mv_walk {
-    int t0, n_tiles, n_units; /* of the block, of a row */
+    int t0, n_tiles, n_units; /* of the block; n_units: of a row */
     int phase, n_phases;
-    int left, tile, u, u0, nu; /* tile counts from t0; u from u0 */
+    int left, tile, u, u0, nu; /* tile counts from t0, u from u0 */
     struct mv_place place;
 
     __device__ __forceinline__ void open(const struct mv_args &a, int first, int n)
@@ -78,7 +83,7 @@ template <int UNIT, int WARPS> struct mv_walk {
         u = lo % nu;
         if (left) place = mv_place_of(a, t0, tile);
     }
-    /* After a unit. True at the end of a tile's run. */
+    /* Moves past a unit. true: it was the last one of a tile (for this warp). */
     __device__ __forceinline__ bool step(const struct mv_args &a)
     {
         left--;
@@ -90,8 +95,8 @@ template <int UNIT, int WARPS> struct mv_walk {
     }
 };
 
-/* The sum of a tile's parts: row of tile t (of the phase, of n tiles of nu units each), token tok.
- */
+/* The sum of the warps' parts: row `row` of tile t (the phase has n tiles of nu units), token
+ * tok. */
 template <int WARPS>
 __device__ __forceinline__ float mv_total(const float *part, int t, int n, int nu, int row, int tok,
                                           int tokens)
@@ -107,8 +112,8 @@ __device__ __forceinline__ float mv_total(const float *part, int t, int n, int n
     return s;
 }
 
-/* Output i of a round that begins with tile t0: of 16 rows each token, of a tile or a pair. NULL:
- * no such row. */
+/* Output i of a round that starts with tile t0: 16 rows for each token of each tile or pair. out
+ * NULL: no such row. */
 struct mv_slot {
     float *out;
     int item, row, tok, job, r;
@@ -132,7 +137,7 @@ __device__ __forceinline__ float mv_finish(const struct mv_job &job, float y, in
     return y * job.scale + (job.bias ? __ldg(job.bias + r) : 0.f);
 }
 
-/* Asks for the next unit's weights, and remembers where the one after lies. */
+/* Pushes the next unit's weights into the ring and advances. */
 template <class A, class B, class R, class W>
 __device__ __forceinline__ void mv_fetch(const struct mv_args &a, R &ring, W &in,
                                          const uint8_t *&src, int lane)
@@ -152,7 +157,7 @@ __device__ __forceinline__ void mv_fetch(const struct mv_args &a, R &ring, W &in
         else A::fetch(ring, a, job, src, in.place.tile, u, lane);
         src = in.step(a) ? NULL : src + (second ? B::STEP : A::STEP);
     }
-    ring.put_end();
+    ring.commit();
 }
 
 template <class A, class B>
@@ -164,27 +169,28 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1)
     __shared__ struct mv_state st;
     __shared__ uint64_t bars[S::WARPS * MV_STAGES];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, tokens = a.tokens;
-    float *part = (float *)(mem + a.at_part), *kept = (float *)(mem + a.at_kept);
+    float *part = (float *)(mem + a.at_part), *carry = (float *)(mem + a.at_carry);
 
-    cu_next();
-    int t0 = mv_first(a, blockIdx.x), n_tiles = mv_first(a, blockIdx.x + 1) - t0;
+    cu_release_next();
+    int t0 = mv_first_tile(a, blockIdx.x), n_tiles = mv_first_tile(a, blockIdx.x + 1) - t0;
     mv_ring<S::STAGE, A::BULK> ring;
     mv_walk<A::UNIT, S::WARPS> in, at;
     const uint8_t *src = NULL;
     if (threadIdx.x < CU_FEW) st.seen[threadIdx.x] = 0;
     ring.open(mem, bars, a.stages, warp, lane);
     if (ring.bulk && A::NATURAL && a.cols % A::UNIT)
-        ring.clear(lane); /* behind the last column x is 0 */
+        ring.clear(lane); /* columns that no copy fills must be finite; x is 0 there */
     in.open(a, t0, n_tiles);
     at = in;
 #pragma unroll 1
     for (int i = 0; i < a.stages; i++) mv_fetch<A, B>(a, ring, in, src, lane);
     __syncthreads();
-    cu_wait();
-    mv_prepare<A, B>(a, st, mem);
+    cu_wait_previous();
+    mv_prepare_x<A, B>(a, st, mem);
     __syncthreads();
 
-    float old = 0.f; /* what this thread will add to, where it is one number: asked for early */
+    /* The old value of this thread's output, loaded early where the thread has only one. */
+    float old = 0.f;
     bool early = at.n_phases == 1 && !a.active && n_tiles * TILE_ROWS * tokens <= S::THREADS;
     if (early && (int)threadIdx.x < n_tiles * TILE_ROWS * tokens) {
         struct mv_slot s = mv_slot_of(a, t0, threadIdx.x);
@@ -206,13 +212,13 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1)
         int r0 = ph / a.n_pieces * a.round, n = at.tiles_of(a, ph), piece = ph % a.n_pieces;
         float acc[4] = { 0.f, 0.f, 0.f, 0.f };
         if (ph && a.n_pieces > 1) {
-            mv_refill<A, B>(a, st, mem, piece * a.piece, min(a.piece, a.cols - piece * a.piece),
-                            a.norm != CU_NORM_NONE);
+            mv_refill_x<A, B>(a, st, mem, piece * a.piece, min(a.piece, a.cols - piece * a.piece),
+                              a.norm != CU_NORM_NONE);
             __syncthreads();
         }
         at.enter(a, ph);
         while (at.left) {
-            const uint8_t *p = ring.get();
+            const uint8_t *p = ring.front();
             int u = at.u, tile = at.tile - r0;
             if (A::TYPE == B::TYPE || !a.jobs[at.place.job].second)
                 A::template unit<ring.bulk>(acc, p, A::count(a, at.u0 + u), v[0], u * A::UNIT,
@@ -220,7 +226,7 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1)
             else
                 B::template unit<ring.bulk>(acc, p, B::count(a, at.u0 + u), v[1], u * B::UNIT,
                                             lane);
-            ring.drop();
+            ring.pop();
             mv_fetch<A, B>(a, ring, in, src, lane);
             if (!at.step(a)) continue;
             float *to = part + (warp + tile) * tokens * TILE_ROWS + g;
@@ -238,7 +244,7 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1)
             for (int i = threadIdx.x; i < n * TILE_ROWS * tokens; i += S::THREADS) {
                 int row = i % TILE_ROWS, tok = i / TILE_ROWS % tokens, k = i / TILE_ROWS / tokens;
                 float s = mv_total<S::WARPS>(part, k, n, at.nu, row, tok, tokens);
-                kept[i] = piece ? kept[i] + s : s;
+                carry[i] = piece ? carry[i] + s : s;
             }
             __syncthreads();
             continue;
@@ -249,11 +255,11 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1)
             if (!s.out) continue;
             const struct mv_job &job = a.jobs[s.job];
             float y = mv_total<S::WARPS>(part, k, n, at.nu, s.row, s.tok, tokens) +
-                      (piece ? kept[at_k] : 0.f);
+                      (piece ? carry[at_k] : 0.f);
             y = mv_finish(job, y * st.last[s.tok], s.r);
             if (a.pairs) {
                 float up = mv_total<S::WARPS>(part, k + 1, n, at.nu, s.row, s.tok, tokens);
-                if (piece) up += kept[at_k + tokens * TILE_ROWS];
+                if (piece) up += carry[at_k + tokens * TILE_ROWS];
                 y = act_of(a.act, y) * mv_finish(a.jobs[1], up * st.last[s.tok], s.r);
             } else if (a.active) {
                 y = act_of(a.act, y);

@@ -1,13 +1,13 @@
-/* matvec_unit.cuh - the products of one unit: 16 rows by some columns of a weight, against up to 8
- * tokens.
+/* matvec_unit.cuh - the products of one unit: 16 rows by 128 or 256 columns of a weight, times up
+ * to 8 tokens.
  *
- * The tensor cores do them, 16 rows by 8 tokens; x is F16 in shared memory and every 32 columns'
- * numbers stand as the lanes take them. Lane 4 g + t ends up with acc[0..1]: row g, tokens 2t, 2t +
- * 1; acc[2..3]: row g + 8.
+ * Tensor cores multiply in F16, 16 rows by 8 tokens (m16n8k16). x is F16 in shared memory, in the
+ * order in which lanes read it. Lane 4 g + t ends up with acc[0..1]: row g, tokens 2t and 2t + 1;
+ * acc[2..3]: row g + 8.
  *
- * Block formats are multiplied with their bias (layout.cuh); the sums begin at minus what that will
- * come to, which stands beside x for every SUB columns. Minima are a small product of their own,
- * with sums of x. */
+ * Block formats are multiplied with their bias (see cu_layout.cuh). The sums start at minus the
+ * bias times the sum of x, which is stored beside x for every SUB columns. Minima are a small
+ * product of their own with sums of x. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_UNIT_CUH
 #define TERN_KERNEL_CUDA_MATVEC_UNIT_CUH
 
@@ -30,7 +30,7 @@ __device__ __forceinline__ void mv_mma_bf16(float d[4], uint32_t a0, uint32_t a1
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* Where a lane finds x and what belongs to it: at the first column of what is in shared memory. */
+/* Where a lane finds x and its sums, for the first column in shared memory. */
 struct mv_view {
     const uint8_t *x, *low, *init, *min;
 };
@@ -44,14 +44,14 @@ template <int T> struct mv_tiles {
     static constexpr int SUB = Q::SUB, PAD = 32;
     static constexpr bool BULK = true, NATURAL = false, LOW = false, MIN = Q::MIN,
                           UNIT_K = Q::COLS == 256;
-    /* Minima: of one token and 32 columns, a F32 sum for blocks of 32; else F16 pairs, high parts
-     * and low, of sums over MIN_PART. */
+    /* Bytes of minima for one token and 32 columns: an F32 sum for blocks of 32; otherwise F16
+     * pairs, high parts and low parts, of sums divided by MIN_PART. */
     static constexpr int MIN_BYTES = !MIN ? 0 : Q::COLS == 32 || SUB == 32 ? 4 : 8;
 
     static constexpr float MIN_PART = 32.f;
 
     static __device__ __forceinline__ float bias(int p) { return Q::bias(p); }
-    /* This lane's bytes of unit u of tile t, and from one unit to the next. */
+    /* The address of unit u of tile t. STEP: bytes from one unit to the next. */
     static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a,
                                                         const struct mv_job &job, int t, int u, int)
     {
@@ -66,15 +66,15 @@ template <int T> struct mv_tiles {
                                                  const struct mv_job &, const uint8_t *src, int,
                                                  int u, int lane)
     {
-        ring.put(src, count(a, u) * BYTES, lane);
+        ring.push(src, count(a, u) * BYTES, lane);
     }
     static constexpr int STEP = STAGE;
 
-    /* Columns c of x: where the lane's numbers and starting sums are. */
+    /* Offsets of starting sums and of minima for column c of x. */
     static __device__ __forceinline__ int init_at(int c) { return c / SUB * 64; }
     static __device__ __forceinline__ int min_at(int c) { return c / 32 * CU_FEW * MIN_BYTES; }
 
-    /* One group of 32: its sums, for both halves where SUB is 16. */
+    /* One group of 32 columns: its sums; two sets where SUB is 16. */
     static __device__ __forceinline__ void group(float c[2][4], const uint32_t a[2][4],
                                                  const uint8_t *x, const uint8_t *init)
     {
@@ -108,7 +108,7 @@ template <int T> struct mv_tiles {
         }
     }
 
-    /* n tiles at p, which begin at column c of x. */
+    /* Adds n tiles at p, whose first column is column c of x, to acc. */
     template <bool>
     static __device__ __forceinline__ void unit(float acc[4], const uint8_t *p, int n,
                                                 const struct mv_view &view, int c, int lane)
@@ -157,10 +157,10 @@ template <int T> struct mv_tiles {
     }
 };
 
-/* F16 and BF16 in rows: every row of a unit is one copy, and in a stage rows stand half a line
- * further than they are long, so that neighbours are in other banks. Before Hopper a lane copies
- * the 16 bytes it will use: 8 columns of rows g and g + 8 each. With BF16, x is the sum of a high
- * and a low part. */
+/* F16 and BF16 rows. On Hopper each row of a unit is one bulk copy; in a stage rows are 64 bytes
+ * longer than their content, so that neighbours fall into different banks. Before Hopper a lane
+ * copies the 16 bytes that it will use: 8 columns of rows g and g + 8. With BF16, x is the sum of a
+ * high and a low part. */
 template <int T> struct mv_rows {
     static constexpr int TYPE = T, UNIT = 128, LINE = 2 * UNIT + 64, PAD = UNIT, WARPS = 16;
     static constexpr int SUB = 0, MIN_BYTES = 0, STEP = 2 * UNIT;
@@ -188,7 +188,7 @@ template <int T> struct mv_rows {
     {
         int n = (int)layout_stride(T, a.cols);
         if (R::bulk) {
-            ring.put_lines(src, 2 * min(UNIT, n - u * UNIT), LINE, lane);
+            ring.push_lines(src, 2 * min(UNIT, n - u * UNIT), LINE, lane);
             return;
         }
         int r = t * TILE_ROWS + (lane >> 2), c = u * UNIT + (lane & 3) * 8;
@@ -200,7 +200,7 @@ template <int T> struct mv_rows {
             copy16(to + k * 1024, p0 + (is ? 2 * c : 0), is ? 16 : 0);
             copy16(to + k * 1024 + 512, p1 + (is ? 2 * c : 0), is ? 16 : 0);
         }
-        ring.put_next();
+        ring.advance();
     }
     static __device__ __forceinline__ int init_at(int) { return 0; }
     static __device__ __forceinline__ int min_at(int) { return 0; }

@@ -1,20 +1,22 @@
-/* matvec_x.cuh - x into shared memory, as F16: normed, and with the sums that block formats need.
+/* matvec_x.cuh - the kernel for up to 8 tokens: x in shared memory as F16, normalized, with the
+ * sums that block formats need.
  *
- * An RMS norm's factor waits for the end of the products, so x is read once. Numbers too large for
- * F16, or all so small that it would round them badly, are found on the way; then x is read again
- * and scaled by a power of two. */
+ * The factor of an RMS norm is applied to the results, so that x is read only once. If a number is
+ * too large for F16, or all are so small that F16 would round them badly, x is read again and
+ * scaled by a power of two; the results are scaled back. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_X_CUH
 #define TERN_KERNEL_CUDA_MATVEC_X_CUH
 
 #include "kernel/cuda/matvec_unit.cuh"
 
-enum { MV_SEEN_LARGE = 1, MV_SEEN_FAIR = 2 };
+enum { MV_SEEN_LARGE = 1, MV_SEEN_NORMAL = 2 };
 
 struct mv_state { /* of a block, in shared memory */
-    float sum[CU_FEW][MV_WARPS], sq[CU_FEW][MV_WARPS], top[CU_FEW][MV_WARPS]; /* of each warp */
-    float mean[CU_FEW], rs[CU_FEW]; /* applied to x where known */
-    float factor[CU_FEW];           /* of x */
-    float last[CU_FEW];             /* of the product */
+    float sum[CU_FEW][MV_WARPS], sq[CU_FEW][MV_WARPS], top[CU_FEW][MV_WARPS]; /* [token][warp] */
+    /* mean and reciprocal deviation, applied to x where known before */
+    float mean[CU_FEW], rs[CU_FEW];
+    float factor[CU_FEW]; /* power of two that x is multiplied by */
+    float last[CU_FEW];   /* factor of the results */
     unsigned seen[CU_FEW];
 };
 
@@ -25,8 +27,8 @@ __device__ __forceinline__ float4 mv_load4(const float *p, int c, int n, bool ve
                        c + 2 < n ? __ldcg(p + c + 2) : 0.f, c + 3 < n ? __ldcg(p + c + 3) : 0.f);
 }
 
-/* What the norm makes of x before its factor (early: the factor is known already); w: its weights.
- */
+/* Applies a norm to four numbers without its factor (early: the factor is known and applied). w:
+ * its weights. */
 __device__ __forceinline__ float4 mv_normed(const struct mv_args &a, const struct mv_state &st,
                                             float4 v, float4 w, int c, int tok, bool early)
 {
@@ -42,8 +44,8 @@ __device__ __forceinline__ float4 mv_normed(const struct mv_args &a, const struc
     return v;
 }
 
-/* Four numbers f from column c of what is in shared memory: summed with their neighbours' for P's
- * formats. */
+/* Sums of the four numbers f from column c on with those of neighbouring lanes: starting sums and
+ * minima for the format P. */
 template <class P>
 __device__ __forceinline__ void mv_sum4(uint8_t *init, uint8_t *mins, const float f[4], int c,
                                         int tok)
@@ -101,14 +103,15 @@ __device__ __forceinline__ void mv_store4(const struct mv_args &a, uint8_t *mem,
     if (A::TYPE != B::TYPE) mv_sum4<B>(mem + a.at_init[1], mem + a.at_min[1], f, c, tok);
 }
 
-/* Columns [c0, c0 + n) of every token, tokens shared out among the warps; n is filled up with
- * zeros. early: mean and rs are known. first: keeps the sum of squares and what was seen. scaled:
- * times factor. */
+/* Columns [c0, c0 + n) of every token, tokens divided among the warps; padded with zeros. early:
+ * mean and rs are known. first: records the sum of squares and what was seen. scaled: times
+ * factor. */
 template <class A, class B>
-__device__ __forceinline__ void mv_fill(const struct mv_args &a, struct mv_state &st, uint8_t *mem,
-                                        int c0, int n, bool early, bool first, bool scaled)
+__device__ __forceinline__ void mv_fill_x(const struct mv_args &a, struct mv_state &st,
+                                          uint8_t *mem, int c0, int n, bool early, bool first,
+                                          bool scaled)
 {
-    constexpr int BATCH = 4; /* loads under way at a time */
+    constexpr int BATCH = 4; /* loads in flight */
     int padded = (n + A::PAD - 1) / A::PAD * A::PAD, warp = threadIdx.x >> 5,
         lane = threadIdx.x & 31;
     int parts = A::WARPS / a.tokens, tok = warp / parts;
@@ -147,21 +150,22 @@ __device__ __forceinline__ void mv_fill(const struct mv_args &a, struct mv_state
     fair = __any_sync(~0u, fair);
     if (lane) return;
     st.sq[tok][part] = sq;
-    atomicOr(&st.seen[tok], (large ? MV_SEEN_LARGE : 0) | (fair ? MV_SEEN_FAIR : 0));
+    atomicOr(&st.seen[tok], (large ? MV_SEEN_LARGE : 0) | (fair ? MV_SEEN_NORMAL : 0));
 }
 
-/* The same a second time, where that is rare. */
+/* The second pass; not inlined, because it is rare. */
 template <class A, class B>
-__device__ __noinline__ void mv_refill(const struct mv_args &a, struct mv_state &st, uint8_t *mem,
-                                       int c0, int n, bool early)
+__device__ __noinline__ void mv_refill_x(const struct mv_args &a, struct mv_state &st, uint8_t *mem,
+                                         int c0, int n, bool early)
 {
-    mv_fill<A, B>(a, st, mem, c0, n, early, false, true);
+    mv_fill_x<A, B>(a, st, mem, c0, n, early, false, true);
 }
 
-/* Sum, sum of squares and largest magnitude of every token: mean, rs and factor. The magnitude is
- * that of what goes into shared memory. Whole block; ends with a barrier. */
-static __device__ __noinline__ void mv_measure(const struct mv_args &a, struct mv_state &st,
-                                               bool early)
+/* Sum, sum of squares and largest magnitude of every token, and from them mean, rs and factor. The
+ * magnitude is that of the numbers that go into shared memory. The whole block calls it; ends with
+ * a barrier. */
+static __device__ __noinline__ void mv_measure_x(const struct mv_args &a, struct mv_state &st,
+                                                 bool early)
 {
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, warps = blockDim.x >> 5;
     for (int tok = 0; tok < a.tokens; tok++) {
@@ -190,7 +194,7 @@ static __device__ __noinline__ void mv_measure(const struct mv_args &a, struct m
         }
         st.mean[tok] = a.norm == CU_NORM_LAYER ? sum / a.cols : 0.f;
         int e = (int)(__float_as_uint(top) >> 23) - 127; /* 2^e <= top */
-        bool plain = early || e < -126 || e > 127;       /* a norm's numbers are near 1 */
+        bool plain = early || e < -126 || e > 127;       /* normalized numbers are near 1 */
         st.factor[tok] =
             plain ? 1.f : __uint_as_float((uint32_t)(max(min(4 - e, 126), -126) + 127) << 23);
     }
@@ -217,23 +221,23 @@ static __device__ __noinline__ void mv_measure(const struct mv_args &a, struct m
     __syncthreads();
 }
 
-/* x as a whole, or its first piece; and what the products are to be multiplied by. Whole block;
- * after it comes a barrier. */
+/* Fills x, or its first piece, and the factor of the results. The whole block calls it; a barrier
+ * must follow. */
 template <class A, class B>
-__device__ __forceinline__ void mv_prepare(const struct mv_args &a, struct mv_state &st,
-                                           uint8_t *mem)
+__device__ __forceinline__ void mv_prepare_x(const struct mv_args &a, struct mv_state &st,
+                                             uint8_t *mem)
 {
     bool split = a.n_pieces > 1,
          early = a.norm == CU_NORM_LAYER || (a.norm == CU_NORM_RMS && split), bad = false;
     int tok = threadIdx.x, n = min(a.piece, a.cols), parts = A::WARPS / a.tokens;
-    if (early || split) mv_measure(a, st, early);
-    mv_fill<A, B>(a, st, mem, 0, n, early, !early && !split, split);
+    if (early || split) mv_measure_x(a, st, early);
+    mv_fill_x<A, B>(a, st, mem, 0, n, early, !early && !split, split);
     __syncthreads();
     if (!early && !split && !A::LOW) {
-        for (int i = 0; i < a.tokens; i++) bad |= st.seen[i] != MV_SEEN_FAIR;
+        for (int i = 0; i < a.tokens; i++) bad |= st.seen[i] != MV_SEEN_NORMAL;
         if (bad) {
-            mv_measure(a, st, false);
-            mv_refill<A, B>(a, st, mem, 0, n, false);
+            mv_measure_x(a, st, false);
+            mv_refill_x<A, B>(a, st, mem, 0, n, false);
         }
     }
     if (tok < a.tokens) {

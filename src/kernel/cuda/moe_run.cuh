@@ -1,14 +1,15 @@
-/* moe_run.cuh - the experts' products that read weights straight into registers.
+/* moe_run.cuh - experts' matrix products that read weights from global memory directly into
+ * registers (few, many).
  *
- * Weights are the left factor of the tensor cores' m16n8k16, 16 rows a tile, and go from device
- * memory to registers; a warp has two tiles, so that every fragment of x serves twice. */
+ * Weights are the A operand of m16n8k16, 16 rows a tile. A warp has two tiles, so that every
+ * fragment of x is used twice. */
 #ifndef TERN_KERNEL_CUDA_MOE_RUN_CUH
 #define TERN_KERNEL_CUDA_MOE_RUN_CUH
 
 #include "kernel/cuda/gemm_w.cuh"
 #include "kernel/cuda/cu_moe.cuh"
 
-/* d += a x the two registers b0, b1 of x. */
+/* d += a times the two registers b0, b1 of x. */
 __device__ __forceinline__ void moe_mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                         uint32_t b1)
 {
@@ -49,7 +50,7 @@ template <int T> struct moe_tiles {
                 scale[s] = head.d[h] * Q::small(head, h, b, s);
                 low[s] = Q::MIN ? head.m[h] * Q::small_min(head, h, b, s) : 0.f;
             }
-            mid_scaled<T>(a, h, v[h], scale, low);
+            packed_scaled<T>(a, h, v[h], scale, low);
         }
     }
     template <class F>
@@ -74,7 +75,7 @@ template <int T> struct moe_tiles {
     }
 };
 
-/* Plain numbers: of 32 columns, lane 4 g + t has 8 t ... 8 t + 7 of rows g and g + 8. */
+/* Plain types: of 32 columns lane 4 g + t has 8 t .. 8 t + 7 of rows g and g + 8. */
 template <int T> struct moe_rows {
     static constexpr int UNIT = 32, SIZE = T == DT_F32 ? 4 : 2;
     static constexpr bool NATURAL = true;
@@ -88,15 +89,15 @@ template <int T> struct moe_rows {
         row[0] = w + (size_t)min(r, rows - 1) * stride * SIZE;
         row[1] = w + (size_t)min(r + 8, rows - 1) * stride * SIZE;
     }
-    /* Eight numbers as F16 pairs; what is behind the row's end is 0. */
+    /* Eight numbers as F16 pairs; zeros after the end of the row. */
     static __device__ __forceinline__ uint4 eight(const uint8_t *p, int c, int stride)
     {
         if (c >= stride) return make_uint4(0, 0, 0, 0);
         uint4 v = *(const uint4 *)(p + (size_t)c * SIZE);
         if (T == DT_F16) return v;
         if (T == DT_BF16)
-            return make_uint4(mid_bf16::to_f16(v.x), mid_bf16::to_f16(v.y), mid_bf16::to_f16(v.z),
-                              mid_bf16::to_f16(v.w));
+            return make_uint4(packed_bf16::to_f16(v.x), packed_bf16::to_f16(v.y),
+                              packed_bf16::to_f16(v.z), packed_bf16::to_f16(v.w));
         float4 f = *(float4 *)&v, g = make_float4(0.f, 0.f, 0.f, 0.f);
         if (c + 4 < stride) g = *(const float4 *)(p + (size_t)(c + 4) * SIZE);
         return make_uint4(moe_half2(f.x, f.y), moe_half2(f.z, f.w), moe_half2(g.x, g.y),
@@ -129,7 +130,7 @@ __device__ __forceinline__ float moe_biased(const struct moe_args &a, int i, int
     return a.bias[i] && r < a.rows ? y + a.bias[i][(size_t)e * a.rows + r] : y;
 }
 
-/* Number r of choice `at`; F16 rows are filled up with zeros. */
+/* Number r of the result of choice `at`. F16 rows are padded with zeros. */
 __device__ __forceinline__ void moe_store(const struct moe_args &a, int at, int r, float y)
 {
     if (r >= a.out_pad) return;
@@ -139,7 +140,7 @@ __device__ __forceinline__ void moe_store(const struct moe_args &a, int at, int 
             half_sat(r < a.rows ? y : 0.f);
 }
 
-/* Sums of a row of gate and of up, or of a row of one weight. */
+/* The result of a row of gate and of up, or of a row of one weight. */
 __device__ __forceinline__ void moe_pair(const struct moe_args &a, int e, int at, int r, float gate,
                                          float up)
 {
@@ -154,7 +155,7 @@ __device__ __forceinline__ void moe_one(const struct moe_args &a, int e, int at,
     moe_store(a, at, r, y);
 }
 
-/* ---- few ---- */
+/* ---- few: one choice ---- */
 
 __device__ __forceinline__ float4 moe_load4(const float *x, int c, int cols, bool vec)
 {
@@ -163,7 +164,7 @@ __device__ __forceinline__ float4 moe_load4(const float *x, int c, int cols, boo
                        c + 2 < cols ? x[c + 2] : 0.f, c + 3 < cols ? x[c + 3] : 0.f);
 }
 
-/* All eight columns of the product are the one token. */
+/* All eight columns of the product are the same token. Grid: tiles, choices. */
 template <class W>
 static __global__ void __launch_bounds__(32 * MOE_WARPS)
     moe_few(const __grid_constant__ struct moe_args a)
@@ -173,8 +174,8 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS)
         choice = blockIdx.y;
     int g = lane >> 2, t = lane & 3, t0 = a.pair ? blockIdx.x : 2 * blockIdx.x;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     int e = a.ids[choice];
     if (e < a.e0 || e >= a.e1) return;
     const uint8_t *w = a.w[0] + (size_t)(e - a.e0) * a.step[0];
@@ -211,10 +212,10 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS)
     else if (lane < 16) moe_pair(a, e, choice, t0 * TILE_ROWS + lane, y, up);
 }
 
-/* ---- many ---- */
+/* ---- many: sorted choices ---- */
 
-/* Sums go through shared memory, [tokens][rows of both tiles], so that neighbours write neighbours.
- */
+/* Sums pass through shared memory, [token][rows of both tiles], so that neighbouring lanes write
+ * neighbouring rows. */
 #define MOE_LINE (2 * TILE_ROWS + 1)
 
 template <int GROUPS>
@@ -232,8 +233,8 @@ __device__ __forceinline__ void moe_stash(float *mine, const float (*s0)[4], con
     __syncwarp();
 }
 
-/* n tokens of what was stashed: choices from at on, rows from r0 on of one tile and from r1 on of
- * the other. */
+/* Writes n tokens from shared memory: choices from `at` on, rows from r0 on of one tile and from r1
+ * on of the other. */
 __device__ __forceinline__ void moe_emit(const struct moe_args &a, const float *mine, int e, int at,
                                          int n, int r0, int r1)
 {
@@ -265,8 +266,8 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK)
     const uint4 *x = (const uint4 *)a.x + t;
     W w0, w1;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     int begin = a.first[e], n = a.first[e + 1] - begin;
     if (t0 * TILE_ROWS >= a.out_pad) return;
     w0.open(w, a.rows, a.cols, t0, lane);
@@ -280,7 +281,7 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK)
 #pragma unroll
         for (int j = 0; j < GROUPS; j++) {
             int pos = begin + at + min(8 * j + g, some - 1),
-                row = a.who ? a.who[pos] / a.x_each : pos;
+                row = a.sorted ? a.sorted[pos] / a.x_each : pos;
             from[j] = (unsigned)row * (unsigned)(a.x_stride / 8);
         }
         for (int u = 0; u < units; u++)
@@ -303,7 +304,7 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK)
     }
 }
 
-/* W: few, and many where there is no wide way. */
+/* The kernels of a type that `wide` cannot read. */
 template <class W> static const struct moe_kernel *moe_kernel_of(const char *name)
 {
     static const struct moe_kernel k = {

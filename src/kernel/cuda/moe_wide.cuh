@@ -1,29 +1,30 @@
-/* moe_wide.cuh - experts' products for sorted choices, NT of them at a time, weights read as they
- * are stored.
+/* moe_wide.cuh - experts' matrix products for sorted choices, NT at a time, through shared memory
+ * (wide).
  *
- * A block has 128 rows of gate and of up, or 256 of one weight; a warp has 16 of each half. Chunks
- * of 64 columns of weights and x come through a ring of stages in shared memory, one row of work
- * over all tokens of the block, so that the next tokens' first chunks are under way while the last
- * ones are written. How weights are read: gemm_w.cuh. */
+ * A block has 8 warps and 128 rows of gate and of up, or 256 rows of one weight; a warp has 16 rows
+ * of each half. Chunks of 64 columns of weights and x pass through 3 to 8 stages in shared memory.
+ * All token groups of a block are one sequence of chunks, so that the first chunks of the next
+ * tokens are in flight while the last results are written. gemm_w.cuh reads the weights. */
 #ifndef TERN_KERNEL_CUDA_MOE_WIDE_CUH
 #define TERN_KERNEL_CUDA_MOE_WIDE_CUH
 
 #include "kernel/cuda/moe_run.cuh"
 
-#define MOE_HALF 128 /* rows of a half of a block */
+#define MOE_HALF 128 /* rows of each half of a block */
 #define MOE_PASS 16  /* tokens that are written at once */
 
 template <class W, int NT> struct moe_stage {
     static constexpr int PIECE = W::template BYTES<MOE_HALF>,
                          WEIGHTS = (2 * PIECE + 1023) / 1024 * 1024;
     static constexpr int BYTES = WEIGHTS + NT * 128, TILES = NT / 8;
-    static constexpr int OUT =
-        GEMM_THREADS / 32 * MOE_PASS * MOE_LINE * 4; /* of sums on their way out */
+    /* Shared memory for results on their way out. */
+    static constexpr int OUT = GEMM_THREADS / 32 * MOE_PASS * MOE_LINE * 4;
 };
 
-/* A block's place: an expert's choices [begin, begin + n), of which it has every splits-th NT. */
+/* The work of a block: choices [begin, begin + n) of an expert, of which it takes every splits-th
+ * group of NT. */
 struct moe_work {
-    struct mid_job job[2];
+    struct packed_job job[2];
     int begin, n, split, n_chunks, n_all;
 };
 
@@ -50,7 +51,7 @@ __device__ __forceinline__ struct moe_work moe_work_of(const struct moe_args &a,
     return w;
 }
 
-/* Where the copies are: each thread has the same tokens of every chunk. */
+/* The position of the copies. Each thread copies the same tokens of every chunk. */
 template <class W, int NT> struct moe_ahead {
     using S = moe_stage<W, NT>;
     static constexpr int EACH = (NT * 8 + GEMM_THREADS - 1) / GEMM_THREADS;
@@ -65,7 +66,7 @@ template <class W, int NT> struct moe_ahead {
                 pos = (w.split + tile * a.splits) * NT + tok;
             from[k] = NULL;
             if (tok >= NT || pos >= w.n) continue;
-            int row = a.who ? a.who[w.begin + pos] / a.x_each : w.begin + pos;
+            int row = a.sorted ? a.sorted[w.begin + pos] / a.x_each : w.begin + pos;
             from[k] = (const uint8_t *)a.x + ((size_t)row * a.x_stride + threadIdx.x % 8 * 8) * 2;
         }
     }
@@ -112,7 +113,7 @@ __device__ __forceinline__ void moe_chunk(float (&d)[2][NT / 8][4], uint32_t (&a
     }
 }
 
-/* The sums of NT tokens from choice at on, of which n are there. */
+/* Writes the sums of NT tokens from choice `at` on, of which n exist. */
 template <int NT>
 __device__ __forceinline__ void moe_write(const struct moe_args &a, const struct moe_work &w,
                                           float *mine, float (&d)[2][NT / 8][4], int at, int n)
@@ -143,8 +144,8 @@ static __global__ void __launch_bounds__(GEMM_THREADS, NT <= 16 ? 2 : 1)
     struct moe_ahead<W, NT> ahead = {
     };
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     struct moe_work w = moe_work_of(a, NT);
     if (w.n_all == 0) return;
     for (int i = 0; i < stages - 2; i++) {
@@ -170,7 +171,7 @@ static __global__ void __launch_bounds__(GEMM_THREADS, NT <= 16 ? 2 : 1)
     }
 }
 
-/* Few tokens: two blocks an SM where they fit, else one; never fewer than three stages. */
+/* Few tokens: two blocks on an SM if they fit, otherwise one; at least three stages. */
 template <class W, int NT>
 static bool moe_wide_of(struct cuda *c, const char *name, const struct moe_args *a)
 {

@@ -1,4 +1,4 @@
-/* ops_embed.cu - rows of the embedding, in whatever type they lie on the device. */
+/* ops_embed.cu - rows of the embedding matrix as F32, in any layout of cu_layout.cuh. */
 #include "kernel/cuda/cu_layout.cuh"
 
 #define THREADS 128
@@ -12,13 +12,12 @@ struct embed_dev {
     float scale;
 };
 
-/* What a group of 32 columns is worth to thread t of four: columns 4t..4t + 3 and those 16 further.
- */
+/* Block formats. Thread t of four has columns 4t..4t + 3 and the same + 16 of each group of 32. */
 template <int T>
 static __device__ __forceinline__ void embed_tile(const embed_dev &e, float *out, int id)
 {
     typedef tile<T> L;
-    constexpr int loads = L::COLS / 32 / L::GROUP; /* of a tile */
+    constexpr int loads = L::COLS / 32 / L::GROUP; /* loads of a tile */
     int work = e.cols / L::COLS * loads * 4, h = id % TILE_ROWS / 8;
 
     for (int i = threadIdx.x; i < work; i += THREADS) {
@@ -58,11 +57,11 @@ static __device__ __forceinline__ void embed_plain(const embed_dev &e, float *ou
     for (int i = threadIdx.x; i < e.cols; i += THREADS) out[i] = (float)w[i] * e.scale;
 }
 
-/* A block has one token. An id outside the vocabulary gives zeros: callers have checked theirs. */
+/* A block has a token. An id outside the vocabulary gives zeros; callers check their ids. */
 static __global__ void __launch_bounds__(THREADS) embed(const embed_dev e)
 {
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     float *out = e.out + (size_t)blockIdx.x * e.out_stride;
     int id = e.ids[blockIdx.x];
 

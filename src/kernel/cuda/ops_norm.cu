@@ -1,10 +1,14 @@
-/* ops_norm.cu - RMS and layer norms of rows, and of heads inside rows. */
+/* ops_norm.cu - RMS norm and layer norm of rows, and of heads inside rows.
+ *
+ * Three kernels: a warp for each row of up to 256 numbers; a block for each longer row, which stays
+ * in registers; a block that reads a row two or three times, for any length and alignment. Layer
+ * norms sum squares around the mean, in a second pass over registers. */
 #include "kernel/cuda/cu.cuh"
 
-#define MOST 1024 /* threads of a block */
+#define MAX_THREADS 1024 /* threads of a block, at most */
 #define SHORT_THREADS 256
 
-/* A row is head `head` of row `row`: block number = row * heads + head. */
+/* What is normalized: head `head` of row `row`; block = row * heads + head. */
 struct norm_dev {
     float *out;
     const float *x, *w, *b;
@@ -42,8 +46,8 @@ static __device__ __forceinline__ float4 norm_end(float4 v, float s, const float
                        v.w * s * f.w + a.w);
 }
 
-/* V fours of a row a thread: the row stays in registers. */
-template <int V> static __global__ void __launch_bounds__(MOST) norm_fours(const norm_dev n)
+/* A block has a row; a thread keeps V times four numbers in registers. */
+template <int V> static __global__ void __launch_bounds__(MAX_THREADS) norm_fours(const norm_dev n)
 {
     __shared__ float part[32];
     int row = blockIdx.x / n.heads, head = blockIdx.x % n.heads, fours = n.cols / 4;
@@ -54,8 +58,8 @@ template <int V> static __global__ void __launch_bounds__(MOST) norm_fours(const
     float4 v[V];
     float sum = 0.f, mean = 0.f;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
 #pragma unroll
     for (int i = 0; i < V; i++) {
         int c = i * blockDim.x + threadIdx.x;
@@ -81,7 +85,7 @@ template <int V> static __global__ void __launch_bounds__(MOST) norm_fours(const
     }
 }
 
-/* Short rows, a warp each. */
+/* A warp has a row of up to 128 V numbers. */
 template <int V>
 static __global__ void __launch_bounds__(SHORT_THREADS) norm_short(const norm_dev n)
 {
@@ -90,8 +94,8 @@ static __global__ void __launch_bounds__(SHORT_THREADS) norm_short(const norm_de
     float4 v[V];
     float sum = 0.f, mean = 0.f;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (at >= (long long)n.rows * n.heads) return;
     int row = (int)(at / n.heads), head = (int)(at % n.heads);
     const float4 *x = (const float4 *)(n.x + (size_t)row * n.x_stride + (size_t)head * n.cols);
@@ -120,8 +124,8 @@ static __global__ void __launch_bounds__(SHORT_THREADS) norm_short(const norm_de
         if (i * 32 + lane < fours) out[i * 32 + lane] = norm_end(v[i], s, w, b, i * 32 + lane);
 }
 
-/* Rows of any length that lie anyhow. */
-static __global__ void __launch_bounds__(MOST) norm_any(const norm_dev n)
+/* Any length and alignment. */
+static __global__ void __launch_bounds__(MAX_THREADS) norm_any(const norm_dev n)
 {
     __shared__ float part[32];
     int row = blockIdx.x / n.heads, head = blockIdx.x % n.heads;
@@ -131,8 +135,8 @@ static __global__ void __launch_bounds__(MOST) norm_any(const norm_dev n)
                 *b = n.b ? n.b + (size_t)head * n.w_stride : NULL;
     float sum = 0.f, mean = 0.f;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (n.layer) {
         for (int c = threadIdx.x; c < n.cols; c += blockDim.x) sum += x[c];
         mean = block_sum(sum, part) / (float)n.cols;
@@ -144,16 +148,12 @@ static __global__ void __launch_bounds__(MOST) norm_any(const norm_dev n)
         out[c] = (x[c] - mean) * s * (w ? w[c] : 1.f) + (b ? b[c] : 0.f);
 }
 
-static bool by_four(const void *p, size_t stride)
+/* Few rows: as many threads as a row has groups of four. Many rows: four groups for each thread. */
+static void launch_norm(struct cuda *c, const struct norm_dev *n, const char *name)
 {
-    return (uintptr_t)p % 16 == 0 && stride % 4 == 0;
-}
-
-/* Few rows get as many threads as they have fours; many get fewer and longer-lived ones. */
-static void run(struct cuda *c, const struct norm_dev *n, const char *name)
-{
-    bool four = n->cols % 4 == 0 && by_four(n->x, n->x_stride) && by_four(n->out, n->out_stride) &&
-                by_four(n->w, (size_t)n->w_stride) && by_four(n->b, 0);
+    bool four = n->cols % 4 == 0 && cu_aligned16(n->x, n->x_stride) &&
+                cu_aligned16(n->out, n->out_stride) && cu_aligned16(n->w, (size_t)n->w_stride) &&
+                cu_aligned16(n->b, 0);
     long long blocks = (long long)n->rows * n->heads;
     int fours = (n->cols + 3) / 4, each = blocks > 4 * c->n_sm && fours >= 128 ? 4 : 1;
     int threads = (fours + each - 1) / each;
@@ -166,7 +166,7 @@ static void run(struct cuda *c, const struct norm_dev *n, const char *name)
         return;
     }
     threads = (threads + 31) / 32 * 32;
-    if (threads > MOST) threads = MOST;
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
     each = (fours + threads - 1) / threads;
     dim3 grid((unsigned)blocks), block(threads);
     if (four && each <= 1) cu_launch(c, name, norm_fours<1>, grid, block, 0, *n);
@@ -191,7 +191,7 @@ void cu_norm_rows(struct cuda *c, const struct tensor *out, const struct tensor 
     n.cols = x->cols;
     n.eps = norm->eps;
     n.layer = norm->kind == CU_NORM_LAYER;
-    run(c, &n, n.layer ? "layernorm" : "rmsnorm");
+    launch_norm(c, &n, n.layer ? "layernorm" : "rmsnorm");
 }
 
 void cu_headnorm(struct cuda *c, const struct tensor *x, int n_heads, int head_dim,
@@ -210,5 +210,5 @@ void cu_headnorm(struct cuda *c, const struct tensor *x, int n_heads, int head_d
     n.w_stride = w_stride;
     n.eps = norm->eps;
     n.layer = norm->kind == CU_NORM_LAYER;
-    run(c, &n, "headnorm");
+    launch_norm(c, &n, "headnorm");
 }

@@ -1,4 +1,8 @@
-/* profile.cu - time on the device by operation, where TERN_CUDA_PROFILE asks for it. */
+/* profile.cu - time on the device by kernel name, if TERN_CUDA_PROFILE or --profile asks for it.
+ *
+ * Two CUDA events stand around every launch; after a sync their times are added up by name, and the
+ * sums are logged when the backend closes. Events keep kernels from overlapping, and steps are not
+ * captured as graphs while a profile runs: the sum is larger than the time of an ordinary step. */
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
@@ -10,7 +14,7 @@ extern "C" {
 #include <stdlib.h>
 
 #define MAX_NAMES 256
-#define MAX_PAIRS 8192 /* launches between two syncs that are timed; more are only counted */
+#define MAX_PAIRS 8192 /* launches between two syncs that are timed; further ones are counted */
 
 struct timed {
     char name[48];
@@ -25,13 +29,14 @@ struct profile {
     cudaEvent_t start[MAX_PAIRS], end[MAX_PAIRS];
     int which[MAX_PAIRS]; /* index in by */
     int n_events, n;
-    bool open; /* between begin and end of a timed launch */
+    bool open; /* between the begin and the end of a timed launch */
     uint64_t n_untimed;
 };
 
 static struct profile *profile_of(struct cuda *c) { return (struct profile *)c->profile; }
 
-static int find(struct profile *p, const char *name)
+/* Further names than MAX_NAMES share the last entry. */
+static int find_or_add_name(struct profile *p, const char *name)
 {
     for (int i = 0; i < p->n_by; i++)
         if (strncmp(p->by[i].name, name, sizeof p->by[i].name - 1) == 0) return i;
@@ -40,7 +45,7 @@ static int find(struct profile *p, const char *name)
     return p->n_by++;
 }
 
-static void time_begin(struct cuda *c, const char *name)
+static void begin_timing(struct cuda *c, const char *name)
 {
     struct profile *p = profile_of(c);
 
@@ -55,11 +60,11 @@ static void time_begin(struct cuda *c, const char *name)
             return;
         p->n_events++;
     }
-    p->which[p->n] = find(p, name);
+    p->which[p->n] = find_or_add_name(p, name);
     p->open = cudaEventRecord(p->start[p->n], c->stream) == cudaSuccess;
 }
 
-static void time_end(struct cuda *c)
+static void end_timing(struct cuda *c)
 {
     struct profile *p = profile_of(c);
 
@@ -74,9 +79,12 @@ void profile_open(struct cuda *c, bool wanted)
     struct profile *p;
 
     if (!wanted && (!env || env[0] == 0 || env[0] == '0')) return;
-    p = mem_new(struct profile);
-    p->hooks.begin = time_begin;
-    p->hooks.end = time_end;
+    if (!(p = mem_new(struct profile))) {
+        log_warn("%s: no memory for a profile; the model runs without one", c->be.name);
+        return;
+    }
+    p->hooks.begin = begin_timing;
+    p->hooks.end = end_timing;
     c->profile = &p->hooks;
 }
 
@@ -108,8 +116,7 @@ void profile_close(struct cuda *c)
     if (!p) return;
     for (int i = 0; i < p->n_by; i++) sum += p->by[i].ms;
     qsort(p->by, (size_t)p->n_by, sizeof p->by[0], by_time);
-    log_warn("%s: %.3f ms in kernels, by operation (launches, ms, share, us each):", c->be.name,
-             sum);
+    log_warn("%s: %.3f ms in kernels, by name (launches, ms, share, us each):", c->be.name, sum);
     for (int i = 0; i < p->n_by; i++)
         log_warn("  %-36s %8llu %10.3f %5.1f%% %9.2f", p->by[i].name,
                  (unsigned long long)p->by[i].n, p->by[i].ms, sum > 0 ? 100 * p->by[i].ms / sum : 0,

@@ -158,27 +158,28 @@ static inline uint64_t word_at(const char *p)
 }
 
 /* Two words into a sum: both halves of their 128-bit product, as wyhash does. */
-static inline uint64_t mix(uint64_t sum, uint64_t a, uint64_t b)
+static inline uint64_t mix_words(uint64_t sum, uint64_t a, uint64_t b)
 {
     unsigned __int128 m = (unsigned __int128)(a ^ sum) * (b ^ 0xe7037ed1a0b428dbu);
 
     return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
-/* Pairs of words in turn into four sums, whose multiplications do not wait for each other. The sums
- * are locals: the compiler cannot know that p does not point to them. n is a multiple of 8. */
+/* Mixes pairs of words into four sums in rotation, so that their multiplications do not wait for
+ * each other. The sums are locals: the compiler cannot know that p does not point to them. n is a
+ * multiple of 8. */
 static void hash_words(uint64_t sum[4], const void *p, size_t n)
 {
     uint64_t s0 = sum[0], s1 = sum[1], s2 = sum[2], s3 = sum[3];
     const char *at = p;
 
     for (; n >= 64; n -= 64, at += 64) {
-        s0 = mix(s0, word_at(at), word_at(at + 8));
-        s1 = mix(s1, word_at(at + 16), word_at(at + 24));
-        s2 = mix(s2, word_at(at + 32), word_at(at + 40));
-        s3 = mix(s3, word_at(at + 48), word_at(at + 56));
+        s0 = mix_words(s0, word_at(at), word_at(at + 8));
+        s1 = mix_words(s1, word_at(at + 16), word_at(at + 24));
+        s2 = mix_words(s2, word_at(at + 32), word_at(at + 40));
+        s3 = mix_words(s3, word_at(at + 48), word_at(at + 56));
     }
-    for (; n > 0; n -= 8, at += 8) s0 = mix(s0, word_at(at), n);
+    for (; n > 0; n -= 8, at += 8) s0 = mix_words(s0, word_at(at), n);
     sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
 }
 
@@ -191,9 +192,9 @@ uint64_t record_hash(const struct record *r)
 
     for (int i = 0; i < 3; i++) {
         hash_words(sum, s.part[i].p, s.part[i].n);
-        sum[i] = mix(sum[i], s.part[i].n, 1);
+        sum[i] = mix_words(sum[i], s.part[i].n, 1);
     }
-    for (int i = 0; i < 4; i++) h = mix(h, sum[i], 0x8ebc6af09c88c6e3u + (uint64_t)i);
+    for (int i = 0; i < 4; i++) h = mix_words(h, sum[i], 0x8ebc6af09c88c6e3u + (uint64_t)i);
     return h;
 }
 

@@ -1,5 +1,13 @@
-/* record.cu - a record carried out: launched operation by operation, or replayed as the graph of an
- * equal one. */
+/* record.cu - launching a record: operation by operation, or as the captured CUDA graph of an equal
+ * step.
+ *
+ * A step of up to GRAPH_TOKENS tokens spends more time in launches than on the device. So when a
+ * step comes for the second time its launches are captured in a graph, and every later step whose
+ * record is equal replays it in one call (graphs.h decides what is equal).
+ *
+ * Copies: the source of an upload may change as soon as the call returns, so its bytes go to pinned
+ * staging memory first. Downloads to memory that is not pinned arrive in staging memory and are
+ * copied by the host after the wait. */
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
@@ -9,19 +17,19 @@ extern "C" {
 
 #include <stdlib.h>
 
-static bool is_on(const char *name)
+static bool env_is_on(const char *name)
 {
     const char *v = getenv(name);
     return !v || strcmp(v, "0") != 0;
 }
 
 /* The record has no room for the next operation. */
-static void launch_full(void *device)
+static void launch_full_record(void *device)
 {
     struct cuda *c = (struct cuda *)device;
 
     cudaSetDevice(c->device);
-    cu_record_run(c, RUN_ROOM);
+    cu_record_run(c, RUN_FULL);
 }
 
 static int open_host_memory(struct cuda *c, struct cu_record *r, struct err *e)
@@ -30,17 +38,17 @@ static int open_host_memory(struct cuda *c, struct cu_record *r, struct err *e)
 
     if ((rc = record_init(&r->rec, RECORD_OPS, e)) != OK) return rc;
     r->rec.share_tokens = r->graphs ? GRAPH_TOKENS : 0;
-    r->rec.make_room = launch_full;
+    r->rec.make_room = launch_full_record;
     r->rec.device = c;
     if (r->graphs && (rc = graphs_init(&r->cache, e)) != OK) return rc;
     r->jobs = (struct linear *)mem_array((size_t)r->rec.cap_jobs, sizeof *r->jobs);
     if (!r->jobs) return err_nomem(e, "the matrix products of a step");
-    if (cudaMallocHost((void **)&r->stage, STAGE_BYTES) == cudaSuccess &&
-        cudaMallocHost((void **)&r->back, STAGE_BYTES) == cudaSuccess)
+    if (cudaMallocHost((void **)&r->upload_buf, STAGING_BYTES) == cudaSuccess &&
+        cudaMallocHost((void **)&r->download_buf, STAGING_BYTES) == cudaSuccess)
         return OK;
     cudaGetLastError();
     return err_set(e, E_NOMEM, "%s: no %zu MiB of pinned memory", c->be.name,
-                   2 * STAGE_BYTES >> 20);
+                   2 * STAGING_BYTES >> 20);
 }
 
 int cu_record_open(struct cuda *c, struct err *e)
@@ -51,11 +59,11 @@ int cu_record_open(struct cuda *c, struct err *e)
     if (!r) return err_nomem(e, "the record of a GPU");
     c->record = r;
     c->be.self = &r->rec;
-    r->fuse = is_on("TERN_CUDA_FUSE");
-    r->graphs = is_on("TERN_CUDA_GRAPHS");
+    r->fuse = env_is_on("TERN_CUDA_FUSE");
+    r->graphs = env_is_on("TERN_CUDA_GRAPHS");
     if ((rc = open_host_memory(c, r, e)) != OK) return rc;
     for (int i = -1; i < MAX_AHEAD; i++)
-        if (cudaEventCreate(i < 0 ? &r->begun : &r->done[i]) != cudaSuccess) {
+        if (cudaEventCreate(i < 0 ? &r->started : &r->done[i]) != cudaSuccess) {
             cudaGetLastError();
             return err_set(e, E_DEVICE, "%s: no event could be made", c->be.name);
         }
@@ -67,10 +75,10 @@ void cu_record_close(struct cuda *c)
     struct cu_record *r = c->record;
 
     if (!r) return;
-    cu_record_forget(c);
-    if (r->stage) cudaFreeHost(r->stage);
-    if (r->back) cudaFreeHost(r->back);
-    if (r->begun) cudaEventDestroy(r->begun);
+    cu_record_drop_graphs(c);
+    if (r->upload_buf) cudaFreeHost(r->upload_buf);
+    if (r->download_buf) cudaFreeHost(r->download_buf);
+    if (r->started) cudaEventDestroy(r->started);
     for (int i = 0; i < MAX_AHEAD; i++)
         if (r->done[i]) cudaEventDestroy(r->done[i]);
     for (int i = 0; i < r->n_pinned; i++) {
@@ -85,26 +93,26 @@ void cu_record_close(struct cuda *c)
     c->be.self = NULL;
 }
 
-void cu_record_forget(struct cuda *c)
+void cu_record_drop_graphs(struct cuda *c)
 {
     struct cu_record *r = c->record;
 
     for (int i = 0; i < MAX_GRAPHS; i++)
         if (r->cache.slot[i].exec) cudaGraphExecDestroy((cudaGraphExec_t)r->cache.slot[i].exec);
     graphs_clear(&r->cache);
-    cu_note(&c->stats.graph_bytes, 0);
+    cu_stat_set(&c->stats.graph_bytes, 0);
 }
 
 /* ---- graphs ---- */
 
 /* Launches the record into a graph instead of the device. false: this step cannot be captured, and
  * nothing was launched. */
-static bool capture(struct cuda *c, struct graph *to)
+static bool capture_record(struct cuda *c, struct graph *to)
 {
     struct cu_record *r = c->record;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
-    size_t free_bytes = cu_mem_look(c), left;
+    size_t free_bytes = cu_mem_query(c), left;
     cudaError_t rc = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
 
     if (rc == cudaSuccess) {
@@ -114,25 +122,25 @@ static bool capture(struct cuda *c, struct graph *to)
     if (rc == cudaSuccess && c->rc == OK) rc = cudaGraphInstantiate(&exec, graph, 0);
     if (graph) cudaGraphDestroy(graph);
     if (rc == cudaSuccess && c->rc == OK && exec) {
-        left = cu_mem_look(c);
-        if (left < free_bytes) cu_count(&c->stats.graph_bytes, free_bytes - left);
-        cu_count(&c->stats.n_graphs, 1);
+        left = cu_mem_query(c);
+        if (left < free_bytes) cu_stat_add(&c->stats.graph_bytes, free_bytes - left);
+        cu_stat_add(&c->stats.n_graphs, 1);
         r->n_captures++;
         to->exec = exec;
         return true;
     }
     cudaGetLastError();
-    if (r->n_refused++ == 0)
+    if (r->n_capture_failures++ == 0)
         log_warn("%s: a step was not captured as a graph: %s", c->be.name,
                  c->rc != OK ? c->msg : cudaGetErrorString(rc));
-    if (r->n_refused == 3) r->graphs = false; /* this device or driver cannot capture */
+    if (r->n_capture_failures == 3) r->graphs = false; /* this device or driver cannot capture */
     c->rc = OK;
     return false;
 }
 
-/* The record as a graph in the cache, captured now; NULL: it is to be launched, and may be fused
- * already. The slot keeps the record as it is before fusion: that is what the next one is compared
- * with. */
+/* Captures the record as a new graph of the cache. NULL: the record is to be launched instead; it
+ * may be fused already. The slot keeps the record as it is before fusion, because the next step is
+ * compared before it is fused. */
 static struct graph *capture_new(struct cuda *c, uint64_t hash)
 {
     struct cu_record *r = c->record;
@@ -145,10 +153,10 @@ static struct graph *capture_new(struct cuda *c, uint64_t hash)
     if (!graphs_keep(g, &r->rec, hash)) return NULL;
     if (replaced) cudaGraphExecDestroy((cudaGraphExec_t)replaced);
     if (r->fuse) record_fuse(&r->rec, true);
-    return capture(c, g) ? g : NULL;
+    return capture_record(c, g) ? g : NULL;
 }
 
-/* False: to be launched one by one; the record may be fused already. */
+/* Replays or captures. false: the record is to be launched; it may be fused already. */
 static bool run_as_graph(struct cuda *c)
 {
     struct cu_record *r = c->record;
@@ -157,7 +165,7 @@ static bool run_as_graph(struct cuda *c)
 
     if (g) {
         r->n_replays++;
-        cu_count(&c->stats.n_replays, 1);
+        cu_stat_add(&c->stats.n_replays, 1);
     } else if (!(g = capture_new(c, hash))) {
         return false;
     }
@@ -181,17 +189,17 @@ void cu_record_run(struct cuda *c, enum cu_run how)
     struct cu_record *r = c->record;
 
     take_refusal(c);
-    if (r->rec.n > 0 && c->rc == OK && !r->dead) {
-        bool whole = how == RUN_STEP && !r->partial && r->rec.n >= GRAPH_OPS &&
-                     r->rec.n_tokens <= GRAPH_TOKENS;
+    if (r->rec.n > 0 && c->rc == OK && !r->lost) {
+        bool one_part = how == RUN_STEP && !r->partial && r->rec.n >= GRAPH_OPS &&
+                        r->rec.n_tokens <= GRAPH_TOKENS;
         if (how == RUN_STEP) {
             r->n_steps++;
-            cu_note(&c->stats.n_steps, r->n_steps);
+            cu_stat_set(&c->stats.n_steps, r->n_steps);
         }
-        if (r->n_parts == 0) cudaEventRecord(r->begun, c->stream);
-        cu_gemm_begin(c);
-        if (!(whole && r->graphs && !c->profile && run_as_graph(c))) {
-            if (r->fuse) record_fuse(&r->rec, how != RUN_ROOM);
+        if (r->n_parts == 0) cudaEventRecord(r->started, c->stream);
+        cu_gemm_reset(c);
+        if (!(one_part && r->graphs && !c->profile && run_as_graph(c))) {
+            if (r->fuse) record_fuse(&r->rec, how != RUN_FULL);
             cu_launch_all(c);
         }
         cudaEventRecord(r->done[r->n_parts++ % MAX_AHEAD], c->stream);
@@ -200,24 +208,25 @@ void cu_record_run(struct cuda *c, enum cu_run how)
     record_clear(&r->rec);
 }
 
-void cu_record_pace(struct cuda *c, int ahead)
+void cu_record_throttle(struct cuda *c, int ahead)
 {
     struct cu_record *r = c->record;
 
-    if (r->n_parts <= ahead || ahead >= MAX_AHEAD || r->dead) return;
+    if (r->n_parts <= ahead || ahead >= MAX_AHEAD || r->lost) return;
     cu_check(c, cudaEventSynchronize(r->done[(r->n_parts - 1 - ahead) % MAX_AHEAD]), "step");
 }
 
-/* After a wait: how long the stream was busy since the one before. */
+/* After a wait: adds the time that the stream was busy since the wait before. */
 static void count_busy(struct cuda *c)
 {
     struct cu_record *r = c->record;
     float ms = 0;
 
     if (r->n_parts == 0) return;
-    if (cudaEventElapsedTime(&ms, r->begun, r->done[(r->n_parts - 1) % MAX_AHEAD]) == cudaSuccess &&
+    if (cudaEventElapsedTime(&ms, r->started, r->done[(r->n_parts - 1) % MAX_AHEAD]) ==
+            cudaSuccess &&
         ms > 0)
-        cu_count(&c->stats.busy_ns, (uint64_t)((double)ms * 1e6));
+        cu_stat_add(&c->stats.busy_ns, (uint64_t)((double)ms * 1e6));
     else cudaGetLastError();
     r->n_parts = 0;
 }
@@ -238,43 +247,43 @@ void cu_record_wait(struct cuda *c, enum cu_run how)
     struct cu_record *r = c->record;
 
     cu_record_run(c, how);
-    if (!r->dead) cu_check(c, cudaStreamSynchronize(c->stream), "step");
-    if (!r->dead) count_busy(c);
+    if (!r->lost) cu_check(c, cudaStreamSynchronize(c->stream), "step");
+    if (!r->lost) count_busy(c);
     if (c->rc == OK)
-        for (int i = 0; i < r->n_late; i++)
-            memcpy(r->late[i].dst, r->late[i].from, r->late[i].bytes);
-    r->n_late = 0;
-    r->stage_used = r->back_used = 0;
-    if (c->profile && !r->dead) profile_collect(c);
+        for (int i = 0; i < r->n_pending; i++)
+            memcpy(r->pending[i].dst, r->pending[i].from, r->pending[i].bytes);
+    r->n_pending = 0;
+    r->upload_used = r->download_used = 0;
+    if (c->profile && !r->lost) profile_collect(c);
 }
 
-static size_t padded(size_t bytes) { return (bytes + 255) / 256 * 256; }
+static size_t pad_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 static void make_room(struct cuda *c)
 {
-    if (!record_has_room(&c->record->rec, 0)) cu_record_run(c, RUN_ROOM);
+    if (!record_has_room(&c->record->rec, 0)) cu_record_run(c, RUN_FULL);
 }
 
-/* The source may change as soon as this returns: it is copied to pinned memory, which a step of the
- * same calls finds at the same place. */
-void cu_record_put(struct cuda *c, void *dst, const void *src, size_t bytes)
+/* Bytes are copied to staging memory. Equal sequences of calls find the same staging addresses, so
+ * a replayed graph reads the new bytes. */
+void cu_record_upload(struct cuda *c, void *dst, const void *src, size_t bytes)
 {
     struct cu_record *r = c->record;
 
     while (bytes > 0) {
-        if (r->stage_used == STAGE_BYTES) cu_record_wait(c, RUN_ROOM);
+        if (r->upload_used == STAGING_BYTES) cu_record_wait(c, RUN_FULL);
         make_room(c);
-        size_t left = STAGE_BYTES - r->stage_used, n = bytes < left ? bytes : left;
-        memcpy(r->stage + r->stage_used, src, n);
-        record_upload(&r->rec, dst, r->stage + r->stage_used, n);
-        r->stage_used += padded(n);
+        size_t left = STAGING_BYTES - r->upload_used, n = bytes < left ? bytes : left;
+        memcpy(r->upload_buf + r->upload_used, src, n);
+        record_upload(&r->rec, dst, r->upload_buf + r->upload_used, n);
+        r->upload_used += pad_bytes(n);
         dst = (char *)dst + n;
         src = (const char *)src + n;
         bytes -= n;
     }
 }
 
-void cu_record_get(struct cuda *c, void *dst, const void *src, size_t bytes)
+void cu_record_download(struct cuda *c, void *dst, const void *src, size_t bytes)
 {
     struct cu_record *r = c->record;
 
@@ -285,11 +294,13 @@ void cu_record_get(struct cuda *c, void *dst, const void *src, size_t bytes)
         return;
     }
     for (size_t n; bytes > 0; dst = (char *)dst + n, src = (const char *)src + n, bytes -= n) {
-        if (r->back_used == STAGE_BYTES || r->n_late == MAX_LATE) cu_record_wait(c, RUN_ROOM);
+        if (r->download_used == STAGING_BYTES || r->n_pending == MAX_PENDING)
+            cu_record_wait(c, RUN_FULL);
         make_room(c);
-        n = bytes < STAGE_BYTES - r->back_used ? bytes : STAGE_BYTES - r->back_used;
-        record_download(&r->rec, r->back + r->back_used, src, n);
-        r->late[r->n_late++] = (struct cu_late){ dst, r->back + r->back_used, n };
-        r->back_used += padded(n);
+        n = bytes < STAGING_BYTES - r->download_used ? bytes : STAGING_BYTES - r->download_used;
+        record_download(&r->rec, r->download_buf + r->download_used, src, n);
+        r->pending[r->n_pending++] =
+            (struct cu_pending_copy){ dst, r->download_buf + r->download_used, n };
+        r->download_used += pad_bytes(n);
     }
 }

@@ -5,7 +5,7 @@
  * (launch.cu), or a captured graph of an equal record is replayed (graphs.h).
  *
  * Operations are data: ops.inc lists them with their fields, and this header, record.c, fuse.c and
- * launch.cu derive the rest from that list. A recorded operation is a header and its fields, behind
+ * launch.cu derive the rest from that list. A recorded operation is a header and its fields, after
  * the one before it in one byte string; `ops` indexes it. No struct in it has padding, so two
  * records are equal exactly if their byte strings (operations, jobs, views) are equal.
  *

@@ -32,9 +32,9 @@ static struct record *room_for(struct backend *be, int n_jobs)
     return r;
 }
 
-static void refuse(struct backend *be, int rc, const char *fmt, ...)
+static void refuse_op(struct backend *be, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static void refuse(struct backend *be, int rc, const char *fmt, ...)
+static void refuse_op(struct backend *be, int rc, const char *fmt, ...)
 {
     struct record *r = be->self;
     va_list ap;
@@ -265,8 +265,8 @@ static void record_linear(struct backend *be, const struct tensor *x, const stru
     struct record *r = be->self;
 
     if (r->max_tokens < x->rows) {
-        refuse(be, E_INVALID, "a matrix product of %d tokens, but memory was reserved for %d",
-               x->rows, r->max_tokens);
+        refuse_op(be, E_INVALID, "a matrix product of %d tokens, but memory was reserved for %d",
+                  x->rows, r->max_tokens);
         return;
     }
     if (x->rows <= 0 || n_jobs <= 0) return;
@@ -316,10 +316,11 @@ static void record_route(struct backend *be, int32_t *ids, float *weights,
 
     if (logits->cols > MOE_MAX_EXPERTS || opt->n_groups > MOE_MAX_GROUPS ||
         opt->n_used > MOE_MAX_USED) {
-        refuse(be, E_UNSUPPORTED,
-               "%d of %d experts in %d groups; at most %d of %d experts in %d groups are supported",
-               opt->n_used, logits->cols, opt->n_groups, MOE_MAX_USED, MOE_MAX_EXPERTS,
-               MOE_MAX_GROUPS);
+        refuse_op(
+            be, E_UNSUPPORTED,
+            "%d of %d experts in %d groups; at most %d of %d experts in %d groups are supported",
+            opt->n_used, logits->cols, opt->n_groups, MOE_MAX_USED, MOE_MAX_EXPERTS,
+            MOE_MAX_GROUPS);
         return;
     }
     if (logits->rows <= 0) return;
@@ -418,10 +419,10 @@ static bool check_attend(struct backend *be, const struct tensor *q, const struc
     const struct record *r = be->self;
 
     if (r->max_tokens < q->rows)
-        refuse(be, E_INVALID, "attention of %d tokens, but memory was reserved for %d", q->rows,
-               r->max_tokens);
+        refuse_op(be, E_INVALID, "attention of %d tokens, but memory was reserved for %d", q->rows,
+                  r->max_tokens);
     else if (opt->bidirectional && !kv->seq_end)
-        refuse(be, E_INVALID, "bidirectional attention needs the lengths of the sequences");
+        refuse_op(be, E_INVALID, "bidirectional attention needs the lengths of the sequences");
     else return q->rows > 0;
     return false;
 }
@@ -455,8 +456,8 @@ static bool has_state(struct backend *be, const float *base, size_t have, size_t
                       const char *op)
 {
     if (need == 0 || (base && have >= need)) return true;
-    refuse(be, E_INVALID, "%s: the state of a sequence has %zu numbers, %zu are needed", op, have,
-           need);
+    refuse_op(be, E_INVALID, "%s: the state of a sequence has %zu numbers, %zu are needed", op,
+              have, need);
     return false;
 }
 
@@ -465,8 +466,8 @@ static bool fits_kernels(struct backend *be, int rows, bool wide, const char *op
     int most = wide ? RECUR_MAX_ROWS_WIDE : RECUR_MAX_ROWS;
 
     if (rows >= 1 && rows <= most) return true;
-    refuse(be, E_UNSUPPORTED, "%s: a state of %d rows; its kernels hold at most %d", op, rows,
-           most);
+    refuse_op(be, E_UNSUPPORTED, "%s: a state of %d rows; its kernels hold at most %d", op, rows,
+              most);
     return false;
 }
 
@@ -476,7 +477,7 @@ static void record_conv(struct backend *be, const struct tensor *out, const stru
     const struct statelayer *y = &st->layers[layer];
 
     if (opt->k < 1) {
-        refuse(be, E_UNSUPPORTED, "conv: %d taps, at least 1 is needed", opt->k);
+        refuse_op(be, E_UNSUPPORTED, "conv: %d taps, at least 1 is needed", opt->k);
         return;
     }
     if (x->rows <= 0 || st->n_runs <= 0 ||

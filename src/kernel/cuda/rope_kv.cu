@@ -1,10 +1,10 @@
-/* rope_kv.cu - head norms, rotation, and keys and values into their blocks. A warp has one head of
- * one token. */
+/* rope_kv.cu - the kernel of rope_kv.cuh: head norms, rotary embedding and KV writes of a batch. A
+ * warp has one head of one token. */
 #include "kernel/cuda/rope_kv.cuh"
 
 #define WARPS 4
 
-/* Grid: tokens, groups of WARPS heads: queries' first, then keys' and values'. */
+/* Grid: tokens, groups of WARPS heads: the query heads first, then the KV heads. */
 static __global__ void __launch_bounds__(WARPS * 32) rope_kv(const __grid_constant__ rope_dev r)
 {
     extern __shared__ __align__(16) float rows[];
@@ -13,72 +13,69 @@ static __global__ void __launch_bounds__(WARPS * 32) rope_kv(const __grid_consta
     int n_q = r.q ? r.n_heads : 0;
     float *row = rows + warp * r.pad;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (head < n_q) {
         float *q = r.q + (size_t)token * r.q_stride + (size_t)head * r.dk;
-        head_turn(r, row, q, r.q_fours, r.q_norm, token, lane);
-        if (r.q_fours)
+        rotate_head(r, row, q, r.q_vec4, r.q_norm, token, lane);
+        if (r.q_vec4)
             for (int i = lane; i < r.dk / 4; i += 32) ((float4 *)q)[i] = ((float4 *)row)[i];
         else
             for (int i = lane; i < r.dk; i += 32) q[i] = row[i];
     } else if (head - n_q < r.kv.n_kv_heads) {
-        keep(r, row, token, head - n_q, lane);
+        store_kv(r, row, token, head - n_q, lane);
     }
 }
 
-/* One thread drives a backend, and device pointers are its own. */
+/* The last write of keys and values. thread_local: one thread drives a backend. */
 static thread_local struct {
     const void *k, *pos;
     int n_tokens;
 } last;
 
-bool kv_just_put(const struct kvview *kv, int layer)
+bool kv_written_by_batch(const struct kvview *kv, int layer)
 {
     return last.k == kv->layers[layer].k && last.pos == kv->pos && last.n_tokens == kv->n_tokens;
 }
 
-static bool by_four(const void *p, size_t stride, int dim)
-{
-    return (uintptr_t)p % 16 == 0 && stride % 4 == 0 && dim % 4 == 0;
-}
-
-void kv_is_put(const struct rope_dev *r, int n_tokens)
+void note_kv_written(const struct rope_dev *r, int n_tokens)
 {
     last = { r->kv.k.base, r->kv.pos, n_tokens };
 }
 
-/* What follows from the rest of r. */
-static bool settle(struct cuda *c, struct rope_dev *r)
+/* Fills the members that follow from the others. */
+static bool finish_rope_dev(struct cuda *c, struct rope_dev *r)
 {
     int d = r->dk > r->dv ? r->dk : r->dv;
 
     r->pad = (d + 31) / 32 * 32;
-    r->q_fours = by_four(r->q, r->q_stride, r->dk);
-    r->k_fours = by_four(r->k, r->k_stride, r->dk);
-    r->v_fours = by_four(r->v, r->v_stride, r->dv);
+    r->q_vec4 = cu_aligned16(r->q, r->q_stride) && r->dk % 4 == 0;
+    r->k_vec4 = cu_aligned16(r->k, r->k_stride) && r->dk % 4 == 0;
+    r->v_vec4 = cu_aligned16(r->v, r->v_stride) && r->dv % 4 == 0;
     if (r->pad <= 1024) return true;
-    cu_fail(c, E_UNSUPPORTED, "attention heads of %d and %d numbers: at most 1024", r->dk, r->dv);
+    cu_fail(c, E_UNSUPPORTED, "attention heads of %d and %d dimensions; at most 1024 are supported",
+            r->dk, r->dv);
     return false;
 }
 
-static void launch(struct cuda *c, const struct rope_dev *r, int n_tokens, const char *name)
+static void launch_rope_kv(struct cuda *c, const struct rope_dev *r, int n_tokens, const char *name)
 {
     int tasks = (r->q ? r->n_heads : 0) + r->kv.n_kv_heads;
 
-    kv_is_put(r, n_tokens);
+    note_kv_written(r, n_tokens);
     cu_launch(c, name, rope_kv, dim3(n_tokens, (tasks + WARPS - 1) / WARPS), dim3(WARPS * 32),
               (size_t)WARPS * r->pad * sizeof(float), *r);
 }
 
-bool rope_dev_of(struct cuda *c, struct rope_dev *r, const struct cu_rope_kv *p)
+bool fill_rope_dev(struct cuda *c, struct rope_dev *r, const struct cu_rope_kv *p)
 {
     *r = {};
-    if (p->kv->n_tokens == 0 || !kv_dev_of(c, &r->kv, p->kv, p->layer)) return false;
+    if (p->kv->n_tokens == 0 || !fill_kv_dev(c, &r->kv, p->kv, p->layer)) return false;
     if (r->kv.n_kv_heads != p->n_kv_heads || r->kv.k.dim != p->head_dim ||
         r->kv.v.dim != p->head_dim_v) {
         cu_fail(c, E_INVALID,
-                "keys and values of %d heads of %d and %d numbers; kept are %d of %d and %d",
+                "keys and values of %d heads of %d and %d dimensions, but the KV cache has %d of "
+                "%d and %d",
                 p->n_kv_heads, p->head_dim, p->head_dim_v, r->kv.n_kv_heads, r->kv.k.dim,
                 r->kv.v.dim);
         return false;
@@ -98,14 +95,14 @@ bool rope_dev_of(struct cuda *c, struct rope_dev *r, const struct cu_rope_kv *p)
     r->table = p->table;
     r->eps = p->eps;
     r->style = p->style;
-    return settle(c, r);
+    return finish_rope_dev(c, r);
 }
 
 void cu_rope_kv(struct cuda *c, const struct cu_rope_kv *p)
 {
     struct rope_dev r;
 
-    if (rope_dev_of(c, &r, p)) launch(c, &r, p->kv->n_tokens, "rope kv");
+    if (fill_rope_dev(c, &r, p)) launch_rope_kv(c, &r, p->kv->n_tokens, "rope kv");
 }
 
 void cu_kv_put(struct cuda *c, const struct kvview *kv, int layer, const struct tensor *k,
@@ -113,12 +110,12 @@ void cu_kv_put(struct cuda *c, const struct kvview *kv, int layer, const struct 
 {
     struct rope_dev r = {};
 
-    if (kv->n_tokens == 0 || !kv_dev_of(c, &r.kv, kv, layer)) return;
+    if (kv->n_tokens == 0 || !fill_kv_dev(c, &r.kv, kv, layer)) return;
     r.k = (const float *)k->data;
     r.v = r.kv.v_in_k ? NULL : (const float *)v->data;
     r.k_stride = k->stride;
     r.v_stride = v->stride;
     r.dk = r.kv.k.dim;
     r.dv = r.kv.v.dim;
-    if (settle(c, &r)) launch(c, &r, kv->n_tokens, "kv put");
+    if (finish_rope_dev(c, &r)) launch_rope_kv(c, &r, kv->n_tokens, "kv put");
 }

@@ -1,35 +1,35 @@
-/* rope_kv.cuh - what stands between a layer's products and its attention, for a warp with one head
- * of one token: head norms, rotation, and keys and values into their blocks. */
+/* rope_kv.cuh - between a layer's matrix products and its attention: head norms, rotary embedding,
+ * and keys and values into their KV blocks. For a warp that has one head of one token. */
 #ifndef TERN_KERNEL_CUDA_ROPE_KV_CUH
 #define TERN_KERNEL_CUDA_ROPE_KV_CUH
 
 #include "kernel/cuda/cu_kvload.cuh"
 
 struct rope_dev {
-    float *q; /* NULL: as they are */
+    float *q; /* NULL: queries stay as they are */
     const float *k, *v;
     size_t q_stride, k_stride, v_stride;
-    int n_heads, dk, dv, n_rot,
-        pad; /* pad: floats of a warp's row in shared memory; 0: nothing is asked for */
+    int n_heads, dk, dv, n_rot;
+    int pad; /* floats of a warp's row in shared memory; 0: there is nothing to do */
     const float *q_norm, *k_norm, *table;
     float eps;
     enum rope_style style;
     struct kv_dev kv;
-    bool q_fours, k_fours, v_fours; /* heads in 16 bytes */
+    bool q_vec4, k_vec4, v_vec4; /* heads can be read 16 bytes at a time */
 };
 
-/* Checks p and fills r; false: c has been told why not, or there are no tokens. */
-bool rope_dev_of(struct cuda *c, struct rope_dev *r, const struct cu_rope_kv *p);
-/* p's keys and values are written by another kernel than rope_kv.cu's. */
-void kv_is_put(const struct rope_dev *r, int n_tokens);
+/* Checks p and fills r. false: reported by cu_fail, or there are no tokens. */
+bool fill_rope_dev(struct cuda *c, struct rope_dev *r, const struct cu_rope_kv *p);
+/* Another kernel than rope_kv.cu's writes the keys and values of r. */
+void note_kv_written(const struct rope_dev *r, int n_tokens);
 
 #ifdef __CUDACC__
-/* n numbers, squares summed on the way. */
-__device__ __forceinline__ float row_load(float *row, const float *x, int n, bool fours, int lane)
+/* Loads n numbers into shared memory; returns this lane's sum of squares. */
+__device__ __forceinline__ float load_row(float *row, const float *x, int n, bool vec4, int lane)
 {
     float sum = 0.f;
 
-    if (fours) {
+    if (vec4) {
         for (int i = lane; i < n / 4; i += 32) {
             float4 v = ((const float4 *)x)[i];
             ((float4 *)row)[i] = v;
@@ -44,11 +44,11 @@ __device__ __forceinline__ float row_load(float *row, const float *x, int n, boo
     return sum;
 }
 
-/* A head to shared memory, normed and turned. */
-__device__ __forceinline__ void head_turn(const rope_dev &r, float *row, const float *x, bool fours,
-                                          const float *norm, int token, int lane)
+/* A head to shared memory, normalized and rotated. */
+__device__ __forceinline__ void rotate_head(const rope_dev &r, float *row, const float *x,
+                                            bool vec4, const float *norm, int token, int lane)
 {
-    float sum = row_load(row, x, r.dk, fours, lane);
+    float sum = load_row(row, x, r.dk, vec4, lane);
 
     __syncwarp();
     if (norm) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ void head_turn(const rope_dev &r, float *row, const f
     __syncwarp();
 }
 
-/* 32 numbers as a block; one that holds what is no number, or no finite one, becomes zeros. */
+/* 32 numbers as a Q8_0 block. A block with a NaN or an infinity becomes zeros. */
 __device__ __forceinline__ void store_q8(char *to, float x, int lane)
 {
     bool bad = __any_sync(~0u, !(fabsf(x) <= 3.4e38f));
@@ -85,10 +85,10 @@ __device__ __forceinline__ void store_q8(char *to, float x, int lane)
     if (lane == 0) ((struct block_q8_0 *)to)->d = __half_as_ushort(half_sat(d));
 }
 
-__device__ __forceinline__ void store_row(int type, bool whole, char *to, const float *x, int n,
+__device__ __forceinline__ void store_row(int type, bool aligned, char *to, const float *x, int n,
                                           int lane)
 {
-    if (type == DT_F16 && whole) {
+    if (type == DT_F16 && aligned) {
         for (int i = lane; i < n / 4; i += 32) {
             float4 v = ((const float4 *)x)[i];
             ((uint2 *)to)[i] = make_uint2(kv_half2(v.x, v.y), kv_half2(v.z, v.w));
@@ -108,9 +108,11 @@ __device__ __forceinline__ void store_row(int type, bool whole, char *to, const 
     }
 }
 
-/* Values that are no numbers are kept as zeros and make their key no number instead: a token that
- * may not see a key still multiplies its value by zero. */
-__device__ __forceinline__ void keep(const rope_dev &r, float *row, int token, int head, int lane)
+/* Writes the key and the value of a head. A NaN in a value is stored as 0 and makes its key NaN
+ * instead: a masked key has weight 0, and 0 * NaN in the value product would be NaN for a token
+ * that must not see it. */
+__device__ __forceinline__ void store_kv(const rope_dev &r, float *row, int token, int head,
+                                         int lane)
 {
     int pos = r.kv.pos[token];
     int block = r.kv.table[(size_t)r.kv.seq[token] * r.kv.table_stride + pos / KV_BLOCK];
@@ -120,20 +122,20 @@ __device__ __forceinline__ void keep(const rope_dev &r, float *row, int token, i
     bool bad = false;
 
     if (!r.kv.v_in_k) {
-        bad = isnan(warp_sum(row_load(row, x, r.dv, r.v_fours, lane)));
+        bad = isnan(warp_sum(load_row(row, x, r.dv, r.v_vec4, lane)));
         __syncwarp();
         if (bad) {
             for (int i = lane; i < r.dv; i += 32) row[i] = isnan(row[i]) ? 0.f : row[i];
             __syncwarp();
         }
-        store_row(r.kv.type, r.kv.whole, v, row, r.dv, lane);
+        store_row(r.kv.type, r.kv.aligned, v, row, r.dv, lane);
         __syncwarp();
     }
-    head_turn(r, row, r.k + (size_t)token * r.k_stride + (size_t)head * r.dk, r.k_fours, r.k_norm,
-              token, lane);
+    rotate_head(r, row, r.k + (size_t)token * r.k_stride + (size_t)head * r.dk, r.k_vec4, r.k_norm,
+                token, lane);
     if (bad && lane == 0) row[0] = NAN;
     __syncwarp();
-    store_row(r.kv.type, r.kv.whole, k, row, r.dk, lane);
+    store_row(r.kv.type, r.kv.aligned, k, row, r.dk, lane);
 }
 #endif
 #endif

@@ -1,52 +1,53 @@
-/* sample.cu - tokens drawn from logits, one block a row, so that only ids leave the device.
+/* sample.cu - samples tokens from logits, one block for each row, so that only ids leave the
+ * device.
  *
- * Numbers are weighed by the host's own exponential and added up in double precision in a fixed
- * order, and what atomics count is whole: the same row gives the same token every time, and the
- * host's token.
+ * The result is the same for the same row every time, and the same as the host's sampler
+ * (sample/sampler.c): weights use the host's own exponential with its roundings, sums are in double
+ * precision and in a fixed order, and atomics count integers only.
  *
- * Candidates for top-k and top-p come from a histogram of how far below the largest a logit is.
- * Where they are few, they are put in order (take_listed); else those around the border are
- * (cut_listed), or it is found by halving the range (cut). Rows are adjusted in place and put back:
- * nobody else reads them meanwhile. */
+ * Candidates for top-k and top-p come from a histogram of how far each logit is below the largest.
+ * If the candidates are few they are sorted (filter_listed). Otherwise only those near the cutoff
+ * are sorted (find_cutoff_listed), or the cutoff is found by bisection (find_cutoff). Logit
+ * adjustments are applied in place and undone at the end; nobody else reads the row meanwhile. */
 #include "kernel/cuda/cu.cuh"
 
 #include <float.h>
 
 #define THREADS 1024
 #define WARPS (THREADS / 32)
-#define LIST (2 * THREADS) /* candidates that are put in order: two a thread */
-#define BUCKETS                                                                       \
-    THREADS /* 128 for each doubling of the distance + 1: up to 255 below the largest \
-             */
+#define LIST (2 * THREADS) /* candidates that can be sorted: two for each thread */
+/* 128 buckets for each doubling of (distance + 1): distances of up to 255 below the largest. */
+#define BUCKETS THREADS
 #define ALL 0x7fffffff
 #define NO_LIST (-2)
 
 typedef unsigned long long u64;
 
-struct room { /* a block's shared memory */
+struct smem { /* a block's shared memory */
     uint32_t count[BUCKETS];
     u64 list[LIST];
     double part[WARPS];
     u64 best[WARPS];
-    int whole[WARPS];
+    int counts[WARPS];
     int n, at, id;
 };
 
 struct row {
     const float *x;
     int n;
-    float max, temp, min_p, scale; /* scale: 1 / temp where nothing is filtered, else 0 */
+    float max, temp, min_p, scale; /* scale: 1 / temp if nothing is filtered, otherwise 0 */
 };
 
-/* The first ones in order: those above t, and of equals those up to id. */
-struct border {
+/* Keeps logits above t, and of those equal to t the ids up to id. */
+struct cutoff {
     float t;
     int id;
 };
 
 /* ---- numbers ---- */
 
-__device__ static uint32_t rank_of(float x) /* in the order of the floats */
+/* Orders as the floats do. */
+__device__ static uint32_t rank_of(float x)
 {
     uint32_t u = __float_as_uint(x);
     return u & 0x80000000u ? ~u : u | 0x80000000u;
@@ -57,11 +58,11 @@ __device__ static float of_rank(uint32_t r)
     return __uint_as_float(r & 0x80000000u ? r & 0x7fffffffu : ~r);
 }
 
-/* Infinite ones are equals and the largest; one zero. */
-__device__ static float tidy(float x) { return x > FLT_MAX ? FLT_MAX : __fadd_rn(x, 0.f); }
+/* Infinities count as the largest finite number; -0 as 0. */
+__device__ static float canonical(float x) { return x > FLT_MAX ? FLT_MAX : __fadd_rn(x, 0.f); }
 
-/* sample/filter.c's, rounded as there: 0 below -87 and for what is no number. */
-__device__ static float weight_of(float x)
+/* The exponential of sample/filter.c with its roundings: 0 below -87 and for NaN. */
+__device__ static float exp_weight(float x)
 {
     const float magic = 12582912.f;
     bool inside = x > -87.f;
@@ -78,19 +79,19 @@ __device__ static float weight_of(float x)
     return inside ? __fmul_rn(p, __uint_as_float((__float_as_uint(t) << 23) + 0x3f800000u)) : 0.f;
 }
 
-/* d: below the largest, 0 or less. */
-__device__ static float draw_weight(const struct row *w, float d)
+/* The sampling weight of a logit d (<= 0) below the largest. */
+__device__ static float sample_weight(const struct row *w, float d)
 {
-    if (w->min_p > 0.f && !(weight_of(d) >= w->min_p)) return 0.f;
-    return weight_of(w->scale != 0.f ? __fmul_rn(d, w->scale) : __fdiv_rn(d, w->temp));
+    if (w->min_p > 0.f && !(exp_weight(d) >= w->min_p)) return 0.f;
+    return exp_weight(w->scale != 0.f ? __fmul_rn(d, w->scale) : __fdiv_rn(d, w->temp));
 }
 
-__device__ static bool is_before(struct border b, int i, float x)
+__device__ static bool is_before(struct cutoff b, int i, float x)
 {
     return x > b.t || (x == b.t && i <= b.id);
 }
 
-/* BUCKETS and more: too far below to weigh anything. */
+/* The histogram bucket of a logit. BUCKETS or more: so far below that its weight is 0. */
 __device__ static int bucket_of(float max, float x)
 {
     float d = __fsub_rn(max, x);
@@ -102,10 +103,10 @@ __device__ static float bucket_begin(int b)
     return __uint_as_float(0x3f800000u + ((uint32_t)b << 16)) - 1.f;
 }
 
-/* ---- a block together ---- */
+/* ---- cooperation of a block ---- */
 
-/* f(i, x[i]) for all, each thread's in rising order. */
-template <class F> __device__ static void each(const float *x, int n, F f)
+/* Calls f(i, x[i]) for all logits, for each thread in rising order. */
+template <class F> __device__ static void for_each_logit(const float *x, int n, F f)
 {
     int t = threadIdx.x, head = (int)((16 - ((size_t)x & 15)) & 15) / 4, i;
     head = head < n ? head : n;
@@ -123,7 +124,7 @@ template <class F> __device__ static void each(const float *x, int n, F f)
     if (i < n) f(i, x[i]);
 }
 
-__device__ static double block_sum(struct room *r, double v)
+__device__ static double block_sum(struct smem *r, double v)
 {
     for (int m = 16; m; m >>= 1) v += __shfl_xor_sync(~0u, v, m);
     __syncthreads();
@@ -134,7 +135,7 @@ __device__ static double block_sum(struct room *r, double v)
     return v;
 }
 
-/* What the threads before have together; *all: what all have. */
+/* The sum over the threads before this one (exclusive prefix sum); *all: the sum over all. */
 template <class T> __device__ static T block_before(T *part, T own, T *all)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -158,14 +159,15 @@ template <class T> __device__ static T block_before(T *part, T own, T *all)
     return (warp ? before : T(0)) + (lane ? in : T(0));
 }
 
-/* The largest and where it is first; 0: none is a number, or none above -Inf. Rank, then ~id. */
-__device__ static u64 block_best(struct room *r, const float *x, int n)
+/* The largest logit and its first index: rank in the high half, ~id in the low. 0: all are NaN or
+ * -Inf. */
+__device__ static u64 block_best(struct smem *r, const float *x, int n)
 {
     float best = -INFINITY;
     int id = -1;
     u64 k;
 
-    each(x, n, [&](int i, float v) {
+    for_each_logit(x, n, [&](int i, float v) {
         if (v > best) best = v, id = i;
     });
     k = id < 0 ? 0 : (u64)rank_of(__fadd_rn(best, 0.f)) << 32 | (uint32_t)~id;
@@ -183,7 +185,7 @@ __device__ static u64 block_best(struct room *r, const float *x, int n)
     return k;
 }
 
-/* n of them, rising; what comes behind up to a power of two is filled up. */
+/* Bitonic sort of n numbers, ascending; pads up to a power of two. */
 __device__ static void block_sort(u64 *v, int n)
 {
     int p = 64, t = threadIdx.x;
@@ -206,15 +208,15 @@ __device__ static void block_sort(u64 *v, int n)
     __syncthreads();
 }
 
-/* ---- few candidates: in order ---- */
+/* ---- few candidates: sorted ---- */
 
-/* Those of buckets up to `last`, n of them, the best first. */
-__device__ static void list_best(struct room *r, const struct row *w, int last, int n)
+/* Lists the n logits of buckets up to `last`, the best first. */
+__device__ static void list_best(struct smem *r, const struct row *w, int last, int n)
 {
     if (threadIdx.x == 0) r->n = 0;
     __syncthreads();
-    each(w->x, w->n, [&](int i, float x) {
-        x = tidy(x);
+    for_each_logit(w->x, w->n, [&](int i, float x) {
+        x = canonical(x);
         if (x >= -FLT_MAX && bucket_of(w->max, x) <= last) {
             int at = atomicAdd(&r->n, 1);
             if (at < LIST) r->list[at] = (u64)~rank_of(x) << 32 | (uint32_t)i;
@@ -223,8 +225,8 @@ __device__ static void list_best(struct room *r, const struct row *w, int last, 
     block_sort(r->list, n);
 }
 
-/* The first in the list from which on the mass is reached, ALL: it never is. */
-__device__ static int find_mass(struct room *r, double before, const float p[2], double want)
+/* The first index of the list at which the mass `want` is reached; ALL: never. */
+__device__ static int find_mass(struct smem *r, double before, const float p[2], double want)
 {
     int i = 2 * threadIdx.x;
 
@@ -238,8 +240,8 @@ __device__ static int find_mass(struct room *r, double before, const float p[2],
     return i;
 }
 
-/* The list's first n are in the draw: by id, and drawn. */
-__device__ static int draw_listed(struct room *r, const struct row *w, int n, double u)
+/* Samples among the first n of the list, in the order of ids. */
+__device__ static int sample_listed(struct smem *r, const struct row *w, int n, double u)
 {
     int i = 2 * threadIdx.x;
     double before, sum;
@@ -248,7 +250,7 @@ __device__ static int draw_listed(struct room *r, const struct row *w, int n, do
     for (int k = 0; k < 2; k++)
         if (i + k < n) {
             u64 key = r->list[i + k];
-            float v = draw_weight(w, __fsub_rn(of_rank(~(uint32_t)(key >> 32)), w->max));
+            float v = sample_weight(w, __fsub_rn(of_rank(~(uint32_t)(key >> 32)), w->max));
             r->list[i + k] = v > 0.f ? key << 32 | __float_as_uint(v) : ~0ull;
         }
     if (threadIdx.x == 0) r->at = 0;
@@ -264,10 +266,10 @@ __device__ static int draw_listed(struct room *r, const struct row *w, int n, do
     return (int)(r->list[r->at] >> 32);
 }
 
-/* n candidates in buckets up to `last` hold all that stay: `total` is the mass that top-p is of,
- * where it is the whole row's. NO_LIST: they do not reach it. */
-__device__ static int take_listed(struct room *r, const struct row *w, const struct sample_row *p,
-                                  int last, int n, int top_k, double total)
+/* The n candidates in buckets up to `last` contain all logits that are kept. total: the mass of the
+ * whole row, which top-p is relative to without top-k. NO_LIST: they do not reach it. */
+__device__ static int filter_listed(struct smem *r, const struct row *w, const struct sample_row *p,
+                                    int last, int n, int top_k, double total)
 {
     int i = 2 * threadIdx.x, kept = top_k && top_k < n ? top_k : n;
     double before, sum;
@@ -277,40 +279,40 @@ __device__ static int take_listed(struct room *r, const struct row *w, const str
     if (p->top_p < 1.f) {
         for (int k = 0; k < 2; k++)
             v[k] = i + k < kept
-                       ? weight_of(__fsub_rn(of_rank(~(uint32_t)(r->list[i + k] >> 32)), w->max))
+                       ? exp_weight(__fsub_rn(of_rank(~(uint32_t)(r->list[i + k] >> 32)), w->max))
                        : 0.f;
         before = block_before(r->part, (double)v[0] + (double)v[1], &sum);
         int at = find_mass(r, before, v, (double)p->top_p * (top_k ? sum : total));
         if (at == ALL && !top_k) return NO_LIST;
         if (at < kept) kept = at + 1;
     }
-    return draw_listed(r, w, kept, p->u);
+    return sample_listed(r, w, kept, p->u);
 }
 
-/* ---- many candidates: only the border ---- */
+/* ---- many candidates: only the cutoff ---- */
 
-/* How many lie before both borders, or what they weigh. */
-__device__ static double measure(struct room *r, const struct row *w, struct border a,
-                                 struct border b, bool by_mass)
+/* The number or the mass of the logits that both cutoffs keep. */
+__device__ static double measure_kept(struct smem *r, const struct row *w, struct cutoff a,
+                                      struct cutoff b, bool by_mass)
 {
     double sum = 0;
 
-    each(w->x, w->n, [&](int i, float x) {
-        x = tidy(x);
+    for_each_logit(w->x, w->n, [&](int i, float x) {
+        x = canonical(x);
         if (is_before(a, i, x) && is_before(b, i, x))
-            sum += by_mass ? (double)weight_of(__fsub_rn(x, w->max)) : 1.;
+            sum += by_mass ? (double)exp_weight(__fsub_rn(x, w->max)) : 1.;
     });
     return block_sum(r, sum);
 }
 
-/* The equals of t: before the first one, and the last. */
-__device__ static void find_equals(struct room *r, const struct row *w, float t, int *first,
+/* The ids of the logits equal to t: one before the first, and the last. */
+__device__ static void find_equals(struct smem *r, const struct row *w, float t, int *first,
                                    int *last)
 {
     if (threadIdx.x == 0) r->at = ALL, r->n = -1;
     __syncthreads();
-    each(w->x, w->n, [&](int i, float x) {
-        if (tidy(x) == t) atomicMin(&r->at, i), atomicMax(&r->n, i);
+    for_each_logit(w->x, w->n, [&](int i, float x) {
+        if (canonical(x) == t) atomicMin(&r->at, i), atomicMax(&r->n, i);
     });
     __syncthreads();
     *first = r->at - 1;
@@ -318,36 +320,37 @@ __device__ static void find_equals(struct room *r, const struct row *w, float t,
     __syncthreads();
 }
 
-/* As few as have the count or the mass `want`, of those before `in`. */
-__device__ static struct border cut(struct room *r, const struct row *w, struct border in,
-                                    bool by_mass, double want)
+/* The cutoff that keeps as few logits as have the count or mass `want`, among those that `in`
+ * keeps. */
+__device__ static struct cutoff find_cutoff(struct smem *r, const struct row *w, struct cutoff in,
+                                            bool by_mass, double want)
 {
     uint32_t lo = rank_of(-FLT_MAX), hi = rank_of(w->max) + 1;
-    struct border b = { 0, ALL };
+    struct cutoff b = { 0, ALL };
     int first, last;
 
-    if (!(measure(r, w, in, in, by_mass) >= want)) return in;
+    if (!(measure_kept(r, w, in, in, by_mass) >= want)) return in;
     while (hi - lo > 1) {
         uint32_t mid = lo + (hi - lo) / 2;
         b.t = of_rank(mid);
-        if (measure(r, w, in, b, by_mass) >= want) lo = mid;
+        if (measure_kept(r, w, in, b, by_mass) >= want) lo = mid;
         else hi = mid;
     }
     b.t = of_rank(lo);
     find_equals(r, w, b.t, &first, &last);
     while (last - first > 1) { /* the smaller ids */
         b.id = first + (last - first) / 2;
-        if (measure(r, w, in, b, by_mass) >= want) last = b.id;
+        if (measure_kept(r, w, in, b, by_mass) >= want) last = b.id;
         else first = b.id;
     }
     b.id = last;
     return b;
 }
 
-/* The same of the whole row, if the border lies in bucket `near` or close to it: those there are
- * put in order. */
-__device__ static bool cut_listed(struct room *r, const struct row *w, int near, bool by_mass,
-                                  double want, struct border *b)
+/* The same for the whole row, if the cutoff is in bucket `near` or close to it: the logits there
+ * are sorted. */
+__device__ static bool find_cutoff_listed(struct smem *r, const struct row *w, int near,
+                                          bool by_mass, double want, struct cutoff *b)
 {
     int from = near, to = near, n = (int)r->count[near], i = 2 * threadIdx.x;
     double own = 0, less, sum;
@@ -360,9 +363,9 @@ __device__ static bool cut_listed(struct room *r, const struct row *w, int near,
     if (n > LIST) return false;
     if (threadIdx.x == 0) r->n = 0;
     __syncthreads();
-    auto weight = [&](float x) { return by_mass ? weight_of(__fsub_rn(x, w->max)) : 1.f; };
-    each(w->x, w->n, [&](int id, float x) {
-        x = tidy(x);
+    auto weight = [&](float x) { return by_mass ? exp_weight(__fsub_rn(x, w->max)) : 1.f; };
+    for_each_logit(w->x, w->n, [&](int id, float x) {
+        x = canonical(x);
         int k = x >= -FLT_MAX ? bucket_of(w->max, x) : BUCKETS;
         if (k < from) own += (double)weight(x);
         else if (k <= to) r->list[atomicAdd(&r->n, 1)] = (u64)~rank_of(x) << 32 | (uint32_t)id;
@@ -380,17 +383,17 @@ __device__ static bool cut_listed(struct room *r, const struct row *w, int near,
     return true;
 }
 
-/* Drawn from all before the border, in the order of ids: a warp's piece first, then the place in
- * it. */
-__device__ static int draw_row(struct room *r, const struct row *w, struct border b, double u)
+/* Samples among all logits that the cutoff keeps, in the order of ids: first a warp's piece, then
+ * the position in it. */
+__device__ static int sample_kept(struct smem *r, const struct row *w, struct cutoff b, double u)
 {
     int piece = (w->n + WARPS - 1) / WARPS, lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin,
         end;
     double own = 0, before, all;
 
     auto weight = [&](int i) {
-        float x = tidy(w->x[i]);
-        return x >= -FLT_MAX && is_before(b, i, x) ? draw_weight(w, __fsub_rn(x, w->max)) : 0.f;
+        float x = canonical(w->x[i]);
+        return x >= -FLT_MAX && is_before(b, i, x) ? sample_weight(w, __fsub_rn(x, w->max)) : 0.f;
     };
     begin = warp * piece;
     end = begin + piece < w->n ? begin + piece : w->n;
@@ -402,7 +405,7 @@ __device__ static int draw_row(struct room *r, const struct row *w, struct borde
     u *= all;
     if (lane == 0 && own > 0 && before <= u) atomicMax(&r->at, warp);
     __syncthreads();
-    if (lane == 0 && warp == r->at) r->part[0] = before; /* block_before is through with it */
+    if (lane == 0 && warp == r->at) r->part[0] = before; /* block_before no longer needs it */
     __syncthreads();
     u -= r->part[0];
 
@@ -433,32 +436,31 @@ __device__ static int draw_row(struct room *r, const struct row *w, struct borde
 
 /* ---- one row ---- */
 
-/* Counts of the buckets; the mass of all where it is wanted. */
-__device__ static double count_buckets(struct room *r, const struct row *w, bool mass)
+/* Fills the histogram; returns the mass of all logits if it is wanted. */
+__device__ static double count_buckets(struct smem *r, const struct row *w, bool mass)
 {
     double sum = 0;
 
     r->count[threadIdx.x] = 0;
     __syncthreads();
-    each(w->x, w->n, [&](int i, float x) {
+    for_each_logit(w->x, w->n, [&](int i, float x) {
         (void)i;
-        x = tidy(x);
+        x = canonical(x);
         if (!(x >= -FLT_MAX)) return;
         int b = bucket_of(w->max, x);
         if (b < BUCKETS) atomicAdd(&r->count[b], 1u);
-        if (mass) sum += (double)weight_of(__fsub_rn(x, w->max));
+        if (mass) sum += (double)exp_weight(__fsub_rn(x, w->max));
     });
     if (mass) return block_sum(r, sum);
     __syncthreads();
     return 0;
 }
 
-/* The first bucket with which so many are reached, and how many are in it and before (*n) and only
- * before it
- * (*less): fewer where there are no more. */
-__device__ static int last_bucket(struct room *r, int want, int *n, int *less)
+/* The first bucket at which `want` logits are reached. *n: logits in it and before; *less: only
+ * before. Fewer if there are no more. */
+__device__ static int last_bucket(struct smem *r, int want, int *n, int *less)
 {
-    int t = threadIdx.x, own = (int)r->count[t], all, before = block_before(r->whole, own, &all);
+    int t = threadIdx.x, own = (int)r->count[t], all, before = block_before(r->counts, own, &all);
 
     if (t == 0) r->at = BUCKETS - 1, r->n = r->id = all;
     __syncthreads();
@@ -471,12 +473,12 @@ __device__ static int last_bucket(struct room *r, int want, int *n, int *less)
     return t;
 }
 
-/* How many it takes to have the mass and a little more, by the middles of the buckets, LIST at
- * most; *near: the bucket where it is reached. */
-__device__ static int guess_count(struct room *r, double want, double total, int *near)
+/* How many logits it takes to reach the mass and a little more, estimated by the middles of the
+ * buckets, at most LIST. *near: the bucket where the mass is reached. */
+__device__ static int estimate_count(struct smem *r, double want, double total, int *near)
 {
-    int t = threadIdx.x, own = (int)r->count[t], all, before = block_before(r->whole, own, &all);
-    double sum, v = own * (double)weight_of(-0.5f * (bucket_begin(t) + bucket_begin(t + 1)));
+    int t = threadIdx.x, own = (int)r->count[t], all, before = block_before(r->counts, own, &all);
+    double sum, v = own * (double)exp_weight(-0.5f * (bucket_begin(t) + bucket_begin(t + 1)));
     double mass = block_before(r->part, v, &sum), more = 0.5 * (total - want);
 
     if (t == 0) r->at = ALL, r->id = BUCKETS - 1;
@@ -491,53 +493,55 @@ __device__ static int guess_count(struct room *r, double want, double total, int
     return t < LIST ? t : LIST;
 }
 
-__device__ static int draw_filtered(struct room *r, const struct row *w, const struct sample_row *p,
-                                    int top_k)
+__device__ static int sample_filtered(struct smem *r, const struct row *w,
+                                      const struct sample_row *p, int top_k)
 {
-    struct border b = { -FLT_MAX, ALL };
+    struct cutoff b = { -FLT_MAX, ALL };
     double total = count_buckets(r, w, !top_k);
-    int near, want = top_k ? top_k : guess_count(r, (double)p->top_p * total, total, &near);
+    int near, want = top_k ? top_k : estimate_count(r, (double)p->top_p * total, total, &near);
     int n, less, last = last_bucket(r, want, &n, &less);
 
     if (top_k) near = last;
     else if (n > LIST) n = less, last--;
     if (n > 0 && n <= LIST) {
-        int id = take_listed(r, w, p, last, n, top_k, total);
+        int id = filter_listed(r, w, p, last, n, top_k, total);
         if (id != NO_LIST) return id;
     }
-    if (top_k && !cut_listed(r, w, near, false, top_k, &b)) b = cut(r, w, b, false, top_k);
+    if (top_k && !find_cutoff_listed(r, w, near, false, top_k, &b))
+        b = find_cutoff(r, w, b, false, top_k);
     if (p->top_p < 1.f) {
-        if (top_k) total = measure(r, w, b, b, true);
+        if (top_k) total = measure_kept(r, w, b, b, true);
         double mass = (double)p->top_p * total;
-        if (top_k || !cut_listed(r, w, near, true, mass, &b)) b = cut(r, w, b, true, mass);
+        if (top_k || !find_cutoff_listed(r, w, near, true, mass, &b))
+            b = find_cutoff(r, w, b, true, mass);
     }
-    return draw_row(r, w, b, p->u);
+    return sample_kept(r, w, b, p->u);
 }
 
-__device__ static int choose(struct room *r, const float *x, int n, const struct sample_row *p)
+__device__ static int sample_one(struct smem *r, const float *x, int n, const struct sample_row *p)
 {
     u64 best = block_best(r, x, n);
     int top_k = p->top_k < n ? p->top_k : 0;
-    float turn = __fdiv_rn(1.f, p->temp);
+    float inv_temp = __fdiv_rn(1.f, p->temp);
     struct row w = { x, n, 0.f, p->temp, p->min_p, 0.f };
 
     if (best == 0) return -1;
     if (p->temp == 0.f) return ~(int)(uint32_t)best;
-    w.max = tidy(of_rank((uint32_t)(best >> 32)));
-    if (top_k || p->top_p < 1.f) return draw_filtered(r, &w, p, top_k);
-    if (p->min_p == 0.f && turn <= FLT_MAX) w.scale = turn;
-    return draw_row(r, &w, { -FLT_MAX, ALL }, p->u);
+    w.max = canonical(of_rank((uint32_t)(best >> 32)));
+    if (top_k || p->top_p < 1.f) return sample_filtered(r, &w, p, top_k);
+    if (p->min_p == 0.f && inv_temp <= FLT_MAX) w.scale = inv_temp;
+    return sample_kept(r, &w, { -FLT_MAX, ALL }, p->u);
 }
 
 __global__ static void __launch_bounds__(THREADS, 1)
-    sample_rows(int32_t *ids, float *logits, size_t stride, int n, const struct sample_row *picks,
+    sample_rows(int32_t *ids, float *logits, size_t stride, int n, const struct sample_row *rows,
                 const struct logit_adjust *adjust, float *was)
 {
-    __shared__ struct room room;
+    __shared__ struct smem smem;
 
-    cu_next();
-    cu_wait();
-    struct sample_row p = picks[blockIdx.x];
+    cu_release_next();
+    cu_wait_previous();
+    struct sample_row p = rows[blockIdx.x];
     float *x = logits + (size_t)p.row * stride;
 
     adjust += p.adjust;
@@ -551,7 +555,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
         x[a.id] = __fsub_rn(v, a.sub);
     }
     __syncthreads();
-    int id = choose(&room, x, n, &p);
+    int id = sample_one(&smem, x, n, &p);
     if (threadIdx.x == 0) ids[blockIdx.x] = id;
     if (p.n_adjust == 0) return;
     __syncthreads();
@@ -565,9 +569,9 @@ size_t cu_sample_bytes(const struct cuda *c, const struct backend_limits *lim)
 }
 
 void cu_sample(struct cuda *c, int32_t *ids, const struct tensor *logits,
-               const struct sample_row *picks, int n_picks, const struct logit_adjust *adjust)
+               const struct sample_row *rows, int n_rows, const struct logit_adjust *adjust)
 {
-    cu_launch(c, "sample", sample_rows, dim3((unsigned)n_picks), dim3(THREADS), 0, ids,
-              (float *)logits->data, logits->stride, logits->cols, picks, adjust,
+    cu_launch(c, "sample", sample_rows, dim3((unsigned)n_rows), dim3(THREADS), 0, ids,
+              (float *)logits->data, logits->stride, logits->cols, rows, adjust,
               (float *)c->scratch[CU_SAMPLE]);
 }

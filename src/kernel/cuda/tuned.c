@@ -1,3 +1,4 @@
+/* tuned.c - the cache file: found, read and written. */
 #include "kernel/cuda/tuned.h"
 
 #include "base/str.h"
@@ -8,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LONGEST = 4096 };
+enum { MAX_FILE_BYTES = 4096 };
 
 void tuned_path(struct buf *path, const char *of)
 {
@@ -23,8 +24,8 @@ void tuned_path(struct buf *path, const char *of)
         buf_printf(path, "%s/.cache/tern/products-%016llx", home, (unsigned long long)key);
 }
 
-/* "Q4_K 768 512" */
-static bool line_read(struct tuned *t, struct str line)
+/* A line such as "Q4_K 768 512". */
+static bool read_line(struct tuned *t, struct str line)
 {
     struct str word[3];
     int64_t n[2];
@@ -39,15 +40,15 @@ static bool line_read(struct tuned *t, struct str line)
     enum dtype type = dtype_by_name(word[0]);
     if (type == DT_NONE) return false;
     for (int i = 0; i < 2; i++) {
-        if (!str_to_i64(word[i + 1], &n[i]) || n[i] < 1 || n[i] > TUNED_MOST) return false;
-        t->most[type][i] = (int)n[i];
+        if (!str_to_i64(word[i + 1], &n[i]) || n[i] < 1 || n[i] > TUNED_MAX_TOKENS) return false;
+        t->max_tokens_packed[type][i] = (int)n[i];
     }
     return true;
 }
 
 bool tuned_read(struct tuned *t, const char *path)
 {
-    char text[LONGEST];
+    char text[MAX_FILE_BYTES];
     FILE *f = fopen(path, "rbe");
     size_t n = f ? fread(text, 1, sizeof text, f) : 0;
     bool good = n > 0 && n < sizeof text && text[n - 1] == '\n';
@@ -56,14 +57,14 @@ bool tuned_read(struct tuned *t, const char *path)
     memset(t, 0, sizeof *t);
     for (size_t at = 0, end; good && at < n; at = end + 1) {
         end = (size_t)((char *)memchr(text + at, '\n', n - at) - text);
-        good = line_read(t, (struct str){ text + at, end - at });
+        good = read_line(t, (struct str){ text + at, end - at });
     }
     if (!good) memset(t, 0, sizeof *t);
     return good;
 }
 
-/* The folders that a path needs, as far as they are missing. */
-static void make_folders(char *path)
+/* Creates the directories of a path that do not exist. */
+static void make_directories(char *path)
 {
     for (char *p = path + 1; *p; p++)
         if (*p == '/') {
@@ -81,11 +82,16 @@ bool tuned_write(const struct tuned *t, const char *path)
 
     buf_printf(&name, "%s.%d", path, (int)getpid());
     buf_cstr(&name);
-    make_folders(name.p);
+    if (name.failed) {
+        buf_release(&name);
+        return false;
+    }
+    make_directories(name.p);
     if ((f = fopen(buf_cstr(&name), "wbe"))) {
         for (int i = 0; i < DT_COUNT; i++)
-            if (t->most[i][0])
-                fprintf(f, "%s %d %d\n", dtype_name(i), t->most[i][0], t->most[i][1]);
+            if (t->max_tokens_packed[i][0])
+                fprintf(f, "%s %d %d\n", dtype_name(i), t->max_tokens_packed[i][0],
+                        t->max_tokens_packed[i][1]);
         good = !ferror(f);
         good = fclose(f) == 0 && good && rename(buf_cstr(&name), path) == 0;
         if (!good) unlink(buf_cstr(&name));

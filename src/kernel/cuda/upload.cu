@@ -1,8 +1,12 @@
-/* upload.cu - weights onto the device: one block for all that came together, packed by several
- * threads.
+/* upload.cu - weights onto the device: one allocation (slab) for all weights that were added
+ * together, packed and copied by several threads.
  *
- * Each thread takes the next piece of rows, packs it into one of its pinned buffers and sends it
- * off on its own stream, so that reading the file, packing and the bus work at once. */
+ * Each thread takes the next piece of rows, packs it (cu_layout.cu) into one of its pinned buffers
+ * and copies that on its own stream. So reading the file, packing and the PCIe transfer overlap. A
+ * thread has three buffers and waits for the copy out of a buffer before it fills it again.
+ *
+ * The backend's thread calls add, finish and drop. The threads live inside upload_finish. On
+ * failure no weight keeps a device address and the slab is freed. */
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
@@ -17,22 +21,22 @@ extern "C" {
 #include <unistd.h>
 
 #define MAX_READERS 8
-#define BUFFERS 3 /* of a thread */
+#define BUFFERS 3 /* of each thread */
 #define BUFFER_BYTES ((size_t)4 << 20)
-#define ROW_UNIT 64 /* pieces begin at multiples: layouts may lay rows out in groups */
+#define ROW_UNIT 64 /* pieces start at multiples: layouts store rows in tiles of 16 */
 #define ALIGN 256
 
-struct slab { /* one block, and how many weights lie in it */
+struct slab { /* one allocation, and how many weights in it are not dropped yet */
     char *p;
     size_t bytes;
     int n_weights;
 };
 
 struct cu_upload {
-    struct weight **noted; /* since the last ready */
-    int n_noted, cap_noted;
+    struct weight **added; /* since the last upload_finish */
+    int n_added, cap_added;
     struct slab *slabs;
-    int n_slabs;
+    int n_slabs, cap_slabs;
 };
 
 enum phase { PHASE_READ, PHASE_PACK, PHASE_SEND, PHASES };
@@ -46,9 +50,9 @@ struct shared_work {
     struct cuda *c;
     struct piece *pieces;
     int n;
-    int next;               /* taken by __atomic_fetch_add */
-    int failed;             /* a cudaError_t, the first */
-    uint64_t spent[PHASES]; /* of all threads together, in ns */
+    int next;               /* the next piece to take, by __atomic_fetch_add */
+    int failed;             /* the first cudaError_t that is not cudaSuccess */
+    uint64_t spent[PHASES]; /* ns, of all threads together */
 };
 
 struct reader {
@@ -61,7 +65,8 @@ struct reader {
     uint64_t spent[PHASES];
 };
 
-static struct cu_upload *upload_of(struct cuda *c)
+/* NULL: no memory. */
+static struct cu_upload *find_or_add_upload(struct cuda *c)
 {
     if (!c->record->upload) c->record->upload = mem_new(struct cu_upload);
     return c->record->upload;
@@ -73,29 +78,28 @@ static size_t row_bytes_of(const struct weight *w)
     return dtype_row_bytes(w->type, (uint64_t)w->cols, &n) ? (size_t)n : 0;
 }
 
-int upload_put(struct cuda *c, struct weight *w, struct err *e)
+int upload_add(struct cuda *c, struct weight *w, struct err *e)
 {
-    struct cu_upload *u = upload_of(c);
+    struct cu_upload *u;
     int n = w->n ? w->n : 1;
 
     if (w->rows <= 0 || w->cols <= 0 || row_bytes_of(w) == 0)
-        return err_set(e, E_FORMAT, "%s: %d rows of %d numbers are no matrix of type %s",
+        return err_set(e, E_FORMAT, "%s: a matrix of %d rows and %d columns cannot have type %s",
                        c->be.name, w->rows, w->cols, dtype_name(w->type));
-    if (!cu_matvec_can(w->type) || cu_weight_bytes(w->type, w->rows, w->cols, n) == 0)
-        return err_set(e, E_UNSUPPORTED, "%s: no kernels for weights of type %s", c->be.name,
-                       dtype_name(w->type));
-    if (w->packed) return err_set(e, E_INVALID, "%s: a weight was put twice", c->be.name);
-    if (u->n_noted == u->cap_noted) {
-        u->cap_noted = u->cap_noted ? 2 * u->cap_noted : 256;
-        u->noted = (struct weight **)mem_grow(u->noted, (size_t)u->cap_noted * sizeof *u->noted);
-    }
-    u->noted[u->n_noted++] = w;
+    if (!cu_matvec_supports(w->type) || cu_weight_bytes(w->type, w->rows, w->cols, n) == 0)
+        return err_set(e, E_UNSUPPORTED, "%s: there are no kernels for weights of type %s",
+                       c->be.name, dtype_name(w->type));
+    if (w->packed) return err_set(e, E_INVALID, "%s: a weight was uploaded twice", c->be.name);
+    if (!(u = find_or_add_upload(c)) ||
+        !mem_ensure_int(&u->added, &u->cap_added, u->n_added + 1, sizeof *u->added))
+        return err_nomem(e, "the list of weights to upload");
+    u->added[u->n_added++] = w;
     return OK;
 }
 
 /* ---- pieces ---- */
 
-/* Rows of a piece: what its packed form and the buffer's alignment leave room for. */
+/* Rows of a piece: as many as fit into a buffer in packed form, a multiple of ROW_UNIT. */
 static int rows_of_piece(const struct weight *w)
 {
     size_t row = w->packed_bytes / ((size_t)w->rows * (size_t)(w->n ? w->n : 1)) + 1;
@@ -103,12 +107,13 @@ static int rows_of_piece(const struct weight *w)
     return rows < ROW_UNIT ? ROW_UNIT : rows > 1 << 20 ? 1 << 20 : (int)rows;
 }
 
-static int count_or_cut(const struct cu_upload *u, struct piece *out)
+/* Splits all added weights into pieces; returns how many. out NULL: only counts. */
+static int split_into_pieces(const struct cu_upload *u, struct piece *out)
 {
     int n = 0;
 
-    for (int i = 0; i < u->n_noted; i++) {
-        const struct weight *w = u->noted[i];
+    for (int i = 0; i < u->n_added; i++) {
+        const struct weight *w = u->added[i];
         int step = rows_of_piece(w);
         for (int m = 0; m < (w->n ? w->n : 1); m++)
             for (int r = 0; r < w->rows; r += step, n++)
@@ -125,7 +130,8 @@ static const char *source_of(const struct piece *p)
            ((size_t)p->matrix * (size_t)p->w->rows + (size_t)p->r0) * row;
 }
 
-/* Pages that lie in memory are mapped in one call instead of a fault each. */
+/* Maps the pages of the file in one call. Otherwise each page that is in the page cache costs a
+ * page fault. */
 static void map_pages(const char *p, size_t n)
 {
 #ifdef MADV_POPULATE_READ
@@ -138,8 +144,8 @@ static void map_pages(const char *p, size_t n)
 #endif
 }
 
-/* The time since *at was spent on this. */
-static void spend(struct reader *r, enum phase on, uint64_t *at)
+/* Counts the time since *at for phase `on`. */
+static void count_time(struct reader *r, enum phase on, uint64_t *at)
 {
     uint64_t now = clock_ns();
 
@@ -147,7 +153,8 @@ static void spend(struct reader *r, enum phase on, uint64_t *at)
     *at = now;
 }
 
-/* A piece whose rows are too wide for a buffer gets memory of its own. */
+/* Packs piece p into buffer k and starts its copy. A piece whose rows are too wide for a buffer
+ * gets pinned memory of its own. */
 static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
 {
     struct cu_plane plane[4];
@@ -159,7 +166,7 @@ static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
     uint64_t at_ns = clock_ns();
     cudaError_t rc = cudaEventSynchronize(r->sent[k]);
 
-    spend(r, PHASE_SEND, &at_ns);
+    count_time(r, PHASE_SEND, &at_ns);
     for (int i = 0; i < n; i++) need += (plane[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
     if (rc == cudaSuccess && need > BUFFER_BYTES) {
         rc = cudaHostAlloc((void **)&own, need, cudaHostAllocDefault);
@@ -171,9 +178,9 @@ static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
         at += (plane[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
     }
     map_pages(src, (size_t)(p->r1 - p->r0) * row_bytes_of(p->w));
-    spend(r, PHASE_READ, &at_ns);
+    count_time(r, PHASE_READ, &at_ns);
     cu_pack_rows(p->w, src, p->r0, p->r1, dst);
-    spend(r, PHASE_PACK, &at_ns);
+    count_time(r, PHASE_PACK, &at_ns);
     for (int i = 0; i < n && rc == cudaSuccess; i++)
         if (plane[i].bytes)
             rc = cudaMemcpyAsync((char *)p->w->packed + plane[i].at, dst[i], plane[i].bytes,
@@ -183,7 +190,7 @@ static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
         cudaStreamSynchronize(r->stream);
         cudaFreeHost(own);
     }
-    spend(r, PHASE_SEND, &at_ns);
+    count_time(r, PHASE_SEND, &at_ns);
     return rc;
 }
 
@@ -201,7 +208,7 @@ static void *read_pieces(void *arg)
     }
     uint64_t at_ns = clock_ns();
     if (rc == cudaSuccess) rc = cudaStreamSynchronize(r->stream);
-    spend(r, PHASE_SEND, &at_ns);
+    count_time(r, PHASE_SEND, &at_ns);
     for (int i = 0; i < PHASES; i++)
         __atomic_fetch_add(&s->spent[i], r->spent[i], __ATOMIC_RELAXED);
     if (rc != cudaSuccess)
@@ -231,7 +238,7 @@ static void reader_release(struct reader *r)
     if (r->stream) cudaStreamDestroy(r->stream);
 }
 
-/* The caller is the first reader; the others help where threads are to be had. */
+/* The calling thread is the first reader. Fewer threads than wanted do the work too. */
 static cudaError_t run_readers(struct shared_work *s)
 {
     struct reader readers[MAX_READERS] = {};
@@ -242,7 +249,7 @@ static cudaError_t run_readers(struct shared_work *s)
     if (n > s->n) n = s->n;
     for (; ready < n; ready++)
         if ((rc = reader_init(&readers[ready], s)) != cudaSuccess) break;
-    if (ready > 0) rc = cudaSuccess; /* fewer do it too */
+    if (ready > 0) rc = cudaSuccess;
     for (int i = 1; i < ready; i++)
         readers[i].started =
             pthread_create(&readers[i].thread, NULL, read_pieces, &readers[i]) == 0;
@@ -253,39 +260,39 @@ static cudaError_t run_readers(struct shared_work *s)
     return rc != cudaSuccess ? rc : (cudaError_t)s->failed;
 }
 
-/* ---- all of them ---- */
+/* ---- all added weights ---- */
 
-static void forget_noted(struct cu_upload *u)
+static void clear_added(struct cu_upload *u)
 {
-    for (int i = 0; i < u->n_noted; i++) {
-        u->noted[i]->packed = NULL;
-        u->noted[i]->packed_bytes = 0;
+    for (int i = 0; i < u->n_added; i++) {
+        u->added[i]->packed = NULL;
+        u->added[i]->packed_bytes = 0;
     }
-    u->n_noted = 0;
+    u->n_added = 0;
 }
 
-static int take_slab(struct cuda *c, struct slab *s, struct err *e)
+/* One allocation for all added weights, and each weight's address in it. */
+static int alloc_slab(struct cuda *c, struct cu_upload *u, struct slab *s, struct err *e)
 {
-    struct cu_upload *u = upload_of(c);
     size_t bytes = 0;
     int rc;
 
-    for (int i = 0; i < u->n_noted; i++) {
-        struct weight *w = u->noted[i];
+    for (int i = 0; i < u->n_added; i++) {
+        struct weight *w = u->added[i];
         w->packed_bytes = cu_weight_bytes(w->type, w->rows, w->cols, w->n ? w->n : 1);
         bytes += (w->packed_bytes + ALIGN - 1) / ALIGN * ALIGN;
     }
-    *s = (struct slab){ NULL, bytes, u->n_noted };
-    if ((rc = cu_mem_get(c, (void **)&s->p, bytes, MEM_WEIGHTS, "the model", e)) != OK) return rc;
+    *s = (struct slab){ NULL, bytes, u->n_added };
+    if ((rc = cu_mem_alloc(c, (void **)&s->p, bytes, MEM_WEIGHTS, "the model", e)) != OK) return rc;
     bytes = 0;
-    for (int i = 0; i < u->n_noted; i++) {
-        u->noted[i]->packed = s->p + bytes;
-        bytes += (u->noted[i]->packed_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    for (int i = 0; i < u->n_added; i++) {
+        u->added[i]->packed = s->p + bytes;
+        bytes += (u->added[i]->packed_bytes + ALIGN - 1) / ALIGN * ALIGN;
     }
     return OK;
 }
 
-/* The phases overlap: the whole time is shared out by what the threads spent theirs on. */
+/* The phases overlap: the elapsed time is divided in proportion to the threads' time in each. */
 static void count_phases(struct cuda *c, const struct shared_work *s, uint64_t all_ns)
 {
     double sum = 0, each[PHASES];
@@ -293,59 +300,65 @@ static void count_phases(struct cuda *c, const struct shared_work *s, uint64_t a
     for (int i = 0; i < PHASES; i++) sum += (double)s->spent[i];
     for (int i = 0; i < PHASES; i++)
         each[i] = sum > 0 ? (double)all_ns * (double)s->spent[i] / sum : 0;
-    cu_count(&c->stats.read_ns, (uint64_t)each[PHASE_READ]);
-    cu_count(&c->stats.pack_ns, (uint64_t)each[PHASE_PACK]);
-    cu_count(&c->stats.upload_ns, (uint64_t)each[PHASE_SEND]);
+    cu_stat_add(&c->stats.read_ns, (uint64_t)each[PHASE_READ]);
+    cu_stat_add(&c->stats.pack_ns, (uint64_t)each[PHASE_PACK]);
+    cu_stat_add(&c->stats.upload_ns, (uint64_t)each[PHASE_SEND]);
 }
 
-int upload_ready(struct cuda *c, struct err *e)
+int upload_finish(struct cuda *c, struct err *e)
 {
-    struct cu_upload *u = upload_of(c);
+    struct cu_upload *u = c->record->upload;
     struct shared_work s = {};
     struct slab slab = {};
     uint64_t start = clock_ns();
     cudaError_t rc;
     int code;
 
-    if (u->n_noted == 0) return OK;
-    if ((code = take_slab(c, &slab, e)) != OK) goto out;
+    if (!u || u->n_added == 0) return OK;
+    if (!mem_ensure_int(&u->slabs, &u->cap_slabs, u->n_slabs + 1, sizeof *u->slabs)) {
+        code = err_nomem(e, "the list of uploaded weights");
+        goto out;
+    }
+    if ((code = alloc_slab(c, u, &slab, e)) != OK) goto out;
     s.c = c;
-    s.n = count_or_cut(u, NULL);
-    s.pieces = (struct piece *)mem_array((size_t)s.n, sizeof *s.pieces);
-    count_or_cut(u, s.pieces);
-    rc = cudaMemset(slab.p, 0, slab.bytes); /* what lies between layouts is read, not used */
+    s.n = split_into_pieces(u, NULL);
+    if (!(s.pieces = (struct piece *)mem_array((size_t)s.n, sizeof *s.pieces))) {
+        code = err_nomem(e, "the pieces of weights to upload");
+        goto out;
+    }
+    split_into_pieces(u, s.pieces);
+    rc = cudaMemset(slab.p, 0, slab.bytes); /* kernels read the gaps between weights, unused */
     if (rc == cudaSuccess) rc = cudaDeviceSynchronize();
     if (rc == cudaSuccess) rc = run_readers(&s);
     count_phases(c, &s, clock_ns() - start);
     mem_free(s.pieces);
     if (rc != cudaSuccess) {
         cudaGetLastError();
-        code = err_set(e, rc == cudaErrorMemoryAllocation ? E_NOMEM : E_DEVICE, "%s: weights: %s",
-                       c->be.name, cudaGetErrorString(rc));
+        code = err_set(e, rc == cudaErrorMemoryAllocation ? E_NOMEM : E_DEVICE,
+                       "%s: the upload of weights failed: %s", c->be.name, cudaGetErrorString(rc));
         goto out;
     }
-    u->slabs = (struct slab *)mem_grow(u->slabs, (size_t)(u->n_slabs + 1) * sizeof *u->slabs);
     u->slabs[u->n_slabs++] = slab;
     slab.p = NULL;
-    u->n_noted = 0;
+    u->n_added = 0;
 out:
-    if (slab.p) cu_mem_put(c, slab.p, slab.bytes, MEM_WEIGHTS);
-    if (code != OK) forget_noted(u);
+    if (slab.p) cu_mem_free(c, slab.p, slab.bytes, MEM_WEIGHTS);
+    if (code != OK) clear_added(u);
     return code;
 }
 
-/* A weight that was noted and never made ready is only crossed out. */
+/* A weight that was added and never uploaded is only removed from the list. */
 void upload_drop(struct cuda *c, struct weight *w)
 {
-    struct cu_upload *u = upload_of(c);
+    struct cu_upload *u = c->record->upload;
 
-    for (int i = 0; i < u->n_noted; i++)
-        if (u->noted[i] == w) u->noted[i--] = u->noted[--u->n_noted];
-    for (int i = 0; i < u->n_slabs && w->packed; i++) {
+    for (int i = 0; u && i < u->n_added; i++)
+        if (u->added[i] == w) u->added[i--] = u->added[--u->n_added];
+    for (int i = 0; u && i < u->n_slabs && w->packed; i++) {
         struct slab *s = &u->slabs[i];
         if ((char *)w->packed < s->p || (char *)w->packed >= s->p + s->bytes) continue;
         if (--s->n_weights == 0) {
-            cu_mem_put(c, s->p, s->bytes, MEM_WEIGHTS);
+            cu_mem_free(c, s->p, s->bytes, MEM_WEIGHTS);
             *s = u->slabs[--u->n_slabs];
         }
         break;
@@ -359,7 +372,7 @@ void upload_close(struct cuda *c)
     struct cu_upload *u = c->record ? c->record->upload : NULL;
 
     if (!u) return;
-    mem_free(u->noted);
+    mem_free(u->added);
     mem_free(u->slabs);
     mem_free(u);
     c->record->upload = NULL;

@@ -1,5 +1,4 @@
-/* matvec_k.cu - the formats with super-blocks that are met most, alone and mixed as files mix them.
- */
+/* matvec_k.cu - matvec for the most common K formats, alone and mixed as files mix them. */
 #include "kernel/cuda/matvec_run.cuh"
 
 #define PAIR(t, u) \

@@ -1,4 +1,4 @@
-/* matvec_k2.cu - the other formats with super-blocks. */
+/* matvec_k2.cu - matvec for the other formats with blocks of 256 columns. */
 #include "kernel/cuda/matvec_run.cuh"
 
 #define PAIR(t, u) \

@@ -1,4 +1,4 @@
-/* matvec_one_k.cu - one token: the formats with super-blocks, alone and mixed as files mix them. */
+/* matvec_one_k.cu - matvec of one token for formats with blocks of 256 columns, alone and mixed. */
 #include "kernel/cuda/matvec_one.cuh"
 
 #define PAIR(t, u) \

@@ -1,4 +1,4 @@
-/* matvec_one_small.cu - one token: the formats with blocks of 32. */
+/* matvec_one_small.cu - matvec of one token for formats with blocks of 32 columns. */
 #include "kernel/cuda/matvec_one.cuh"
 
 #define ALONE(t) \

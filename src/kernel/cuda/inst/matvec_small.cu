@@ -1,4 +1,4 @@
-/* matvec_small.cu - the formats with blocks of 32 that are met most. */
+/* matvec_small.cu - matvec for the most common formats with blocks of 32 columns. */
 #include "kernel/cuda/matvec_run.cuh"
 
 #define ALONE(t) \

@@ -1,4 +1,4 @@
-/* matvec_small2.cu - the other formats with blocks of 32. */
+/* matvec_small2.cu - matvec for the other formats with blocks of 32 columns. */
 #include "kernel/cuda/matvec_run.cuh"
 
 #define ALONE(t) \

@@ -1,4 +1,4 @@
-/* moe_k2.cu - experts in the other blocks of 256 columns. */
+/* moe_k2.cu - experts in the other formats with blocks of 256 columns. */
 #include "kernel/cuda/moe_run.cuh"
 
 const struct moe_kernel *moe_kernel_k2(int t)

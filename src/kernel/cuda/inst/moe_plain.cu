@@ -1,4 +1,4 @@
-/* moe_plain.cu - experts of plain numbers. */
+/* moe_plain.cu - experts of F16, BF16 and F32 weights. */
 #include "kernel/cuda/moe_wide.cuh"
 
 template <int T, class W> static const struct moe_kernel *plain_of(const char *name)
@@ -15,8 +15,8 @@ template <int T, class W> static const struct moe_kernel *plain_of(const char *n
 const struct moe_kernel *moe_kernel_plain(int t)
 {
     switch (t) {
-    case DT_F16: return plain_of<DT_F16, mid_f16>("experts f16");
-    case DT_BF16: return plain_of<DT_BF16, mid_bf16>("experts bf16");
+    case DT_F16: return plain_of<DT_F16, packed_f16>("experts f16");
+    case DT_BF16: return plain_of<DT_BF16, packed_bf16>("experts bf16");
     case DT_F32: return moe_kernel_of<moe_rows<DT_F32>>("experts f32");
     default: return NULL;
     }

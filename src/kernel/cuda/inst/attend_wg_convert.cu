@@ -1,9 +1,9 @@
+/* attend_wg_convert.cu - warpgroup attention over KV types that the producer converts to F16. */
 #include "kernel/cuda/attend_wg.cuh"
 
-/* Types that become F16 on the way. */
-void attend_wgs_turned(struct cuda *c, const struct attend_dev *a)
+void attend_wgs_converted(struct cuda *c, const struct attend_dev *a)
 {
-    int type = a->kv.whole ? a->kv.type : WG_ANY;
+    int type = a->kv.aligned ? a->kv.type : WG_ANY;
 
     if (type == DT_Q8_0) wg_launch<128, DT_Q8_0>(c, a, "attend tiles q8");
     else if (type == DT_BF16) wg_launch<128, DT_BF16>(c, a, "attend tiles bf16");

@@ -1,18 +1,18 @@
-/* attend_row_bulk.cuh - a warp's pages where they are many: through a ring in shared memory,
- * several under way.
+/* attend_row_ring.cuh - row attention over many pages (Hopper): through a ring in shared memory,
+ * several pages in flight.
  *
- * A page of a head is one piece of memory for its keys and one for its values, so that two
- * instructions bring it. */
-#ifndef TERN_KERNEL_CUDA_ATTEND_ROW_BULK_CUH
-#define TERN_KERNEL_CUDA_ATTEND_ROW_BULK_CUH
+ * The keys of a head in one page are contiguous, and so are its values: two bulk copies load a
+ * page. */
+#ifndef TERN_KERNEL_CUDA_ATTEND_ROW_RING_CUH
+#define TERN_KERNEL_CUDA_ATTEND_ROW_RING_CUH
 
 #include "kernel/cuda/attend_row_page.cuh"
-#include "kernel/cuda/bulk.cuh"
+#include "kernel/cuda/copy_bulk.cuh"
 
 #if HAS_BULK
-/* One page of keys and one of values, by one lane of a whole warp. */
-__device__ __forceinline__ void bulk_page(uint32_t dst, const char *k, int k_bytes, const char *v,
-                                          int v_bytes, uint32_t bar)
+/* Copies one page of keys and one of values, by one elected lane. All lanes call it. */
+__device__ __forceinline__ void bulk_copy_page(uint32_t dst, const char *k, int k_bytes,
+                                               const char *v, int v_bytes, uint32_t bar)
 {
 #define PAGE_COPY "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
@@ -25,14 +25,14 @@ __device__ __forceinline__ void bulk_page(uint32_t dst, const char *k, int k_byt
 }
 #endif
 
-/* This step's row to its place in a page. */
+/* Writes this step's row into a page in shared memory. */
 __device__ __forceinline__ void row_patch(char *page, const uint4 *row, int bytes, int at, int lane)
 {
     for (int i = lane * 8; i < bytes; i += 256)
         *(uint2 *)(page + at * bytes + i) = *(const uint2 *)((const char *)row + i);
 }
 
-/* A page's products, from shared memory. */
+/* One page in shared memory. */
 template <int KD, int VD, class L>
 __device__ __forceinline__ void row_page(const attend_dev &a, const row_place &w, row_state<VD> &st,
                                          const uint4 *qs, const char *kp, const char *vp, int key,
@@ -75,51 +75,52 @@ __device__ __forceinline__ void row_page(const attend_dev &a, const row_place &w
     }
 }
 
-/* As row_pages_ahead; bars: a.n_stages of this warp, buf as many pages. A block calls it once. */
+/* As row_pages_ahead. bars: a.n_stages barriers of this warp; buf: as many pages. A block calls it
+ * once. */
 template <int KD, int VD, class L, class Q>
-__device__ __forceinline__ void row_pages_bulk(const attend_dev &a, const row_place &w,
+__device__ __forceinline__ void row_pages_ring(const attend_dev &a, const row_place &w,
                                                row_state<VD> &st, const uint4 *qs,
-                                               const struct row_turned *turned, char *buf,
+                                               const struct row_rotated *rotated, char *buf,
                                                uint64_t *bars, int page, int end, int step,
                                                int lane, Q stage_q)
 {
 #if HAS_BULK
     int k_bytes = a.kv.k.head_bytes, v_bytes = a.kv.v.head_bytes,
         n = page < end ? (end - page + step - 1) / step : 0;
-    int ids = lane < n ? w.blocks[page + lane * step] : 0, under_way = 0, stage = 0,
+    int ids = lane < n ? w.blocks[page + lane * step] : 0, in_flight = 0, stage = 0,
         first = min(n, a.n_stages);
     uint32_t bar = smem_at(bars), phase = 0;
     float slope[2];
 
-    auto bring = [&](int i) {
+    auto load_page = [&](int i) {
         if (i && i % 32 == 0) ids = i + lane < n ? w.blocks[page + (i + lane) * step] : 0;
         int id = __shfl_sync(~0u, ids, i % 32), at = i % a.n_stages;
-        bulk_page(smem_at(buf) + at * (k_bytes + v_bytes), kv_head_at(a.kv.k, id, w.kv_head),
-                  k_bytes, kv_head_at(a.kv.v, id, w.kv_head), v_bytes, bar + 8 * at);
+        bulk_copy_page(smem_at(buf) + at * (k_bytes + v_bytes), kv_head_at(a.kv.k, id, w.kv_head),
+                       k_bytes, kv_head_at(a.kv.v, id, w.kv_head), v_bytes, bar + 8 * at);
     };
     if (lane == 0) {
-        for (int i = 0; i < a.n_stages; i++) bar_open(bar + 8 * i);
-        bar_opened();
+        for (int i = 0; i < a.n_stages; i++) bar_init_one(bar + 8 * i);
+        bar_publish();
     }
     __syncwarp();
-    for (; under_way < first && (turned || row_is_old(a, w, page + under_way * step)); under_way++)
-        bring(under_way);
-    if (a.early) cu_wait();
-    for (; under_way < first; under_way++) bring(under_way);
+    for (; in_flight < first && (rotated || row_is_old(a, w, page + in_flight * step)); in_flight++)
+        load_page(in_flight);
+    if (a.early) cu_wait_previous();
+    for (; in_flight < first; in_flight++) load_page(in_flight);
     row_slopes(a, w, lane & 3, slope);
     stage_q();
     for (int i = 0; i < n; i++) {
         char *k = buf + stage * (k_bytes + v_bytes), *v = k + k_bytes;
         int at = page + i * step;
         bar_wait(bar + 8 * stage, phase);
-        if (turned && at == end - 1) {
-            row_patch(k, turned->k, a.kv.k.row_bytes, w.pos % KV_BLOCK, lane);
-            row_patch(v, turned->v, a.kv.v.row_bytes, w.pos % KV_BLOCK, lane);
+        if (rotated && at == end - 1) {
+            row_patch(k, rotated->k, a.kv.k.row_bytes, w.pos % KV_BLOCK, lane);
+            row_patch(v, rotated->v, a.kv.v.row_bytes, w.pos % KV_BLOCK, lane);
             __syncwarp();
         }
         row_page<KD, VD, L>(a, w, st, qs, k, v, at * KV_BLOCK, slope, lane);
         __syncwarp();
-        if (i + a.n_stages < n) bring(i + a.n_stages);
+        if (i + a.n_stages < n) load_page(i + a.n_stages);
         if (++stage == a.n_stages) stage = 0, phase ^= 1;
     }
 #endif

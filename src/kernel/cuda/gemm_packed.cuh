@@ -1,27 +1,32 @@
-/* gemm_mid.cuh - a product for some tokens, weights read as they are stored.
+/* gemm_packed.cuh - the packed GEMM: weights are read as they are stored and dequantized on the way
+ * to the tensor cores. For compute capability 8.x, and on Hopper for plain weights.
  *
- * The work is cut into tiles (rows x tokens) and these into chunks of 64 columns; all chunks, in
- * order, are shared out evenly over the blocks. So a block may begin and end in the middle of a
- * tile: what it has of one goes to `part`, place block + tile, which no two share, in the order of
- * its registers. Each way to store weights is a type W (gemm_w.cuh): how many bytes a chunk takes
- * in shared memory, how it gets there, fragments from it. */
-#ifndef TERN_KERNEL_CUDA_GEMM_MID_CUH
-#define TERN_KERNEL_CUDA_GEMM_MID_CUH
+ * The work is divided into tiles (M = 256 rows by up to 64 tokens, or 128 rows by 128 or 256
+ * tokens) and these into chunks of 64 columns. All chunks in order are divided evenly among the
+ * blocks (stream-K), so a block may start and end inside a tile. Its partial sums of a tile go to
+ * `part`, slot block + tile, which no two blocks share, in the order of its registers;
+ * gemm_finish.cu adds them.
+ *
+ * A block has 8 warps; all of them copy and multiply. Chunks pass through a pipeline of 3 to 8
+ * stages in shared memory (cp.async), each with the weights' bytes and the activations of one
+ * chunk. Each layout of weights is a type W (gemm_w.cuh). */
+#ifndef TERN_KERNEL_CUDA_GEMM_PACKED_CUH
+#define TERN_KERNEL_CUDA_GEMM_PACKED_CUH
 
 #include "kernel/cuda/cu_gemm.cuh"
 #include "kernel/cuda/gemm_mma.cuh"
 
-/* Where a block is: a tile and a chunk of it. */
-struct mid_at {
+/* A block's position: a tile and a chunk of it. */
+struct packed_pos {
     int tile, chunk;
 };
 
-__device__ __forceinline__ void mid_forward(struct mid_at *a, int n_chunks)
+__device__ __forceinline__ void packed_advance(struct packed_pos *a, int n_chunks)
 {
     if (++a->chunk == n_chunks) a->chunk = 0, a->tile++;
 }
 
-__device__ __forceinline__ int mid_find(const struct mid_args &p, int row_tile)
+__device__ __forceinline__ int packed_find_job(const struct packed_args &p, int row_tile)
 {
     int j = 0;
     while (j + 1 < p.n_jobs && row_tile >= p.job[j + 1].tile0) j++;
@@ -29,17 +34,18 @@ __device__ __forceinline__ int mid_find(const struct mid_args &p, int row_tile)
 }
 
 template <class W, int M>
-__device__ __forceinline__ void mid_load_w(const struct mid_args &p, struct mid_at a, uint32_t to,
-                                           bool first)
+__device__ __forceinline__ void packed_load_w(const struct packed_args &p, struct packed_pos a,
+                                              uint32_t to, bool first)
 {
     int row_tile = a.tile / p.token_tiles;
-    const struct mid_job &j = p.job[mid_find(p, row_tile)];
+    const struct packed_job &j = p.job[packed_find_job(p, row_tile)];
     W::template load<M>(to, j, j.r0 + (row_tile - j.tile0) * M, a.chunk,
                         first || a.chunk % W::HEAD == 0);
 }
 
 template <int NT>
-__device__ __forceinline__ void mid_load_x(const struct mid_args &p, struct mid_at a, uint32_t to)
+__device__ __forceinline__ void packed_load_x(const struct packed_args &p, struct packed_pos a,
+                                              uint32_t to)
 {
     const __half *x = p.x + ((size_t)(a.tile % p.token_tiles) * p.n_chunks + a.chunk) * NT * 64;
 #pragma unroll
@@ -47,7 +53,7 @@ __device__ __forceinline__ void mid_load_x(const struct mid_args &p, struct mid_
 }
 
 template <int MS, int NT, int THREADS>
-__device__ __forceinline__ void mid_store(float (&d)[MS][NT / 8][4], float *to)
+__device__ __forceinline__ void packed_store(float (&d)[MS][NT / 8][4], float *to)
 {
     float4 *at = (float4 *)to + threadIdx.x;
 #pragma unroll
@@ -57,13 +63,13 @@ __device__ __forceinline__ void mid_store(float (&d)[MS][NT / 8][4], float *to)
             *at = make_float4(d[m][j][0], d[m][j][1], d[m][j][2], d[m][j][3]);
 }
 
-/* A chunk: fragments are made while the tensor cores still work on the ones before. Two sets of
- * registers take turns: of one row's 64 columns each where a warp has two times 16 rows, of 32
- * columns where it has 16. */
+/* One chunk. Fragments are unpacked while the tensor cores work on the ones before: two register
+ * sets alternate. Where a warp has two times 16 rows (MS 2) a set is 64 columns of 16 rows,
+ * otherwise 32 columns. */
 template <class W, int MS, int NT>
-__device__ __forceinline__ void mid_chunk(float (&d)[MS][NT / 8][4], uint32_t (&a)[2][2 * MS][4],
-                                          typename W::head (&head)[MS], const uint8_t *w,
-                                          uint32_t x, int chunk, bool first, bool add)
+__device__ __forceinline__ void packed_chunk(float (&d)[MS][NT / 8][4], uint32_t (&a)[2][2 * MS][4],
+                                             typename W::head (&head)[MS], const uint8_t *w,
+                                             uint32_t x, int chunk, bool first, bool add)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     typename W::raw raw;
@@ -86,7 +92,7 @@ __device__ __forceinline__ void mid_chunk(float (&d)[MS][NT / 8][4], uint32_t (&
     }
 }
 
-template <class W, int NT> __device__ __forceinline__ void mid_body(const struct mid_args &p)
+template <class W, int NT> __device__ __forceinline__ void packed_body(const struct packed_args &p)
 {
     constexpr int MS = NT <= 64 ? 2 : 1, M = 128 * MS;
     constexpr int W_BYTES = (W::template BYTES<M> + 1023) / 1024 * 1024, STAGE = W_BYTES + NT * 128;
@@ -95,23 +101,23 @@ template <class W, int NT> __device__ __forceinline__ void mid_body(const struct
     int64_t units = (int64_t)p.row_tiles * p.token_tiles * p.n_chunks;
     int u0 = (int)(units * blockIdx.x / gridDim.x),
         n = (int)(units * (blockIdx.x + 1) / gridDim.x) - u0;
-    struct mid_at at = { u0 / p.n_chunks, u0 % p.n_chunks }, ahead = at;
+    struct packed_pos at = { u0 / p.n_chunks, u0 % p.n_chunks }, ahead = at;
     int first = min(n, p.stages - 2);
     float d[MS][NT / 8][4];
     uint32_t a[2][2 * MS][4];
     typename W::head head[MS];
     bool add = false;
 
-    cu_next();
-    if (p.made) cu_wait();
-    for (int i = 0; i < first; i++, mid_forward(&ahead, p.n_chunks))
-        mid_load_w<W, M>(p, ahead, base + i * STAGE, i == 0);
-    cu_wait();
+    cu_release_next();
+    if (p.w_converted) cu_wait_previous();
+    for (int i = 0; i < first; i++, packed_advance(&ahead, p.n_chunks))
+        packed_load_w<W, M>(p, ahead, base + i * STAGE, i == 0);
+    cu_wait_previous();
     ahead = at;
     for (int i = 0; i < p.stages - 2; i++) {
         if (i < n) {
-            mid_load_x<NT>(p, ahead, base + i * STAGE + W_BYTES);
-            mid_forward(&ahead, p.n_chunks);
+            packed_load_x<NT>(p, ahead, base + i * STAGE + W_BYTES);
+            packed_advance(&ahead, p.n_chunks);
         }
         copy_commit();
     }
@@ -121,41 +127,42 @@ template <class W, int NT> __device__ __forceinline__ void mid_body(const struct
         copy_fence();
         __syncthreads();
         if (i + p.stages - 2 < n) {
-            mid_load_w<W, M>(p, ahead, to, false);
-            mid_load_x<NT>(p, ahead, to + W_BYTES);
-            mid_forward(&ahead, p.n_chunks);
+            packed_load_w<W, M>(p, ahead, to, false);
+            packed_load_x<NT>(p, ahead, to + W_BYTES);
+            packed_advance(&ahead, p.n_chunks);
         }
         copy_commit();
-        mid_chunk<W, MS, NT>(d, a, head, smem + (from - start), from + W_BYTES, at.chunk,
-                             i == 0 || at.chunk % W::HEAD == 0, add);
+        packed_chunk<W, MS, NT>(d, a, head, smem + (from - start), from + W_BYTES, at.chunk,
+                                i == 0 || at.chunk % W::HEAD == 0, add);
         add = true;
         if (at.chunk == p.n_chunks - 1 || i == n - 1) {
             mma_wait<0>();
-            mid_store<MS, NT, GEMM_THREADS>(d, p.part + (size_t)(blockIdx.x + at.tile) * M * NT);
+            packed_store<MS, NT, GEMM_THREADS>(d, p.part + (size_t)(blockIdx.x + at.tile) * M * NT);
             add = false;
         }
-        mid_forward(&at, p.n_chunks);
+        packed_advance(&at, p.n_chunks);
         from = from + STAGE == end ? base : from + STAGE;
         to = to + STAGE == end ? base : to + STAGE;
     }
     mma_wait<0>();
 }
 
-/* Where Hopper has a kernel of its own, this one is empty there. */
+/* Empty where Hopper has a kernel of its own. */
 template <class W, int NT>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
-    mid_kernel(const __grid_constant__ struct mid_args p)
+    packed_kernel(const __grid_constant__ struct packed_args p)
 {
-    if constexpr (!GEMM_WGMMA || !W::TILES) mid_body<W, NT>(p);
+    if constexpr (!GEMM_WGMMA || !W::TILES) packed_body<W, NT>(p);
 }
 
 template <class W, int NT>
-static int mid_launch_old(struct cuda *c, const char *name, int blocks, const struct mid_args *m)
+static int packed_launch_mma(struct cuda *c, const char *name, int blocks,
+                             const struct packed_args *m)
 {
     constexpr int M = NT <= 64 ? 256 : 128;
     constexpr int STAGE = (W::template BYTES<M> + 1023) / 1024 * 1024 + NT * 128;
     static bool raised[64]; /* by device */
-    struct mid_args p;
+    struct packed_args p;
     int stages = ((int)c->smem_max - 1024) / STAGE;
 
     if (stages < 3) return 0;
@@ -164,15 +171,15 @@ static int mid_launch_old(struct cuda *c, const char *name, int blocks, const st
     p.stages = stages < 8 ? stages : 8;
     if (!raised[c->device & 63]) {
         if (cu_check(c,
-                     cudaFuncSetAttribute(mid_kernel<W, NT>,
+                     cudaFuncSetAttribute(packed_kernel<W, NT>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           (int)c->smem_max),
                      name) != OK)
             return 0;
         raised[c->device & 63] = true;
     }
-    cu_launch(c, name, mid_kernel<W, NT>, dim3(blocks), dim3(GEMM_THREADS), 1024 + p.stages * STAGE,
-              p);
+    cu_launch(c, name, packed_kernel<W, NT>, dim3(blocks), dim3(GEMM_THREADS),
+              1024 + p.stages * STAGE, p);
     return GEMM_CHUNK;
 }
 #endif

@@ -1,15 +1,15 @@
-/* cu_heads.cu - products of each head with a matrix of its own: what latent attention absorbs its
- * projections by.
+/* linear_heads.cu - one matrix for each head (cu_linear_heads): the absorbed projections of latent
+ * attention (MLA).
  *
- * Weights are the left factor of the tensor cores, as the experts' are (moe_run.cuh); a warp has 32
- * rows of a head and up to 8 GROUPS tokens, which it takes from F32 straight to registers. */
+ * Weights are the A operand of the tensor cores, as in moe_run.cuh. A warp has 32 rows of a head
+ * and up to 8 GROUPS tokens, whose x goes from F32 in global memory directly to registers. */
 #include "kernel/cuda/moe_run.cuh"
 
 #define WARPS 4
 
 struct heads_dev {
     const uint8_t *w;
-    size_t step; /* bytes from one head's matrix to the next's */
+    size_t step; /* bytes from one head's matrix to the next */
     int rows, cols, n_tokens;
     const float *x;
     float *out;
@@ -18,8 +18,7 @@ struct heads_dev {
     bool vec; /* x is read 16 bytes at a time */
 };
 
-/* Rows r and on of a token: one of a tile's two sums for each of its rows g, g + 8 and tokens 2t,
- * 2t + 1. */
+/* Writes a tile's sums: rows g and g + 8 of tokens 2t and 2t + 1. */
 static __device__ __forceinline__ void heads_store(const heads_dev &a, float *out,
                                                    const float (&s)[4], int row, int token)
 {
@@ -30,7 +29,7 @@ static __device__ __forceinline__ void heads_store(const heads_dev &a, float *ou
     }
 }
 
-/* What stands behind a head's numbers, of the block's tokens. */
+/* Copies the `tail` numbers after each head's input, for the block's tokens. */
 static __device__ __forceinline__ void heads_tail(const heads_dev &a, const float *x, float *out,
                                                   int token0, int n)
 {
@@ -40,7 +39,7 @@ static __device__ __forceinline__ void heads_tail(const heads_dev &a, const floa
     }
 }
 
-/* The sums of all warps into the first one's. */
+/* Adds the sums of all warps to those of the first. */
 static __device__ __forceinline__ void heads_join(float (&s0)[4], float (&s1)[4], int warp,
                                                   int lane)
 {
@@ -56,8 +55,8 @@ static __device__ __forceinline__ void heads_join(float (&s0)[4], float (&s1)[4]
             (i < 4 ? s0[i & 3] : s1[i & 3]) += part[w][i][lane];
 }
 
-/* Grid: rows, heads, tokens. SPLIT: a block's warps share out the columns of the same rows, for few
- * tokens. */
+/* Grid: rows, heads, tokens. SPLIT: the warps of a block divide the columns of the same rows, for
+ * few tokens. */
 template <class W, int GROUPS, bool SPLIT>
 static __global__ void __launch_bounds__(32 * WARPS) heads_run(const __grid_constant__ heads_dev a)
 {
@@ -72,8 +71,8 @@ static __global__ void __launch_bounds__(32 * WARPS) heads_run(const __grid_cons
     float s0[GROUPS][4] = {}, s1[GROUPS][4] = {};
     W w0, w1;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (a.tail && blockIdx.x == 0) heads_tail(a, x, out, token0, n);
     if (t0 * TILE_ROWS >= a.rows) return;
     w0.open(w, a.rows, a.cols, t0, lane);
@@ -123,8 +122,8 @@ template <class W> static void heads_launch(struct cuda *c, const struct heads_d
     }
 }
 
-void cu_heads(struct cuda *c, const struct tensor *out, const struct tensor *x,
-              const struct linear_heads_opt *opt)
+void cu_linear_heads(struct cuda *c, const struct tensor *out, const struct tensor *x,
+                     const struct linear_heads_opt *opt)
 {
     const struct weight *w = opt->w;
     struct heads_dev a = {};

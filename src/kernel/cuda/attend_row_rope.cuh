@@ -1,27 +1,27 @@
-/* attend_row_turn.cuh - one token's queries, key and value on their way into its attention: head
- * norms, rotation, and key and value to their block, as rope_kv.cuh does it, but by a warp with a
- * head in its registers.
+/* attend_row_rope.cuh - row attention of one token: head norms, rotary embedding and the KV write
+ * inside the attention kernel.
  *
- * The block that has the newest page finds the new rows in shared memory: what it fetched of them
- * while the kernels before it still ran is not what they will be. */
-#ifndef TERN_KERNEL_CUDA_ATTEND_ROW_TURN_CUH
-#define TERN_KERNEL_CUDA_ATTEND_ROW_TURN_CUH
+ * Does what rope_kv.cuh does, but with a head in the registers of a warp. It saves a launch for
+ * each layer when decoding one sequence. The block that has the newest page takes this step's key
+ * and value from shared memory, because it fetched that page while the kernels before still ran. */
+#ifndef TERN_KERNEL_CUDA_ATTEND_ROW_ROPE_CUH
+#define TERN_KERNEL_CUDA_ATTEND_ROW_ROPE_CUH
 
 #include "kernel/cuda/attend_row_type.cuh"
 
-#define TURN_DIM 128 /* of a head at most */
+#define ROTATE_DIM 128 /* dimensions of a head, at most */
 
-struct row_turned { /* in shared memory */
-    float q[ROW_HEADS][TURN_DIM];
-    uint4 k[TURN_DIM * 2 / 16], v[TURN_DIM * 2 / 16]; /* as they are kept */
+struct row_rotated { /* in shared memory */
+    float q[ROW_HEADS][ROTATE_DIM];
+    uint4 k[ROTATE_DIM * 2 / 16], v[ROTATE_DIM * 2 / 16]; /* in the stored form */
 };
 
-/* Can it be done here? Fours of numbers stay together. */
-static inline bool row_turn_can(const struct rope_dev *r)
+/* Can the kernel do it? Groups of four numbers must stay together. */
+static inline bool row_can_rotate(const struct rope_dev *r)
 {
-    int whole = r->style == ROPE_PAIR ? 4 : 8;
-    return r->dk <= TURN_DIM && r->dv <= TURN_DIM && r->kv.whole && r->q_fours && r->k_fours &&
-           r->v_fours && (!r->table || (r->n_rot % whole == 0 && (uintptr_t)r->table % 16 == 0)) &&
+    int aligned = r->style == ROPE_PAIR ? 4 : 8;
+    return r->dk <= ROTATE_DIM && r->dv <= ROTATE_DIM && r->kv.aligned && r->q_vec4 && r->k_vec4 &&
+           r->v_vec4 && (!r->table || (r->n_rot % aligned == 0 && (uintptr_t)r->table % 16 == 0)) &&
            ((uintptr_t)r->q_norm | (uintptr_t)r->k_norm) % 16 == 0;
 }
 
@@ -35,14 +35,15 @@ __device__ __forceinline__ bool four_is_bad(float4 v)
     return isnan(v.x) || isnan(v.y) || isnan(v.z) || isnan(v.w);
 }
 
-/* Numbers 4 lane .. of a head, normed and turned. */
-__device__ __forceinline__ float4 four_turn(const rope_dev &r, const float *head, const float *norm,
-                                            int token, int lane)
+/* Numbers 4 lane .. 4 lane + 3 of a head, normalized and rotated. */
+__device__ __forceinline__ float4 rotate_four(const rope_dev &r, const float *head,
+                                              const float *norm, int token, int lane)
 {
     float4 x = four_at(head, lane, r.dk), c0 = {}, c1 = {}, w = {};
     const float *cs = r.table + (size_t)token * r.n_rot;
     int half = r.n_rot / 8,
-        first = lane < half ? lane : lane - half; /* lanes of a half, where they are two */
+        /* the lane in the first half of the rotated dimensions */
+        first = lane < half ? lane : lane - half;
 
     if (r.table && 4 * lane < r.n_rot) {
         c0 = ((const float4 *)cs)[r.style == ROPE_PAIR ? lane : 2 * first];
@@ -71,22 +72,22 @@ __device__ __forceinline__ float4 four_turn(const rope_dev &r, const float *head
                        x.z * c1.x + sign * o.z * c1.y, x.w * c1.z + sign * o.w * c1.w);
 }
 
-/* Four numbers to `raw` and to `kept` as L keeps them. */
+/* Four numbers in the stored form, to shared memory and to their KV block. */
 template <class L>
-__device__ __forceinline__ void four_keep(uint4 *raw, char *kept, float4 v, int lane, int n)
+__device__ __forceinline__ void store_four(uint4 *raw, char *block_row, float4 v, int lane, int n)
 {
     typename L::four f = L::pack(v);
     if (4 * lane >= n) return;
     ((typename L::four *)raw)[lane] = f;
-    ((typename L::four *)kept)[lane] = f;
+    ((typename L::four *)block_row)[lane] = f;
 }
 
-/* Heads are shared out among the warps; newest: this block also has the key and the value. After it
- * comes a barrier. */
+/* Heads are divided among the warps. newest: this block also has the key and the value. A barrier
+ * must follow. */
 template <class L>
-__device__ __forceinline__ void row_turn(const attend_dev &a, const row_place &w,
-                                         struct row_turned *to, bool newest, int warp, int n_warps,
-                                         int lane)
+__device__ __forceinline__ void row_rotate(const attend_dev &a, const row_place &w,
+                                           struct row_rotated *to, bool newest, int warp,
+                                           int n_warps, int lane)
 {
     const rope_dev &r = a.rope;
     const float *q = a.q + (size_t)w.token * a.q_stride + (size_t)w.head0 * a.dk;
@@ -95,25 +96,25 @@ __device__ __forceinline__ void row_turn(const attend_dev &a, const row_place &w
 
     for (int task = n_warps - 1 - warp; task < w.n_heads + 2; task += n_warps) {
         if (task >= 2) {
-            float4 x = four_turn(r, q + (task - 2) * a.dk, r.q_norm, w.token, lane);
+            float4 x = rotate_four(r, q + (task - 2) * a.dk, r.q_norm, w.token, lane);
             if (4 * lane < r.dk) ((float4 *)to->q[task - 2])[lane] = x;
             continue;
         }
         if (!newest) continue;
         int block = w.blocks[w.pos / KV_BLOCK], row = w.pos % KV_BLOCK;
         float4 x = four_at(v, lane, r.dv);
-        bool bad = __any_sync(~0u, four_is_bad(x)); /* see keep() */
+        bool bad = __any_sync(~0u, four_is_bad(x)); /* see store_kv */
         if (task == 1) {
             if (bad)
                 x = make_float4(isnan(x.x) ? 0.f : x.x, isnan(x.y) ? 0.f : x.y,
                                 isnan(x.z) ? 0.f : x.z, isnan(x.w) ? 0.f : x.w);
-            four_keep<L>(to->v, kv_head_at(r.kv.v, block, w.kv_head) + row * r.kv.v.row_bytes, x,
-                         lane, r.dv);
+            store_four<L>(to->v, kv_head_at(r.kv.v, block, w.kv_head) + row * r.kv.v.row_bytes, x,
+                          lane, r.dv);
         } else {
-            x = four_turn(r, k, r.k_norm, w.token, lane);
+            x = rotate_four(r, k, r.k_norm, w.token, lane);
             if (bad && lane == 0) x.x = NAN;
-            four_keep<L>(to->k, kv_head_at(r.kv.k, block, w.kv_head) + row * r.kv.k.row_bytes, x,
-                         lane, r.dk);
+            store_four<L>(to->k, kv_head_at(r.kv.k, block, w.kv_head) + row * r.kv.k.row_bytes, x,
+                          lane, r.dk);
         }
     }
 }

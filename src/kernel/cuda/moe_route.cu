@@ -1,14 +1,17 @@
-/* route.cu - which experts a token gets: the product that scores them (or another one in F32), and
- * the choice. */
+/* moe_route.cu - which experts a token gets (cu_route), and matrix products in F32 throughout
+ * (cu_linear_f32).
+ *
+ * Which experts are chosen can hang on the last digits of the logits, so the product that computes
+ * them is done in F32, as are other products so small that F32 costs nothing. */
 #include "kernel/cuda/cu_layout.cuh"
 
-/* ---- scores, in F32 throughout ---- */
+/* ---- matrix products in F32 ---- */
 
 #define TILE 64 /* tokens and rows of a block */
 #define DEEP 16 /* columns at a time */
-#define FEW 8   /* tokens up to which a warp has one number */
+#define FEW 8   /* tokens up to which a warp computes one number */
 
-struct exact_dev {
+struct f32_dev {
     const float *x, *bias;
     const void *w;
     float *out;
@@ -18,7 +21,7 @@ struct exact_dev {
     bool add;
 };
 
-static __device__ __forceinline__ void exact_store(const exact_dev &a, int tok, int r, float y)
+static __device__ __forceinline__ void f32_store(const f32_dev &a, int tok, int r, float y)
 {
     float *out = a.out + (size_t)tok * a.out_stride + r;
 
@@ -26,23 +29,23 @@ static __device__ __forceinline__ void exact_store(const exact_dev &a, int tok, 
     *out = a.add ? *out + y : y;
 }
 
-template <typename E> static __global__ void __launch_bounds__(128) exact_few(const exact_dev a)
+template <typename E> static __global__ void __launch_bounds__(128) f32_few(const f32_dev a)
 {
     int lane = threadIdx.x & 31, r = blockIdx.x * 4 + (threadIdx.x >> 5), tok = blockIdx.y;
     const E *w = (const E *)a.w + (size_t)min(r, a.rows - 1) * a.w_stride;
     const float *x = a.x + (size_t)tok * a.x_stride;
     float sum = 0.f;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
 #pragma unroll 8
     for (int c = lane; c < a.cols; c += 32) sum = fmaf((float)w[c], x[c], sum);
     sum = warp_sum(sum);
-    if (lane == 0 && r < a.rows) exact_store(a, tok, r, sum);
+    if (lane == 0 && r < a.rows) f32_store(a, tok, r, sum);
 }
 
 /* A thread has four tokens by four rows. */
-template <typename E> static __global__ void __launch_bounds__(256) exact_many(const exact_dev a)
+template <typename E> static __global__ void __launch_bounds__(256) f32_many(const f32_dev a)
 {
     __shared__ float xs[DEEP][TILE + 4], ws[DEEP][TILE + 4];
     int r0 = blockIdx.x * TILE, t0 = blockIdx.y * TILE, i = threadIdx.x % 16 * 4,
@@ -50,8 +53,8 @@ template <typename E> static __global__ void __launch_bounds__(256) exact_many(c
     const E *w = (const E *)a.w + (size_t)r0 * a.w_stride;
     float sum[4][4] = {};
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     for (int c0 = 0; c0 < a.cols; c0 += DEEP) {
         for (int k = threadIdx.x; k < TILE * DEEP; k += 256) {
             int at = k / DEEP, c = c0 + k % DEEP;
@@ -73,21 +76,21 @@ template <typename E> static __global__ void __launch_bounds__(256) exact_many(c
     }
     for (int n = 0; n < 16; n++)
         if (t0 + j + n / 4 < a.tokens && r0 + i + n % 4 < a.rows)
-            exact_store(a, t0 + j + n / 4, r0 + i + n % 4, sum[n / 4][n % 4]);
+            f32_store(a, t0 + j + n / 4, r0 + i + n % 4, sum[n / 4][n % 4]);
 }
 
-template <typename E> static void exact_of(struct cuda *c, const exact_dev &a)
+template <typename E> static void f32_of(struct cuda *c, const f32_dev &a)
 {
     dim3 tiles((a.rows + TILE - 1) / TILE, (a.tokens + TILE - 1) / TILE);
 
     if (a.tokens <= FEW)
-        cu_launch(c, "exact", exact_few<E>, dim3((a.rows + 3) / 4, a.tokens), dim3(128), 0, a);
-    else cu_launch(c, "exact", exact_many<E>, tiles, dim3(256), 0, a);
+        cu_launch(c, "linear f32", f32_few<E>, dim3((a.rows + 3) / 4, a.tokens), dim3(128), 0, a);
+    else cu_launch(c, "linear f32", f32_many<E>, tiles, dim3(256), 0, a);
 }
 
-static void exact_one(struct cuda *c, const struct tensor *x, const struct linear *j)
+static void f32_one(struct cuda *c, const struct tensor *x, const struct linear *j)
 {
-    struct exact_dev a = {};
+    struct f32_dev a = {};
 
     a.x = (const float *)x->data;
     a.bias = j->bias;
@@ -102,22 +105,22 @@ static void exact_one(struct cuda *c, const struct tensor *x, const struct linea
     a.scale = j->scale != 0 ? j->scale : 1;
     a.add = j->add;
     switch (layout_type(j->w->type)) {
-    case DT_F32: exact_of<float>(c, a); break;
-    case DT_BF16: exact_of<__nv_bfloat16>(c, a); break;
-    default: exact_of<__half>(c, a);
+    case DT_F32: f32_of<float>(c, a); break;
+    case DT_BF16: f32_of<__nv_bfloat16>(c, a); break;
+    default: f32_of<__half>(c, a);
     }
 }
 
-bool cu_exact(struct cuda *c, const struct cu_product *p)
+bool cu_linear_f32(struct cuda *c, const struct cu_linear *p)
 {
     if (p->fuse_act || p->norm.kind != CU_NORM_NONE) return false;
     for (int i = 0; i < p->n_jobs; i++)
         if (layout_of(p->jobs[i].w->type).cols) return false;
-    for (int i = 0; i < p->n_jobs; i++) exact_one(c, &p->x, &p->jobs[i]);
+    for (int i = 0; i < p->n_jobs; i++) f32_one(c, &p->x, &p->jobs[i]);
     return true;
 }
 
-/* ---- the choice: a warp a token ---- */
+/* ---- routing: a warp has a token ---- */
 
 #define WARPS 4
 
@@ -130,8 +133,8 @@ struct route_dev {
     struct route_opt o;
 };
 
-/* The largest of score[n] not taken, of equals the first; always one that is there. */
-static __device__ __forceinline__ int best(const float *score, const bool *taken, int n)
+/* The index of the largest score that is not taken; of equals the first. Always a valid index. */
+static __device__ __forceinline__ int find_best(const float *score, const bool *taken, int n)
 {
     int lane = threadIdx.x & 31, b = n;
     float v = 0.f;
@@ -143,11 +146,11 @@ static __device__ __forceinline__ int best(const float *score, const bool *taken
         float ov = __shfl_xor_sync(~0u, v, m);
         if (ob < n && (b == n || ov > v || (!(v > ov) && ob < b))) b = ob, v = ov;
     }
-    b = __shfl_sync(~0u, b, 0); /* one answer, even of what is no number */
+    b = __shfl_sync(~0u, b, 0); /* one answer for all lanes, even if scores are NaN */
     return b < n ? b : 0;
 }
 
-static __device__ __forceinline__ void take(bool *taken, int i)
+static __device__ __forceinline__ void mark_taken(bool *taken, int i)
 {
     __syncwarp();
     if ((threadIdx.x & 31) == 0) taken[i] = true;
@@ -171,8 +174,9 @@ static __device__ void softmax(float *p, const float *x, int n)
     __syncwarp();
 }
 
-/* Experts outside the best groups cannot be chosen. */
-static __device__ void close_groups(const route_opt &o, const float *rank, bool *taken, int n)
+/* Marks experts outside the best groups as taken. A group counts as the sum of its group_top best
+ * ranks. */
+static __device__ void mask_groups(const route_opt &o, const float *rank, bool *taken, int n)
 {
     __shared__ float sums[WARPS][MOE_MAX_GROUPS];
     __shared__ bool opens[WARPS][MOE_MAX_GROUPS];
@@ -183,38 +187,39 @@ static __device__ void close_groups(const route_opt &o, const float *rank, bool 
     for (int g = 0; g < o.n_groups; g++) {
         float s = 0.f;
         for (int k = 0; k < o.group_top && k < size; k++) {
-            int b = best(rank + g * size, taken + g * size, size);
+            int b = find_best(rank + g * size, taken + g * size, size);
             s += rank[g * size + b];
-            take(taken + g * size, b);
+            mark_taken(taken + g * size, b);
         }
         if (lane == 0) sum[g] = s, open[g] = false;
     }
     __syncwarp();
-    for (int k = 0; k < o.n_groups_used; k++) take(open, best(sum, open, o.n_groups));
+    for (int k = 0; k < o.n_groups_used; k++) mark_taken(open, find_best(sum, open, o.n_groups));
     for (int i = lane; i < n; i += 32) taken[i] = i / size >= o.n_groups || !open[i / size];
     __syncwarp();
 }
 
-/* Each of two against those not far behind it; the second does not see the first. */
+/* Two experts, each weighted by a softmax over those not far below it; the second does not see the
+ * first (SparseMixer, phimoe). */
 static __device__ void sparsemixer(const route_opt &o, const float *score, bool *taken, int n,
                                    int32_t *ids, float *weights)
 {
     int lane = threadIdx.x & 31;
 
     for (int k = 0; k < 2; k++) {
-        int b = best(score, taken, n);
+        int b = find_best(score, taken, n);
         float max = score[b], sum = 0.f;
         for (int i = lane; i < n; i += 32)
             if (!taken[i] && !((max - score[i]) / fmaxf(fabsf(score[i]), max) > 2.f * o.jitter))
                 sum += expf(score[i] - max);
         sum = warp_sum(sum);
         if (lane == 0) ids[k] = b, weights[k] = 1.f / sum * o.scale;
-        take(taken, b);
+        mark_taken(taken, b);
     }
 }
 
-/* What a chosen expert counts: w[n_used] as they come. */
-static __device__ void weigh(const route_opt &o, float *w, float *out)
+/* Writes the weights of the chosen experts, normalized and scaled as o says. */
+static __device__ void write_weights(const route_opt &o, float *w, float *out)
 {
     float sum = 0.f;
 
@@ -225,7 +230,7 @@ static __device__ void weigh(const route_opt &o, float *w, float *out)
     for (int k = threadIdx.x & 31; k < o.n_used; k += 32) out[k] = w[k] * by;
 }
 
-/* Shared memory of a warp: n scores, n ranks, n bytes. */
+/* Shared memory of a warp: n scores, n ranks, n flags. */
 static __global__ void __launch_bounds__(32 * WARPS) route(const __grid_constant__ route_dev a)
 {
     extern __shared__ float mem[];
@@ -235,8 +240,8 @@ static __global__ void __launch_bounds__(32 * WARPS) route(const __grid_constant
     float *score = mem + warp * a.n, *rank = score + WARPS * a.n, *w = chosen[warp];
     bool *taken = (bool *)(mem + 2 * WARPS * a.n) + warp * a.n;
 
-    cu_next();
-    cu_wait();
+    cu_release_next();
+    cu_wait_previous();
     if (row >= a.tokens) return;
     const float *x = a.logits + (size_t)row * a.stride;
     int32_t *ids = a.ids + (size_t)row * o.n_used;
@@ -252,13 +257,13 @@ static __global__ void __launch_bounds__(32 * WARPS) route(const __grid_constant
     if (o.route == ROUTE_SOFTMAX) softmax(score, score, a.n);
     for (int i = lane; i < a.n; i += 32) rank[i] = score[i] + (o.bias ? o.bias[i] : 0.f);
     __syncwarp();
-    if (o.n_groups) close_groups(o, rank, taken, a.n);
+    if (o.n_groups) mask_groups(o, rank, taken, a.n);
     for (int k = 0; k < o.n_used; k++) {
-        int b = best(rank, taken, a.n);
+        int b = find_best(rank, taken, a.n);
         if (lane == 0) ids[k] = b, w[k] = score[b];
-        take(taken, b);
+        mark_taken(taken, b);
     }
-    weigh(o, w, a.weights + (size_t)row * o.n_used);
+    write_weights(o, w, a.weights + (size_t)row * o.n_used);
 }
 
 void cu_route(struct cuda *c, int32_t *ids, float *weights, const struct tensor *logits,
