@@ -1,5 +1,4 @@
-/* cuda_both.h - tensors that lie on the GPU and beside the reference, and what both made of them.
- */
+/* cuda_both.h - tensors on the GPU and on the reference backend, and their difference. */
 #ifndef TERN_TESTS_OPS_CUDA_BOTH_H
 #define TERN_TESTS_OPS_CUDA_BOTH_H
 
@@ -19,7 +18,7 @@ static const struct backend_limits limits = { .max_tokens = 512,
 static struct backend *gpu, *ref;
 static struct rng rng;
 
-/* A tensor here and there. Rows are further apart than they are long where gap says so. */
+/* A tensor on both. gap: rows are further apart than they are long. */
 struct both {
     struct tensor c, g;
 };
@@ -44,8 +43,8 @@ static inline void both_free(struct both *b)
     mem_free(b->c.data);
 }
 
-/* Gaps too: an operation that writes between rows is caught. least: how large numbers are expected
- * to be. */
+/* The relative error, gaps included: an operation that writes between rows is caught. least: the
+ * expected size of numbers. */
 static inline double both_error_of(const struct both *b, double least)
 {
     float *got = mem_array(n_of(&b->c), sizeof(float));

@@ -1,4 +1,4 @@
-/* cuda_cache.h - keys and values on the GPU and beside the reference, their unused rows poison. */
+/* cuda_cache.h - a KV cache on the GPU and on the reference backend, unused rows NaN. */
 #ifndef TERN_TESTS_OPS_CUDA_CACHE_H
 #define TERN_TESTS_OPS_CUDA_CACHE_H
 
@@ -7,7 +7,7 @@
 enum { N_SEQS = 4, STRIDE = 20, N_BLOCKS = 64 };
 static const int lens[N_SEQS] = { 300, 1, 37, 64 };
 
-/* A cache on both sides, filled by kv_put in chunks. */
+/* A cache on both, filled by kv_put in chunks. */
 struct cache {
     struct kvlayer lc, lg;
     struct kvview c, g;
@@ -15,7 +15,7 @@ struct cache {
     size_t k_bytes, v_bytes;
 };
 
-/* latent: values are in the keys. */
+/* latent: values are a part of the keys. */
 static inline void cache_open_as(struct cache *k, enum dtype type, int heads, int dim, int dim_v,
                                  bool latent)
 {
@@ -106,8 +106,8 @@ static inline void cache_close(struct cache *k)
     mem_free(k->lc.k), mem_free(k->lc.v);
 }
 
-/* Decode of one and of all, a piece and a whole of a prompt, all of it mixed; whole sequences,
- * short and long. */
+/* Decoding of one and of all sequences, a part of a prompt and a whole one, all of it mixed; whole
+ * sequences, short and long. */
 static inline void cache_shape(struct cache *k, int shape)
 {
     cache_batch(k, 0, 299, 300, true);
@@ -125,14 +125,14 @@ static inline void cache_shape(struct cache *k, int shape)
     cache_send(k);
 }
 
-/* Both ways: of whole sequences; else of any. */
+/* Bidirectional: whole sequences only; causal: all shapes. */
 static inline double compare_attend(struct cache *k, const struct attend_opt *oc,
                                     const struct attend_opt *og)
 {
     double worst = 0;
 
     for (int shape = oc->bidirectional ? 6 : 0; shape < (oc->bidirectional ? 9 : 6); shape++) {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         cache_shape(k, shape);
         struct both q = both_new(k->c.n_tokens, oc->n_heads * oc->head_dim, 4, 1.5f);
         struct both out = both_new(k->c.n_tokens, oc->n_heads * oc->head_dim_v, 4, 1);

@@ -1,4 +1,4 @@
-/* cuda_pair.h - a weight of random blocks, once for the GPU and once for the reference. */
+/* cuda_pair.h - a weight of random blocks, on the GPU and on the reference backend. */
 #ifndef TERN_TESTS_OPS_CUDA_PAIR_H
 #define TERN_TESTS_OPS_CUDA_PAIR_H
 
@@ -30,8 +30,8 @@ static inline char *pair_bytes(int which, int rows, int cols)
     return bytes;
 }
 
-/* c and g stay where they are: a backend remembers where a weight is until it is ready. Returns the
- * bytes. */
+/* c and g must stay in place: a backend remembers a weight's address until weights_finish. Returns
+ * the bytes. */
 static inline char *pair_put(struct weight *c, struct weight *g, int which, int rows, int cols)
 {
     char *bytes = pair_bytes(which, rows, cols);

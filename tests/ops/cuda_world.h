@@ -1,4 +1,4 @@
-/* cuda_world.h - a GPU and the reference side by side, where there is a GPU. */
+/* cuda_world.h - a GPU and the reference backend side by side; tests are skipped without a GPU. */
 #ifndef TERN_TESTS_OPS_CUDA_WORLD_H
 #define TERN_TESTS_OPS_CUDA_WORLD_H
 
@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* TERN_THIN=11: of many cases of one kind every eleventh, for tools under which each takes long. */
-static inline bool our_turn(void)
+/* TERN_THIN=11: only every eleventh of many similar cases, for slow tools. */
+static inline bool is_selected(void)
 {
     static int n, step;
     const char *s = step ? NULL : getenv("TERN_THIN");
@@ -22,7 +22,7 @@ static inline bool our_turn(void)
     return n++ % step == 0;
 }
 
-/* The library that was built beside the tests, unless another is named. */
+/* The library that was built beside the tests, unless TERN_CUDA_LIB names another. */
 static inline int cuda_try(struct backend **be, struct err *e)
 {
     const char *build = getenv("TERN_BUILD");
@@ -33,7 +33,7 @@ static inline int cuda_try(struct backend **be, struct err *e)
     return backend_open(be, &(struct backend_opt){ .device = "cuda" }, e);
 }
 
-/* NULL, and the test is skipped: no library, or no device. */
+/* NULL: there is no library or no device, and the test is skipped. */
 static inline struct backend *cuda_open(void)
 {
     struct backend *be = NULL;
@@ -72,8 +72,8 @@ static inline void *device_copy(struct backend *be, const void *src, size_t byte
     return p;
 }
 
-/* The relative error of whole vectors, of numbers that are not much smaller than `least`; infinite
- * where one is no number. */
+/* The relative error of vectors whose numbers are not much smaller than `least`; infinite if one is
+ * NaN or infinite. */
 static inline double error_of(const float *got, const float *want, size_t n, double least)
 {
     double d = 0, w = (double)n * least * least;

@@ -51,17 +51,16 @@ static void put_half(char *p, float f)
 }
 
 /* n bytes of whole blocks of a quantized type. */
-static void random_blocks(int which, char *p, size_t n, struct rng *rng)
+static void random_blocks(int which, char *p, size_t n, struct rng *r)
 {
     enum dtype t = halves[which].type;
     size_t step = (size_t)dtype_info((int)t)->bytes;
 
-    for (size_t i = 0; i < n; i++) p[i] = (char)rng_u64(rng);
+    for (size_t i = 0; i < n; i++) p[i] = (char)rng_u64(r);
     for (char *b = p; b < p + n; b += step) {
-        if (halves[which].d >= 0)
-            put_half(b + halves[which].d, 0.003f * (1 + (float)rng_unit(rng)));
-        if (halves[which].more >= 0) put_half(b + halves[which].more, 0.002f * rng_normal(rng));
-        if (t == DT_MXFP4) *b = (char)(118 + rng_u64(rng) % 8);
+        if (halves[which].d >= 0) put_half(b + halves[which].d, 0.003f * (1 + (float)rng_unit(r)));
+        if (halves[which].more >= 0) put_half(b + halves[which].more, 0.002f * rng_normal(r));
+        if (t == DT_MXFP4) *b = (char)(118 + rng_u64(r) % 8);
         if (t == DT_IQ1_M) b[55] = (char)((b[55] & 15) | 0x20); /* the exponent of its scale */
     }
 }

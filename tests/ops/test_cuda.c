@@ -13,7 +13,7 @@ static void norms_are_the_references(void **state)
     need_gpu();
     EACH(i, widths) EACH(k, counts) for (int gap = 0; gap < 4; gap += 3)
     {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         struct both x = both_new(counts[k], widths[i], gap, 2),
                     out = both_new(counts[k], widths[i], gap, 1);
         struct both w = both_new(1, widths[i], 0, 1), b = both_new(1, widths[i], 0, 1);
@@ -77,7 +77,7 @@ static void elementwise_operations_agree(void **state)
     need_gpu();
     EACH(i, widths) EACH(k, counts) for (int gap = 0; gap < 4; gap += 3)
     {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         struct both x = both_new(counts[k], widths[i], gap, 2),
                     y = both_new(counts[k], widths[i], gap, 2);
         struct both out = both_new(counts[k], widths[i], gap, 1);
@@ -110,7 +110,7 @@ static void elementwise_operations_agree(void **state)
 
 /* ---- weights ---- */
 
-/* Quantized types come in whole blocks; plain ones as odd as can be. */
+/* Quantized types have whole blocks; plain types have odd numbers of columns. */
 static int cols_of(int which, int i)
 {
     static const int odd[] = { 33, 100, 256, 1023, 2048 }, blocks[] = { 1, 3, 8, 5, 16 };
@@ -127,7 +127,7 @@ static void rows_of_every_type_are_embedded(void **state)
     for (int t = 0; t < N_TYPES; t++) {
         if (skips(t)) continue;
         for (int i = 0; i < 5; i++) {
-            if (!our_turn()) continue;
+            if (!is_selected()) continue;
             int rows = 97, n = counts[i], cols = cols_of(t, i);
             struct pair w;
             pair_init(&w, t, rows, cols);
@@ -148,9 +148,9 @@ static void rows_of_every_type_are_embedded(void **state)
     }
 }
 
-/* How large a product with numbers near 1 is to be expected: one that is much smaller is what terms
- * left of each other, and so are its errors. */
-static double product_size(const struct pair *p)
+/* The expected size of a matrix product of numbers near 1. A much smaller result is a difference of
+ * large terms, and so are its errors. */
+static double expected_size(const struct pair *p)
 {
     size_t n = (size_t)p->c.rows * (size_t)p->c.cols;
     float *w = mem_array(n, sizeof *w);
@@ -162,8 +162,8 @@ static double product_size(const struct pair *p)
     return sqrt(sum / p->c.rows);
 }
 
-/* What a product may be off by: rounding of x to 11 bits. */
-static double product_tol(int which) { return halves[which].type == DT_F32 ? 2e-3 : 3e-3; }
+/* The allowed error of a matrix product: x is rounded to 11 bits. */
+static double linear_tol(int which) { return halves[which].type == DT_F32 ? 2e-3 : 3e-3; }
 
 static void products_of_every_type_agree(void **state)
 {
@@ -177,7 +177,7 @@ static void products_of_every_type_agree(void **state)
         if (skips(t)) continue;
         for (int i = 0; i < 5; i++) EACH(k, tokens)
             {
-                if (!our_turn()) continue;
+                if (!is_selected()) continue;
                 int n = tokens[k], cols = cols_of(t, i), r = rows[(i + (int)k) % 5],
                     gap = (i + (int)k) % 2 * 4;
                 struct pair w, w2;
@@ -194,16 +194,16 @@ static void products_of_every_type_agree(void **state)
                                        { out2.g, &w2.g, NULL, false, 0 } };
                 ref->linear(ref, &x.c, c, 2), gpu->linear(gpu, &x.g, g, 2);
                 double *worst = n <= 8 ? &few : &many;
-                double e1 = both_error_of(&out, product_size(&w)),
-                       e2 = both_error_of(&out2, product_size(&w2));
+                double e1 = both_error_of(&out, expected_size(&w)),
+                       e2 = both_error_of(&out2, expected_size(&w2));
                 *worst = fmax(*worst, fmax(e1, e2));
-                if (!(e1 < product_tol(t)) || !(e2 < product_tol(t)))
+                if (!(e1 < linear_tol(t)) || !(e2 < linear_tol(t)))
                     print_message("%s: %d tokens, %d and %d x %d, gap %d: errors %g %g\n",
                                   name_of(t), n, r, rows[i], cols, gap, e1, e2);
                 both_free(&x), both_free(&out), both_free(&out2), both_free(&bias), pair_free(&w),
                     pair_free(&w2);
             }
-        bool right = few < product_tol(t) && many < product_tol(t);
+        bool right = few < linear_tol(t) && many < linear_tol(t);
         print_message("product %-8s worst error: few tokens %.2e, many %.2e%s\n", name_of(t), few,
                       many, right ? "" : "  TOO FAR OFF");
         bad += !right;
@@ -211,8 +211,8 @@ static void products_of_every_type_agree(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* norm, gate and up, act: what sync makes one of them must be what they are one by one. */
-static void a_block_in_one_go_is_its_parts(void **state)
+/* norm, gate and up, act: the fused operations must give what they give one by one. */
+static void fused_blocks_are_their_parts(void **state)
 {
     static const int tokens[] = { 1, 4, 8, 9, 50, 200 };
     int bad = 0;
@@ -223,7 +223,7 @@ static void a_block_in_one_go_is_its_parts(void **state)
         if (!gpu->weight_supported(gpu, halves[t].type)) continue;
         EACH(k, tokens) for (int layer = 0; layer < 2; layer++)
         {
-            if (!our_turn()) continue;
+            if (!is_selected()) continue;
             int n = tokens[k], cols = 512, r = k % 2 ? 384 : 640;
             struct pair gate, up;
             pair_init(&gate, t, r, cols), pair_init(&up, t, r, cols);
@@ -260,10 +260,9 @@ static void a_block_in_one_go_is_its_parts(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* A token's feed-forward block and what reads it: products that lie behind each other leave their
- * results as the next one wants them, and both x and what comes of it must be what they are one by
- * one. */
-static void products_behind_each_other_take_what_is_left(void **state)
+/* A token's feed-forward block and the operation that reads it: consecutive matrix products prepare
+ * x for each other, and both x and the results must be what they are one by one. */
+static void consecutive_products_prepare_x_for_each_other(void **state)
 {
     int bad = 0;
     (void)state;
@@ -273,7 +272,7 @@ static void products_behind_each_other_take_what_is_left(void **state)
         if (!gpu->weight_supported(gpu, halves[t].type)) continue;
         for (int k = 0; k < 4; k++) {
             int cols = 512, ff = k % 2 ? 768 : 2304,
-                rows = 100; /* k 2: nothing is normed before the last one */
+                rows = 100; /* k 2: no norm before the last one */
             struct pair gate, up, down, last;
             pair_init(&gate, t, ff, cols), pair_init(&up, t, ff, cols),
                 pair_init(&down, t, cols, ff);
@@ -283,7 +282,7 @@ static void products_behind_each_other_take_what_is_left(void **state)
             struct both a = both_new(1, ff, 0, 1), b = both_new(1, ff, 0, 1),
                         out = both_new(1, rows, 0, 1);
             float small =
-                (float)(0.1 / product_size(&down) / product_size(&gate) / product_size(&up));
+                (float)(0.1 / expected_size(&down) / expected_size(&gate) / expected_size(&up));
             ready();
             for (int i = 0; i < 2; i++) {
                 struct backend *be = i ? gpu : ref;
@@ -301,7 +300,7 @@ static void products_behind_each_other_take_what_is_left(void **state)
                 if (k != 2) be->rmsnorm(be, th, tx, w, 1e-5f);
                 be->linear(be, k == 2 ? tx : th, &l, 1);
             }
-            double e = fmax(both_error(&x), both_error_of(&out, product_size(&last)));
+            double e = fmax(both_error(&x), both_error_of(&out, expected_size(&last)));
             if (!(e < 2e-2)) print_message("%s, %d: error %g\n", name_of(t), k, e);
             worst = fmax(worst, e);
             both_free(&x), both_free(&h), both_free(&nw), both_free(&a), both_free(&b),
@@ -373,7 +372,7 @@ static void a_model_too_large_leaves_nothing_behind(void **state)
     assert_null(w.packed);
 }
 
-/* It says so on stderr and goes on. */
+/* The backend logs it and continues. */
 static void memory_freed_twice_is_freed_once(void **state)
 {
     struct backend *be;
@@ -394,7 +393,7 @@ static void memory_freed_twice_is_freed_once(void **state)
     backend_close(be);
 }
 
-/* Over the staging memory's end, and back. */
+/* More than the staging memory holds, and back. */
 static void large_copies_come_back_as_they_went(void **state)
 {
     static const size_t sizes[] = {
@@ -413,7 +412,7 @@ static void large_copies_come_back_as_they_went(void **state)
         gpu->put(gpu, p, a, sizes[i]);
         gpu->get(gpu, b, p, sizes[i]);
         gpu->get(gpu, pinned, p, sizes[i]);
-        memset(a, 0, 1); /* put took it already */
+        memset(a, 0, 1); /* the upload has copied it already */
         done(gpu);
         assert_int_equal(b[0], 3);
         a[0] = 3;
@@ -453,7 +452,7 @@ static void devices_that_are_not_there_are_named(void **state)
         E_INVALID);
 }
 
-/* An argument picks tests by name: '*memory*'. */
+/* An argument selects tests by name: '*memory*'. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -462,8 +461,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(elementwise_operations_agree),
         cmocka_unit_test(rows_of_every_type_are_embedded),
         cmocka_unit_test(products_of_every_type_agree),
-        cmocka_unit_test(a_block_in_one_go_is_its_parts),
-        cmocka_unit_test(products_behind_each_other_take_what_is_left),
+        cmocka_unit_test(fused_blocks_are_their_parts),
+        cmocka_unit_test(consecutive_products_prepare_x_for_each_other),
         cmocka_unit_test(more_than_the_card_has_is_refused_by_name),
         cmocka_unit_test(a_model_too_large_leaves_nothing_behind),
         cmocka_unit_test(memory_freed_twice_is_freed_once),

@@ -1,4 +1,4 @@
-/* Attention on the GPU against the reference, on caches whose unused rows are poison. Skipped
+/* Attention on the GPU against the reference, on KV caches whose unused rows are NaN. Skipped
  * without a GPU. */
 #include "cuda_cache.h"
 
@@ -46,8 +46,8 @@ static void attention_agrees(void **state)
     }
 }
 
-/* headnorm, rope and kv_put of a step in one go, then attention over what they wrote. */
-static void keys_are_normed_turned_and_kept_in_one_go(void **state)
+/* headnorm, rope and kv_put of a step fused, then attention over what they wrote. */
+static void head_norm_rope_and_kv_put_are_fused(void **state)
 {
     (void)state;
     need_gpu();
@@ -84,8 +84,8 @@ static void keys_are_normed_turned_and_kept_in_one_go(void **state)
     }
 }
 
-/* A token alone: all of that and its attention. What it kept is what the tokens after it find. */
-static void one_token_is_turned_kept_and_looks_up_in_one_go(void **state)
+/* One token: all of that fused with its attention. Later tokens read the KV rows that it wrote. */
+static void one_token_is_rotated_written_and_attended_in_one_kernel(void **state)
 {
     static const enum dtype types[] = { DT_F16, DT_BF16, DT_F32, DT_Q8_0 };
     static const struct {
@@ -136,9 +136,9 @@ static void one_token_is_turned_kept_and_looks_up_in_one_go(void **state)
     }
 }
 
-/* More keys than a warp has pages under way: one token, turned by its attention or before it, and
- * two. */
-static void a_long_past_is_seen_whole(void **state)
+/* More keys than a warp has pages in flight: one token, with its rope inside the attention kernel
+ * or before it, and two tokens. */
+static void long_contexts_are_attended_completely(void **state)
 {
     enum { LEN = 5003, BLOCKS = (LEN + KV_BLOCK - 1) / KV_BLOCK };
     static const enum dtype types[] = { DT_F16, DT_BF16, DT_Q8_0 };
@@ -146,7 +146,7 @@ static void a_long_past_is_seen_whole(void **state)
     need_gpu();
     EACH(t, types) for (int how = 0; how < 3; how++)
     {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         int heads = how ? 8 : 12, kv = how ? 2 : 3, dim = how == 1 ? 64 : 128, n = how == 2 ? 2 : 1;
         int32_t table[BLOCKS], seq[100] = { 0 }, pos[100];
         uint64_t row = 0;
@@ -208,14 +208,14 @@ static void a_long_past_is_seen_whole(void **state)
     }
 }
 
-/* An argument picks tests by name. */
+/* An argument selects tests by name. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_agrees),
-        cmocka_unit_test(keys_are_normed_turned_and_kept_in_one_go),
-        cmocka_unit_test(one_token_is_turned_kept_and_looks_up_in_one_go),
-        cmocka_unit_test(a_long_past_is_seen_whole),
+        cmocka_unit_test(head_norm_rope_and_kv_put_are_fused),
+        cmocka_unit_test(one_token_is_rotated_written_and_attended_in_one_kernel),
+        cmocka_unit_test(long_contexts_are_attended_completely),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, open_all, close_all);

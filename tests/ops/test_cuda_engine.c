@@ -1,4 +1,4 @@
-/* The engine on the GPU, of models that keep a state and of those that make vectors. Skipped
+/* The engine on the GPU, with models that have recurrent state and with embedding models. Skipped
  * without a GPU. */
 #include "cuda_world.h"
 #include "encoder_world.h"
@@ -33,7 +33,8 @@ static struct request *submit(struct engine *g, int seed, int n, bool embed)
     return r;
 }
 
-/* What came of a prompt of n tokens; returns how many of them had been kept. */
+/* The tokens sampled after a prompt of n tokens; returns how many prompt tokens were in the prefix
+ * cache. */
 static int answer(struct engine *g, int n, int32_t out[12])
 {
     struct request *r = submit(g, 1, n, false);
@@ -51,9 +52,9 @@ static int answer(struct engine *g, int n, int32_t out[12])
     return cached;
 }
 
-/* The second time the prompt's state is there: the rest of it and the answer are the same calls as
- * before. */
-static void the_engine_goes_on_from_a_state_it_kept(void **state)
+/* The second time the prompt's state is cached: the rest of the prompt and the answer are the same
+ * calls as before. */
+static void the_engine_continues_from_a_cached_state(void **state)
 {
     static const char *const models[] = { "tests/golden/hf/mamba2", "tests/golden/hf/qwen3_next" };
     (void)state;
@@ -96,11 +97,11 @@ static void the_engine_makes_the_cpus_vectors(void **state)
     }
 }
 
-/* An argument picks tests by name. */
+/* An argument selects tests by name. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_engine_goes_on_from_a_state_it_kept),
+        cmocka_unit_test(the_engine_continues_from_a_cached_state),
         cmocka_unit_test(the_engine_makes_the_cpus_vectors),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

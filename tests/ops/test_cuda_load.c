@@ -1,8 +1,8 @@
-/* Engines on a GPU, from outside: they leave no byte behind, a cancel does not wait for a large
- * step, and what the device tells of itself is true.
+/* Engines on a GPU: they leave no memory allocated, a cancel does not wait for a large step, and
+ * the device's statistics are correct.
  *
- * TERN_LOAD_MODEL names another model than the one that ships, TERN_LOAD_CYCLES how often it is
- * loaded. */
+ * TERN_LOAD_MODEL names another model than the one in the repository, TERN_LOAD_CYCLES how often it
+ * is loaded. */
 #include "cuda_world.h"
 
 #include "base/clock.h"
@@ -66,7 +66,7 @@ static enum finish wait_end(struct request *r)
 
 /* ---- memory ---- */
 
-/* A backend that does nothing but look how much of the device is free. */
+/* The free memory of the device, by a backend that does nothing else. */
 static uint64_t free_now(struct backend *watcher)
 {
     struct backend_limits none = { .max_tokens = 1,
@@ -97,8 +97,8 @@ static void load_and_use(void)
     engine_close(g);
 }
 
-/* What kernels and libraries take when they are first used stays: the first rounds are for that. */
-static void models_come_and_go_and_leave_no_byte(void **state)
+/* Kernels and libraries allocate memory at first use and keep it: the first rounds are for that. */
+static void closed_models_leave_no_memory_allocated(void **state)
 {
     const char *n = getenv("TERN_LOAD_CYCLES");
     int cycles = n ? atoi(n) : 10;
@@ -128,7 +128,7 @@ struct times {
     int n;
 };
 
-/* A prompt of n tokens, cancelled after_us behind its beginning; how long its end took then. */
+/* A prompt of n tokens, cancelled after_us after its start; measures how long its end took. */
 static void cancel_one(struct engine *g, int n_prompt, long after_us, struct times *t)
 {
     struct request *r = ask(n_prompt, 16);
@@ -173,9 +173,9 @@ static void a_cancel_does_not_wait_for_a_large_step(void **state)
     engine_close(g);
 }
 
-/* One of a batch is cancelled in the middle of a step; the others say what they would have said
- * alone. */
-static void the_others_of_a_step_go_on(void **state)
+/* One request of a batch is cancelled in the middle of a step; the others get the tokens that they
+ * would have got alone. */
+static void the_others_of_a_step_continue(void **state)
 {
     struct engine *g;
     struct request *r[4], *alone;
@@ -214,7 +214,7 @@ static void the_others_of_a_step_go_on(void **state)
     engine_close(g);
 }
 
-/* ---- what it tells ---- */
+/* ---- statistics ---- */
 
 static void the_device_tells_what_it_does(void **state)
 {
@@ -255,13 +255,13 @@ static void the_device_tells_what_it_does(void **state)
     engine_close(g);
 }
 
-/* An argument picks tests by name: '*cancel*'. */
+/* An argument selects tests by name: '*cancel*'. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_come_and_go_and_leave_no_byte),
+        cmocka_unit_test(closed_models_leave_no_memory_allocated),
         cmocka_unit_test(a_cancel_does_not_wait_for_a_large_step),
-        cmocka_unit_test(the_others_of_a_step_go_on),
+        cmocka_unit_test(the_others_of_a_step_continue),
         cmocka_unit_test(the_device_tells_what_it_does),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -1,11 +1,11 @@
-/* Recurrent layers, attention over a latent and both ways on the GPU against the reference. Skipped
- * without a GPU. */
+/* Recurrent layers, attention over latents and bidirectional attention on the GPU against the
+ * reference. Skipped without a GPU. */
 #include "cuda_cache.h"
 #include "cuda_pair.h"
 
 #include "kv/statestore.h"
 
-/* ---- runs of sequences: the next chunk of some, in changing order ---- */
+/* ---- runs: the next chunk of some sequences, in changing order ---- */
 
 enum { TEXTS = 6, MAX_TEXT = 130 };
 static const int texts[TEXTS] = { MAX_TEXT, 1, 17, 70, 2, 40 };
@@ -19,7 +19,7 @@ struct world {
 
 static int below(int n) { return (int)(rng_u64(&rng) % (uint64_t)n); }
 
-/* What a slot held before must not matter. */
+/* NaN in all slots: their old content must not matter. */
 static void poison(struct backend *be, float *base, size_t floats)
 {
     float *bad = mem_array(floats, sizeof *bad);
@@ -49,7 +49,7 @@ static void world_open(struct world *w, struct stateshape shape)
     w->c.runs = w->runs, w->g.runs = w->there;
 }
 
-/* False: all are through. one: a token of each that is left. */
+/* false: all sequences are done. one: one token of each that is not. */
 static bool next_batch(struct world *w, bool one)
 {
     int turn = below(TEXTS), n_runs = 0, n_tokens = 0;
@@ -71,7 +71,7 @@ static bool next_batch(struct world *w, bool one)
     return left;
 }
 
-/* What both left behind in the slots. */
+/* Compares the states that both backends have written. */
 static void check_state(const char *what, float *c, const float *g, size_t floats, double tol)
 {
     float *got = mem_array(floats, sizeof *got);
@@ -110,7 +110,7 @@ static void a_convolution_goes_on_over_chunks_and_neighbours(void **state)
     need_gpu();
     EACH(i, shapes) for (int one = 0; one < 2; one++)
     {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         int k = shapes[i][0], cols = shapes[i][1];
         struct both w = both_new(k, cols, 0, 0.5f), b = both_new(1, cols, 0, 1);
         struct conv_opt oc = { .w = w.c.data,
@@ -196,7 +196,7 @@ static void a_scan_goes_on_over_chunks_and_neighbours(void **state)
     need_gpu();
     EACH(i, shapes) for (int one = 0; one < 2; one++)
     {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         struct scan_opt oc = shapes[i], og = oc;
         struct both a = both_new(oc.wide ? oc.n_state : 1, oc.n_heads, 0, 1),
                     d = both_new(1, oc.n_heads, 0, 1);
@@ -244,7 +244,7 @@ static void the_delta_rule_goes_on_over_chunks_and_neighbours(void **state)
     need_gpu();
     EACH(i, shapes) for (int one = 0; one < 2; one++)
     {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         struct delta_opt oc = shapes[i], og;
         struct both a = both_new(1, oc.n_heads, 0, 1), bias = both_new(1, oc.n_heads, 0, 1);
         int rec = oc.n_heads * oc.dim_k * oc.dim_v;
@@ -292,7 +292,7 @@ static void a_state_is_copied_on_the_device(void **state)
     state_store_close(p);
 }
 
-static void a_state_that_does_not_fit_is_told_of(void **state)
+static void a_state_that_does_not_fit_is_refused(void **state)
 {
     struct both x = { 0 };
     struct scan_opt o = {
@@ -316,7 +316,7 @@ static void a_state_that_does_not_fit_is_told_of(void **state)
     both_free(&x);
 }
 
-/* ---- a matrix for each head ---- */
+/* ---- one matrix for each head ---- */
 
 static void heads_of(int which, int n, int rows, int cols, int tail)
 {
@@ -336,7 +336,7 @@ static void heads_of(int which, int n, int rows, int cols, int tail)
     ready();
     EACH(t, tokens)
     {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         int x_step = cols + tail + (t % 2 ? 3 : 0), out_step = rows + tail + (t % 2 ? 1 : 0);
         struct both x = both_new(tokens[t], n * x_step, t % 3, 1),
                     out = both_new(tokens[t], n * out_step, t % 2, 1);
@@ -353,7 +353,7 @@ static void heads_of(int which, int n, int rows, int cols, int tail)
     mem_free(bytes);
 }
 
-static void each_head_has_its_matrix(void **state)
+static void one_matrix_for_each_head(void **state)
 {
     (void)state;
     need_gpu();
@@ -447,7 +447,7 @@ static void bidirectional_attention_agrees(void **state)
     }
 }
 
-/* An argument picks tests by name. */
+/* An argument selects tests by name. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -455,8 +455,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_scan_goes_on_over_chunks_and_neighbours),
         cmocka_unit_test(the_delta_rule_goes_on_over_chunks_and_neighbours),
         cmocka_unit_test(a_state_is_copied_on_the_device),
-        cmocka_unit_test(a_state_that_does_not_fit_is_told_of),
-        cmocka_unit_test(each_head_has_its_matrix),
+        cmocka_unit_test(a_state_that_does_not_fit_is_refused),
+        cmocka_unit_test(one_matrix_for_each_head),
         cmocka_unit_test(attention_over_wide_heads_and_latents_agrees),
         cmocka_unit_test(bidirectional_attention_agrees),
     };

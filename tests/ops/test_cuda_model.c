@@ -1,5 +1,5 @@
-/* Whole models on the GPU: the CPU's logits and vectors, graphs that are what they were taken of,
- * no memory in a step. */
+/* Whole models on the GPU: the CPU's logits and embeddings, graphs that give what launches give, no
+ * allocation in a step. */
 #include "cuda_world.h"
 #include "encoder_world.h"
 #include "open_model.h"
@@ -22,7 +22,7 @@ struct world {
     int len[MAX_SEQS];
 };
 
-/* Half of the layers on the host, where there is one. */
+/* Half of the layers on the host, if there is one. */
 static int share_out(struct backend_share out[2], struct backend *be, struct backend *host,
                      const struct source *src, struct err *e)
 {
@@ -37,7 +37,7 @@ static int share_out(struct backend_share out[2], struct backend *be, struct bac
     return host ? 2 : 1;
 }
 
-/* False: a model that tern does not run, or not on this device. */
+/* false: tern does not run the model, or not on this device. */
 static bool world_open(struct world *w, const char *path, struct backend *be, struct backend *host)
 {
     struct decoder_opt opt = { .max_tokens = MAX_TOKENS,
@@ -81,8 +81,8 @@ static void world_close(struct world *w)
     source_close(w->src);
 }
 
-/* So many new tokens of each sequence, ids from seed; logits of all of them. again: the last step
- * once more. */
+/* n[i] new tokens of each sequence, ids from seed; returns the logits of all of them. again: the
+ * last step once more. */
 static const float *step(struct world *w, const int n[MAX_SEQS], uint64_t seed, bool again)
 {
     int32_t ids[MAX_TOKENS], pos[MAX_TOKENS], seq[MAX_TOKENS], rows[MAX_TOKENS],
@@ -116,7 +116,7 @@ static const float *step(struct world *w, const int n[MAX_SEQS], uint64_t seed, 
 
 static int count(const int n[MAX_SEQS]) { return n[0] + n[1] + n[2] + n[3]; }
 
-/* Prefill of one, decode, all of them with prompts and tokens mixed, decode of all. */
+/* Prefill of one sequence, decoding, prompts and single tokens mixed, decoding of all. */
 static const int steps[][MAX_SEQS] = {
     { 40, 0, 0, 0 }, { 1, 0, 0, 0 },  { 1, 0, 0, 0 }, { 1, 0, 0, 0 },
     { 1, 30, 0, 0 }, { 1, 1, 70, 3 }, { 1, 1, 1, 1 }, { 1, 1, 1, 1 },
@@ -124,14 +124,15 @@ static const int steps[][MAX_SEQS] = {
 };
 enum { N_STEPS = sizeof steps / sizeof *steps };
 
-/* ---- choices that are nearly ties ---- */
+/* ---- routing decisions that are nearly ties ---- */
 
-#define TIE 2e-3 /* of scores: what F16 may turn round */
+#define TIE 2e-3 /* difference of scores that F16 may reverse */
 
 static void (*plain_route)(struct backend *be, int32_t *ids, float *weights,
                            const struct tensor *logits, const struct route_opt *opt);
-static double lead[MAX_TOKENS]; /* of the last one chosen before the first one not, of this step's
-                                   tokens, at least */
+/* The smallest distance, for each token of this step, between the last expert chosen and the first
+ * one not. */
+static double lead[MAX_TOKENS];
 
 static int larger_first(const void *a, const void *b)
 {
@@ -139,7 +140,7 @@ static int larger_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* How far the n'th of scores is before the next; sorts them. */
+/* The distance of the n-th largest of x to the next; sorts x. */
 static double gap(double *x, int n_all, int n)
 {
     qsort(x, (size_t)n_all, sizeof *x, larger_first);
@@ -182,7 +183,7 @@ static void watch_route(struct backend *be, int32_t *ids, float *weights,
 
 /* ---- logits ---- */
 
-/* What lies behind a choice that may fall either way may be off: its sequence has other keys from
+/* After a decision that may go either way results may differ: the sequence has other keys from
  * there on. */
 struct verdict {
     double worst;
@@ -252,7 +253,7 @@ static int each_folder(const char *folder)
     for (struct dirent *f; d && (f = readdir(d));) {
         char path[1024];
         bool known;
-        if (f->d_name[0] == '.' || strchr(f->d_name, '.') || !our_turn()) continue;
+        if (f->d_name[0] == '.' || strchr(f->d_name, '.') || !is_selected()) continue;
         snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
         double e = compare(path, false, &known);
         if (!known) {
@@ -281,7 +282,7 @@ static void logits_of_every_model_are_the_cpus(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* Texts of n tokens each, whole, as an encoder wants them; what is left of every token. */
+/* Whole texts of n tokens each, as an encoder needs them; returns the output of every token. */
 static void texts(struct world *w, const int n[MAX_SEQS], uint64_t seed, float *hidden)
 {
     int32_t ids[MAX_TOKENS], pos[MAX_TOKENS], seq[MAX_TOKENS], rows[MAX_TOKENS],
@@ -314,9 +315,9 @@ static void texts(struct world *w, const int n[MAX_SEQS], uint64_t seed, float *
 
 static double compare_texts(const char *path, bool split)
 {
-    static const int steps[][MAX_SEQS] = { { 33, 1, 7, 20 }, { 1, 0, 0, 0 },   { 33, 1, 7, 20 },
-                                           { 70, 40, 2, 9 }, { 33, 1, 7, 20 }, { 0, 33, 20, 0 },
-                                           { 12, 9, 20, 20 } };
+    static const int batches[][MAX_SEQS] = { { 33, 1, 7, 20 }, { 1, 0, 0, 0 },   { 33, 1, 7, 20 },
+                                             { 70, 40, 2, 9 }, { 33, 1, 7, 20 }, { 0, 33, 20, 0 },
+                                             { 12, 9, 20, 20 } };
     struct backend *gpu = cuda_open(), *cpu = reference_open();
     static float want[MAX_TOKENS * E], got[MAX_TOKENS * E];
     struct world g, c;
@@ -324,10 +325,10 @@ static double compare_texts(const char *path, bool split)
 
     assert_true(world_open(&c, path, cpu, NULL));
     assert_true(world_open(&g, path, gpu, split ? cpu : NULL));
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-        texts(&c, steps[i], i, want), texts(&g, steps[i], i, got);
-        for (int s = 0, t = 0; s < MAX_SEQS; t += steps[i][s++])
-            worst = fmax(worst, error_of(got + t * E, want + t * E, (size_t)steps[i][s] * E, 0));
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        texts(&c, batches[i], i, want), texts(&g, batches[i], i, got);
+        for (int s = 0, t = 0; s < MAX_SEQS; t += batches[i][s++])
+            worst = fmax(worst, error_of(got + t * E, want + t * E, (size_t)batches[i][s] * E, 0));
     }
     world_close(&g), world_close(&c);
     backend_close(gpu), backend_close(cpu);
@@ -353,7 +354,7 @@ static void vectors_of_encoders_are_the_cpus(void **state)
 
 static void layers_shared_with_the_cpu_give_the_cpus_logits(void **state)
 {
-    /* tied heads, two rotaries, scales, experts, state, a latent */
+    /* tied heads, two rotary embeddings, scales, experts, state, latents */
     static const char *const names[] = { "qwen2",  "gemma3_text", "bitnet",     "glm4_moe",
                                          "mamba2", "qwen3_next",  "deepseek_v3" };
     bool known;
@@ -397,7 +398,8 @@ static void replay(const char *path)
         memcpy(first, step(&a, one, (uint64_t)i, false), bytes);
         assert_true(error_of(step(&b, one, (uint64_t)i, false), first, bytes / sizeof(float), 0) <
                     2e-3);
-        for (int k = 0; k < 3; k++) /* launched, taken, replayed: the same numbers */
+        /* Launched, captured, replayed: the same numbers. */
+        for (int k = 0; k < 3; k++)
             assert_true(
                 error_of(step(&a, one, (uint64_t)i, true), first, bytes / sizeof(float), 0) < 1e-5);
     }
@@ -413,7 +415,7 @@ static void a_replayed_step_is_the_step(void **state)
     replay(repo("tests/golden/hf/glm4_moe"));
 }
 
-/* State goes on from step to step: a graph finds other sequences in the same places. */
+/* State continues from step to step: a graph finds other sequences in the same slots. */
 static void replay_state(const char *path)
 {
     static const int prompt[MAX_SEQS] = { 20, 9, 30, 1 }, who[][MAX_SEQS] = {
@@ -443,27 +445,30 @@ static void a_replayed_step_finds_its_states(void **state)
     replay_state(repo("tests/golden/hf/deepseek_v3"));
 }
 
-/* More kinds than graphs are kept: they come and go, and each gives what it gave. */
-static void many_kinds_of_steps_take_turns(void **state)
+/* More shapes of steps than graphs are kept: graphs are replaced, and every step gives the same
+ * result. */
+static void graphs_are_replaced_by_other_steps(void **state)
 {
-    enum { KINDS = 78, ROUNDS = 4 };
+    enum { N_SHAPES = 78, ROUNDS = 4 };
     static const int prompt[MAX_SEQS] = { 100, 13, 0,
-                                          0 }; /* three times: over and under 256 positions */
+                                          /* Three times: above and below 256 positions. */
+                                          0 };
     struct backend *be;
     struct world w;
-    double first[KINDS];
+    double first[N_SHAPES];
     (void)state;
     need_gpu();
     be = cuda_open();
     assert_true(world_open(&w, repo("models/tern-tales.gguf"), be, NULL));
     for (int i = 0; i < 3; i++) step(&w, prompt, 1, false);
     for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < KINDS; i++) {
+        for (int i = 0; i < N_SHAPES; i++) {
             int n[MAX_SEQS] = { i < 39 ? 1 + i : 0, i < 39 ? 0 : i - 38, 0, 0 };
             const float *x = step(&w, n, (uint64_t)i, true);
             double sum = 0;
             for (int k = 0; k < count(n) * w.m->hp.n_vocab; k++) sum += fabs((double)x[k]);
-            if (round <= 1) first[i] = sum; /* what each leaves, the next round reads */
+            /* the next round reads the KV rows that this one wrote */
+            if (round <= 1) first[i] = sum;
             if (!(fabs(sum - first[i]) <= 1e-5 * first[i]))
                 fail_msg("round %d, kind %d: %g, first %g", round, i, sum, first[i]);
         }
@@ -471,7 +476,7 @@ static void many_kinds_of_steps_take_turns(void **state)
     backend_close(be);
 }
 
-static void takes_none(const char *path)
+static void check_no_allocation(const char *path)
 {
     struct backend *be = cuda_open();
     struct world w;
@@ -485,18 +490,18 @@ static void takes_none(const char *path)
     backend_close(be);
 }
 
-static void a_step_takes_no_memory(void **state)
+static void a_step_allocates_nothing(void **state)
 {
     (void)state;
     need_gpu();
-    takes_none(repo("models/tern-tales.gguf"));
-    takes_none(repo("tests/golden/hf/glm4_moe"));
-    takes_none(repo("tests/golden/hf/mamba2"));
-    takes_none(repo("tests/golden/hf/qwen3_next"));
-    takes_none(repo("tests/golden/hf/deepseek_v3"));
+    check_no_allocation(repo("models/tern-tales.gguf"));
+    check_no_allocation(repo("tests/golden/hf/glm4_moe"));
+    check_no_allocation(repo("tests/golden/hf/mamba2"));
+    check_no_allocation(repo("tests/golden/hf/qwen3_next"));
+    check_no_allocation(repo("tests/golden/hf/deepseek_v3"));
 }
 
-static void models_come_and_go(void **state)
+static void models_can_be_reopened(void **state)
 {
     (void)state;
     need_gpu();
@@ -512,7 +517,7 @@ static void models_come_and_go(void **state)
     }
 }
 
-/* An argument picks tests by name: '*memory*'. */
+/* An argument selects tests by name: '*memory*'. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -521,9 +526,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(layers_shared_with_the_cpu_give_the_cpus_logits),
         cmocka_unit_test(a_replayed_step_is_the_step),
         cmocka_unit_test(a_replayed_step_finds_its_states),
-        cmocka_unit_test(many_kinds_of_steps_take_turns),
-        cmocka_unit_test(a_step_takes_no_memory),
-        cmocka_unit_test(models_come_and_go),
+        cmocka_unit_test(graphs_are_replaced_by_other_steps),
+        cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(models_can_be_reopened),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,13 +1,12 @@
-/* Mixtures of experts on the GPU against the reference: the choice, and the blocks that were
- * chosen. */
+/* Mixture of experts on the GPU against the reference: routing, and the experts' blocks. */
 #include "cuda_pair.h"
 
-/* ---- the choice ---- */
+/* ---- routing ---- */
 
 static const char *const kinds[] = { "softmax", "softmax of the largest", "sigmoid",
                                      "sparsemixer" };
 
-/* What a token's choice goes by. */
+/* The number that experts are ordered by. */
 static double rank_of(const struct route_opt *o, const float *x, int i)
 {
     return o->route == ROUTE_SIGMOID
@@ -32,8 +31,7 @@ static void choose(int tokens, int n, const struct route_opt *opt, int gap)
     for (size_t i = 0; i < n_ids; i++) {
         const float *row = tensor_row(&x.c, (int)i / opt->n_used);
         assert_in_range(got[i], 0, n - 1);
-        if (fabs(rank_of(&c, row, got[i]) - rank_of(&c, row, want[i])) >
-            1e-6) /* equal as far as F32 goes */
+        if (fabs(rank_of(&c, row, got[i]) - rank_of(&c, row, want[i])) > 1e-6) /* equal in F32 */
             fail_msg("%s of %d, choice %zu: expert %d instead of %d", kinds[opt->route], n, i,
                      got[i], want[i]);
     }
@@ -52,7 +50,7 @@ static void tokens_choose_as_on_the_cpu(void **state)
     need_gpu();
     EACH(i, sizes) EACH(k, used) EACH(t, tokens) for (int how = 0; how < 16; how++)
     {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         struct route_opt o = { .route = (enum route_kind)(how % 3),
                                .n_used = used[k],
                                .norm = how & 1,
@@ -89,11 +87,11 @@ static void only_the_best_groups_are_open(void **state)
     }
 }
 
-/* ---- the blocks ---- */
+/* ---- experts ---- */
 
 enum { MAX_EXPERTS = 9 };
 
-/* Weights of one role: arrays as a layer has them. */
+/* One weight (gate, up or down) of all experts, as a layer has them. */
 struct role {
     struct weight c[MAX_EXPERTS], g[MAX_EXPERTS];
     char *bytes[MAX_EXPERTS];
@@ -118,7 +116,7 @@ static void role_free(struct role *r)
 struct shape {
     int tokens, n, n_used, embd, wide;
     int gate[MAX_EXPERTS], up[MAX_EXPERTS], down[MAX_EXPERTS]; /* types */
-    bool gated, biased, add, crowd; /* crowd: most tokens want the same expert */
+    bool gated, biased, add, crowd; /* crowd: most tokens choose the same expert */
     enum act act;
 };
 
@@ -229,7 +227,7 @@ static void experts_of_every_type_agree(void **state)
         if (skips(t)) continue;
         EACH(i, tokens) for (int k = (int)i; k < (int)i + 3; k++)
         {
-            if (!our_turn()) continue;
+            if (!is_selected()) continue;
             struct shape s = shape_of(t, tokens[i], k);
             double e = run(&s);
             bad += far_off(name_of(t), &s, e);
@@ -248,7 +246,7 @@ static int type_at(enum dtype t)
     return 0;
 }
 
-/* So wide that few tokens fill the card: another way for plain numbers. */
+/* So wide that few tokens fill the GPU: another kernel for plain types. */
 static void few_tokens_of_large_experts_agree(void **state)
 {
     static const enum dtype types[] = { DT_BF16, DT_F16, DT_Q4_0 };
@@ -269,7 +267,7 @@ static void few_tokens_of_large_experts_agree(void **state)
     }
 }
 
-/* Gate of another type than up; some experts of another type than the rest. */
+/* gate of another type than up; some experts of another type than the rest. */
 static void experts_may_differ_in_type(void **state)
 {
     static const enum dtype kinds_of[][3] = { { DT_Q4_K, DT_Q6_K, DT_F16 },
@@ -281,7 +279,7 @@ static void experts_may_differ_in_type(void **state)
     need_gpu();
     EACH(i, kinds_of) EACH(k, tokens) for (int mixed = 0; mixed < 2; mixed++)
     {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         struct shape s = { .tokens = tokens[k],
                            .n = 6,
                            .n_used = 2,
@@ -300,8 +298,8 @@ static void experts_may_differ_in_type(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* Scores right before the choice are not rounded to F16. */
-static void scores_are_exact(void **state)
+/* The logits of the router are computed in F32. */
+static void router_logits_are_computed_in_f32(void **state)
 {
     static const enum dtype types[] = { DT_F32, DT_F16, DT_BF16 };
     static const int tokens[] = { 1, 4, 9, 130 }, rows[] = { 4, 60, 129 };
@@ -309,7 +307,7 @@ static void scores_are_exact(void **state)
     need_gpu();
     EACH(i, types) EACH(k, tokens) EACH(r, rows)
     {
-        if (!our_turn()) continue;
+        if (!is_selected()) continue;
         struct pair w;
         struct both x = both_new(tokens[k], 515, 2, 1), out = both_new(tokens[k], rows[r], 1, 1);
         struct both bias = both_new(1, rows[r], 0, 1), shares = both_new(tokens[k], 1, 0, 1);
@@ -351,7 +349,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(experts_of_every_type_agree),
         cmocka_unit_test(few_tokens_of_large_experts_agree),
         cmocka_unit_test(experts_may_differ_in_type),
-        cmocka_unit_test(scores_are_exact),
+        cmocka_unit_test(router_logits_are_computed_in_f32),
         cmocka_unit_test(more_experts_than_there_may_be_are_refused),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

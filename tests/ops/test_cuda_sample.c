@@ -1,5 +1,5 @@
-/* Tokens that the GPU draws are the host's, through the table, through a decoder's steps and
- * through the engine. */
+/* Tokens that the GPU samples are those of the host: through the backend table, through a decoder's
+ * steps and through the engine. */
 #include "cuda_world.h"
 
 #include "engine/engine.h"
@@ -20,7 +20,7 @@ struct world {
     struct backend *be;
     int n;
     float *x, *d_x;
-    struct sample_row *d_picks;
+    struct sample_row *d_rows;
     struct logit_adjust *d_adjust;
     int32_t *d_ids;
 };
@@ -51,7 +51,7 @@ static void world_open(struct world *w, struct backend *be, int n)
         (struct world){ .be = be, .n = n, .x = mem_array((size_t)ROWS * (size_t)n, sizeof(float)) };
     if (be->reserve(be, &lim, &e) != OK) fail_msg("%s", e.msg);
     w->d_x = take(be, (size_t)ROWS * (size_t)n * sizeof(float));
-    w->d_picks = take(be, ROWS * sizeof(struct sample_row));
+    w->d_rows = take(be, ROWS * sizeof(struct sample_row));
     w->d_adjust = take(be, MAX_ADJUST * sizeof(struct logit_adjust));
     w->d_ids = take(be, ROWS * sizeof(int32_t));
 }
@@ -59,7 +59,7 @@ static void world_open(struct world *w, struct backend *be, int n)
 static void world_close(struct world *w)
 {
     w->be->free(w->be, w->d_x, (size_t)ROWS * (size_t)w->n * sizeof(float), MEM_SCRATCH);
-    w->be->free(w->be, w->d_picks, ROWS * sizeof(struct sample_row), MEM_SCRATCH);
+    w->be->free(w->be, w->d_rows, ROWS * sizeof(struct sample_row), MEM_SCRATCH);
     w->be->free(w->be, w->d_adjust, MAX_ADJUST * sizeof(struct logit_adjust), MEM_SCRATCH);
     w->be->free(w->be, w->d_ids, ROWS * sizeof(int32_t), MEM_SCRATCH);
     mem_free(w->x);
@@ -71,7 +71,7 @@ static void fill(struct world *w, int kind)
 
     for (size_t i = 0; i < (size_t)ROWS * (size_t)w->n; i++) {
         w->x[i] = rng_normal(&rng) * size[kind];
-        if (kind == 3) w->x[i] = rintf(w->x[i] * 2) / 2; /* many are equal */
+        if (kind == 3) w->x[i] = rintf(w->x[i] * 2) / 2; /* many equal logits */
         if (kind == 5 && below(3) == 0) w->x[i] = below(2) ? NAN : below(9) ? -INFINITY : INFINITY;
     }
     w->be->put(w->be, w->d_x, w->x, (size_t)ROWS * (size_t)w->n * sizeof(float));
@@ -99,12 +99,12 @@ static struct sample_opt any_opt(int row, struct logit_bias bias[4], int n)
     return o;
 }
 
-/* Draws of ROWS requests, some steps; how many are not the host's. */
+/* Samples for ROWS requests over some steps; returns how many tokens differ from the host's. */
 static int differ(struct world *w, int steps)
 {
     struct sampler *host[ROWS], *dev[ROWS];
     static struct logit_adjust adjust[MAX_ADJUST];
-    struct sample_row picks[ROWS];
+    struct sample_row rows[ROWS];
     struct err e = { 0 };
     int n_differ = 0;
 
@@ -119,16 +119,16 @@ static int differ(struct world *w, int steps)
         int n = 0;
         struct tensor logits = tensor_f32(w->d_x, ROWS, w->n);
         for (int r = 0; r < ROWS; r++) {
-            int k = sampler_plan(dev[r], NULL, 0, &picks[r], adjust + n, MAX_ADJUST - n);
+            int k = sampler_plan(dev[r], NULL, 0, &rows[r], adjust + n, MAX_ADJUST - n);
             assert_true(k >= 0);
-            picks[r].row = r, picks[r].adjust = n;
+            rows[r].row = r, rows[r].adjust = n;
             n += k;
         }
-        w->be->put(w->be, w->d_picks, picks, sizeof picks);
+        w->be->put(w->be, w->d_rows, rows, sizeof rows);
         w->be->put(w->be, w->d_adjust, adjust, (size_t)n * sizeof *adjust);
-        w->be->sample(w->be, w->d_ids, &logits, w->d_picks, ROWS, w->d_adjust);
+        w->be->sample(w->be, w->d_ids, &logits, w->d_rows, ROWS, w->d_adjust);
         w->be->get(w->be, ids, w->d_ids, sizeof ids);
-        w->be->sample(w->be, w->d_ids, &logits, w->d_picks, ROWS, w->d_adjust);
+        w->be->sample(w->be, w->d_ids, &logits, w->d_rows, ROWS, w->d_adjust);
         w->be->get(w->be, again, w->d_ids, sizeof again);
         done(w->be);
         assert_memory_equal(ids, again, sizeof ids);
@@ -153,13 +153,13 @@ static void draws_are_the_hosts(void **state)
         struct world w;
         world_open(&w, be, sizes[i]);
         for (int kind = 0; kind < 6; kind++) {
-            if (!our_turn()) continue;
+            if (!is_selected()) continue;
             size_t bytes = (size_t)ROWS * (size_t)w.n * sizeof(float);
             float *back = mem_alloc(bytes);
             fill(&w, kind);
             n_differ += differ(&w, 8);
             n += 8 * ROWS;
-            be->get(be, back, w.d_x, bytes); /* adjusted, and put back */
+            be->get(be, back, w.d_x, bytes); /* adjustments are undone */
             done(be);
             assert_memory_equal(back, w.x, bytes);
             mem_free(back);
@@ -175,7 +175,7 @@ static void rows_without_a_number_say_so(void **state)
 {
     struct backend *be;
     struct world w;
-    struct sample_row picks[ROWS];
+    struct sample_row rows[ROWS];
     int32_t ids[ROWS];
     (void)state;
     be = cuda_open();
@@ -185,12 +185,12 @@ static void rows_without_a_number_say_so(void **state)
     for (int i = 4000; i < 5000; i++) w.x[i] = -INFINITY;
     be->put(be, w.d_x, w.x, ROWS * 1000 * sizeof(float));
     for (int r = 0; r < ROWS; r++)
-        picks[r] = (struct sample_row){
+        rows[r] = (struct sample_row){
             .row = r, .temp = r % 4 < 2 ? 0 : 1, .top_p = r % 3 ? 1 : 0.9f, .u = 0.5
         };
-    be->put(be, w.d_picks, picks, sizeof picks);
+    be->put(be, w.d_rows, rows, sizeof rows);
     struct tensor logits = tensor_f32(w.d_x, ROWS, 1000);
-    be->sample(be, w.d_ids, &logits, w.d_picks, ROWS, w.d_adjust);
+    be->sample(be, w.d_ids, &logits, w.d_rows, ROWS, w.d_adjust);
     be->get(be, ids, w.d_ids, sizeof ids);
     done(be);
     for (int r = 0; r < ROWS; r++) assert_int_equal(ids[r], r % 2 || r == 4 ? -1 : 7);
@@ -242,9 +242,9 @@ static void run(struct engine *g, struct asked *a, int n)
     }
 }
 
-/* Who wants logprobs is picked for by the host, from logits; side by side both get the same tokens.
- */
-static void the_engine_gives_the_tokens_the_host_would_pick(void **state)
+/* Requests with logprobs are sampled by the host. Beside each other, both kinds get the same
+ * tokens. */
+static void the_engine_gives_the_tokens_of_the_host(void **state)
 {
     enum { PAIRS = 8 };
     struct engine_opt o = { .device = "cuda",
@@ -272,17 +272,17 @@ static void the_engine_gives_the_tokens_the_host_would_pick(void **state)
         same += memcmp(a[2 * i].out, b[i].out, 40 * sizeof(int32_t)) == 0;
     }
     print_message("%d of %d are the same to the last token\n", same, 2 * PAIRS);
-    assert_true(same >= 2 * PAIRS - 3); /* logits may round otherwise beside other rows */
+    assert_true(same >= 2 * PAIRS - 3); /* logits may round differently beside other rows */
     engine_close(g);
 }
 
-/* An argument picks tests by name: '*engine*'. */
+/* An argument selects tests by name: '*engine*'. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_are_the_hosts),
         cmocka_unit_test(rows_without_a_number_say_so),
-        cmocka_unit_test(the_engine_gives_the_tokens_the_host_would_pick),
+        cmocka_unit_test(the_engine_gives_the_tokens_of_the_host),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,11 @@
-/* What of a step's calls the GPU does together, and what it must not. No device is needed. */
+/* Which operations of a step the GPU fuses, and which it must not. No device is needed. */
 #include "support.h"
 
 #include "kernel/cuda/record.h"
 
 enum { EMBD = 64, FF = 96, HEADS = 4, KV_HEADS = 2, DIM = 16, TOKENS = 3 };
 
-/* A layer's memory and weights; nothing in it is read, only its addresses. */
+/* A layer's memory and weights. Nothing in it is read, only addresses count. */
 struct world {
     struct record r;
     struct backend be; /* records into r */
@@ -105,7 +105,7 @@ static void feed_forward(struct world *w)
     w->be.linear(&w->be, &g, &down, 1);
 }
 
-/* The kinds that are left, in order. */
+/* The kinds that are not absorbed, in order. */
 static void assert_kinds(const struct world *w, const enum op_kind *want, int n)
 {
     int at = 0;
@@ -154,7 +154,7 @@ static void a_layer_is_six_operations(void **state)
     }
 }
 
-static void one_token_is_turned_by_its_attention(void **state)
+static void rope_of_one_token_is_part_of_its_attention(void **state)
 {
     struct world w;
     float host[4];
@@ -170,7 +170,7 @@ static void one_token_is_turned_by_its_attention(void **state)
     assert_ptr_equal(w.r.ops[rope].u.rope_kv->table, w.table);
     world_close(&w);
 
-    world_open(&w); /* whose q somebody wants to see */
+    world_open(&w); /* q is downloaded */
     w.kv.n_tokens = 1;
     attention(&w, (struct how){ 0 });
     record_download(&w.r, host, w.q, sizeof host);
@@ -180,7 +180,7 @@ static void one_token_is_turned_by_its_attention(void **state)
     world_close(&w);
 }
 
-static void many_layers_fuse_alike(void **state)
+static void all_layers_fuse_alike(void **state)
 {
     struct world w;
     int n = 0;
@@ -193,19 +193,19 @@ static void many_layers_fuse_alike(void **state)
     world_close(&w);
 }
 
-static void what_is_read_later_is_kept(void **state)
+static void results_that_are_read_later_are_written(void **state)
 {
     struct world w;
     float host[TOKENS][EMBD];
     (void)state;
-    world_open(&w); /* h comes out by a get */
+    world_open(&w); /* h is downloaded */
     attention(&w, (struct how){ 0 });
     record_download(&w.r, host, w.h[1], sizeof host[0]);
     record_fuse(&w.r, true);
     KINDS(&w, OP_NORM, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_DOWNLOAD);
     world_close(&w);
 
-    world_open(&w); /* so does up, and k */
+    world_open(&w); /* up and k are downloaded */
     attention(&w, (struct how){ 0 });
     feed_forward(&w);
     record_download(&w.r, host, w.up, 4);
@@ -216,8 +216,8 @@ static void what_is_read_later_is_kept(void **state)
     world_close(&w);
 }
 
-/* A record that is only a part of its step: more may follow and read. */
-static void nothing_is_dead_where_a_record_goes_on(void **state)
+/* The record is only a part of its step: operations that follow may read its intermediates. */
+static void nothing_is_dead_in_the_middle_of_a_step(void **state)
 {
     struct world w;
     (void)state;
@@ -226,14 +226,14 @@ static void nothing_is_dead_where_a_record_goes_on(void **state)
     record_fuse(&w.r, false);
     KINDS(&w, OP_NORM, OP_LINEAR, OP_ACT, OP_LINEAR);
     world_close(&w);
-    world_open(&w); /* but what the record overwrites itself is */
+    world_open(&w); /* what the record itself overwrites is dead */
     feed_forward(&w), feed_forward(&w);
     record_fuse(&w.r, false);
     KINDS(&w, OP_LINEAR, OP_LINEAR, OP_NORM, OP_LINEAR, OP_ACT, OP_LINEAR);
     world_close(&w);
 }
 
-static void a_product_over_its_norms_input_stays_apart(void **state)
+static void a_product_that_overwrites_the_norms_input_is_not_fused(void **state)
 {
     struct world w;
     (void)state;
@@ -248,7 +248,7 @@ static void a_product_over_its_norms_input_stays_apart(void **state)
     world_close(&w);
 }
 
-static void other_shapes_stay_apart(void **state)
+static void other_shapes_are_not_fused(void **state)
 {
     struct world w;
     (void)state;
@@ -271,7 +271,7 @@ static void other_shapes_stay_apart(void **state)
     assert_null(left(&w, 1)->u.rope_kv->table);
     world_close(&w);
 
-    world_open(&w); /* an up that is added to what was there */
+    world_open(&w); /* up is added to the old content */
     struct tensor h = tensor_of(w.h, EMBD), g = tensor_of(w.gate, FF), u = tensor_of(w.up, FF);
     struct linear gu[2] = { job(g, &w.wg, false), job(u, &w.wu, true) };
     w.be.linear(&w.be, &h, gu, 2);
@@ -295,8 +295,8 @@ static void mixture(struct world *w, const struct experts_opt *opt, float scale)
     w->be.experts(&w->be, &x, &h, ids, w->v[0], opt);
 }
 
-/* Of few weights and more than a few tokens: a product that keeps its input and its result. */
-static void small_products_in_f32_stay_apart(void **state)
+/* Few weights and more than a few tokens: computed in F32, which is not fused. */
+static void small_products_in_f32_are_not_fused(void **state)
 {
     static const enum dtype types[] = { DT_F32, DT_BF16, DT_F16, DT_Q8_0 };
     struct world w;
@@ -319,8 +319,8 @@ static void small_products_in_f32_stay_apart(void **state)
     }
 }
 
-/* Experts read what the norm left; the product before a choice is exact and keeps its own input. */
-static void experts_keep_what_they_read(void **state)
+/* Experts read the norm's result; the router's product is computed in F32 and not fused. */
+static void what_experts_read_is_written(void **state)
 {
     struct world w;
     (void)state;
@@ -336,7 +336,7 @@ static void experts_keep_what_they_read(void **state)
     assert_ptr_equal(left(&w, 3)->u.experts->up.at, up);
     world_close(&w);
 
-    world_open(&w); /* an up that is read by experts before it is written over */
+    world_open(&w); /* experts read up before it is overwritten */
     struct tensor u = tensor_of(w.up, FF), x = tensor_of(w.x, EMBD);
     feed_forward(&w);
     w.be.experts(&w.be, &x, &u, w.pos, w.v[0], &opt);
@@ -345,7 +345,7 @@ static void experts_keep_what_they_read(void **state)
     world_close(&w);
 }
 
-static void a_clipped_pair_and_layer_normed_heads_stay_apart(void **state)
+static void clipped_swiglu_and_layer_norm_of_heads_are_not_fused(void **state)
 {
     struct world w;
     (void)state;
@@ -367,7 +367,7 @@ static void a_clipped_pair_and_layer_normed_heads_stay_apart(void **state)
 static void other_experts_are_another_step(void **state)
 {
     struct world w;
-    uint64_t key[4];
+    uint64_t hash[4];
     (void)state;
     world_open(&w);
     struct weight up[2] = { weight_of(FF, EMBD), weight_of(FF, EMBD) };
@@ -376,13 +376,13 @@ static void other_experts_are_another_step(void **state)
         record_clear(&w.r);
         if (i == 2) up[1].packed = &w;
         mixture(&w, &opt, i == 3 ? 2 : 1);
-        key[i] = record_hash(&w.r);
+        hash[i] = record_hash(&w.r);
     }
-    assert_true(key[0] == key[1] && key[1] != key[2] && key[2] != key[3]);
+    assert_true(hash[0] == hash[1] && hash[1] != hash[2] && hash[2] != hash[3]);
     world_close(&w);
 }
 
-/* What a recurrent layer and a latent's attention ask for. */
+/* A recurrent layer. */
 static void recurrent(struct world *w, const struct stateview *st, float limit)
 {
     static float small[FF];
@@ -402,23 +402,23 @@ static void recurrent(struct world *w, const struct stateview *st, float limit)
     w->be.linear(&w->be, &g, &out, 1);
 }
 
-static void recurrent_layers_keep_what_they_read(void **state)
+static void what_recurrent_layers_read_is_written(void **state)
 {
     static float memory[64];
     static struct state_run runs[2];
     struct statelayer layer = { memory, memory + 8, 1024, 1024 };
     struct stateview st = { &layer, 1, runs, 2, TOKENS };
     struct world w;
-    uint64_t key[6];
+    uint64_t hash[6];
     (void)state;
 
     world_open(&w);
     recurrent(&w, &st, 1);
     record_fuse(&w.r, true);
-    KINDS(&w, OP_LINEAR, OP_CONV, OP_SCAN, OP_LINEAR); /* the norm is the first product's */
+    KINDS(&w, OP_LINEAR, OP_CONV, OP_SCAN, OP_LINEAR); /* the norm is fused into the first linear */
     world_close(&w);
 
-    world_open(&w); /* a norm whose result is also put through a convolution */
+    world_open(&w); /* a convolution or delta rule reads the norm's result too */
     struct tensor h = tensor_of(w.h, EMBD), g = tensor_of(w.gate, FF), x = tensor_of(w.x, EMBD),
                   k = tensor_of(w.k, 32);
     struct linear in = job(g, &w.wg, false);
@@ -432,7 +432,7 @@ static void recurrent_layers_keep_what_they_read(void **state)
         if (i == 0) w.be.conv(&w.be, &x, &h, &st, 0, &conv);
         if (i == 1) w.be.delta(&w.be, &g, &din, &st, 0, &delta);
         if (i == 2)
-            w.be.linear_heads(&w.be, &x, &g, &heads); /* reads another: the norm is not missed */
+            w.be.linear_heads(&w.be, &x, &g, &heads); /* reads another tensor: the norm is fused */
     }
     record_fuse(&w.r, true);
     KINDS(&w, OP_NORM, OP_LINEAR, OP_CONV, OP_NORM, OP_LINEAR, OP_DELTA, OP_LINEAR,
@@ -446,19 +446,19 @@ static void recurrent_layers_keep_what_they_read(void **state)
         if (i == 3) st.runs = runs + 1;
         if (i == 4) layer.rec++;
         recurrent(&w, &st, i == 5 ? 2 : 1);
-        key[i] = record_hash(&w.r);
-        if (i == 0) runs[0].slot = 7; /* who is in a batch is found on the device */
+        hash[i] = record_hash(&w.r);
+        if (i == 0) runs[0].slot = 7; /* which sequences are in a batch is read on the device */
     }
-    assert_true(key[0] == key[1]);
-    for (int i = 2; i < 6; i++) assert_true(key[i] != key[i - 1]);
+    assert_true(hash[0] == hash[1]);
+    for (int i = 2; i < 6; i++) assert_true(hash[i] != hash[i - 1]);
     world_close(&w);
 }
 
-/* A latent is put by itself: there is no value to turn beside it. */
-static void a_latent_is_put_alone(void **state)
+/* A latent is written without a value: rope_kv cannot do it. */
+static void a_latent_is_not_fused(void **state)
 {
     struct world w;
-    uint64_t key[3];
+    uint64_t hash[3];
     (void)state;
 
     world_open(&w);
@@ -477,9 +477,9 @@ static void a_latent_is_put_alone(void **state)
         opt.bidirectional = i > 0;
         if (i == 2) w.kv.seq_end = w.pos;
         w.be.attend(&w.be, &a, &q, &w.kv, 0, &opt);
-        key[i] = record_hash(&w.r);
+        hash[i] = record_hash(&w.r);
     }
-    assert_true(key[0] != key[1] && key[1] != key[2]);
+    assert_true(hash[0] != hash[1] && hash[1] != hash[2]);
     record_fuse(&w.r, true);
     KINDS(&w, OP_ROPE, OP_ROPE, OP_KV_PUT, OP_ATTEND);
     world_close(&w);
@@ -494,7 +494,7 @@ static uint64_t hash_of(struct world *w, int max_pos, float eps)
     return record_hash(&w->r);
 }
 
-static void equal_steps_have_one_key(void **state)
+static void equal_steps_have_equal_hashes(void **state)
 {
     struct world w;
     (void)state;
@@ -510,7 +510,7 @@ static void equal_steps_have_one_key(void **state)
     w.wq.packed = NULL;
     w.layer.k = NULL;
     assert_true(hash_of(&w, 7, 1e-5f) != a);
-    w.r.share_tokens = 1; /* a larger step keeps its own end */
+    w.r.share_tokens = 1; /* a larger step keeps its own max_pos */
     assert_true(hash_of(&w, 7, 1e-5f) != hash_of(&w, 8, 1e-5f));
     world_close(&w);
 }
@@ -519,19 +519,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_layer_is_six_operations),
-        cmocka_unit_test(one_token_is_turned_by_its_attention),
-        cmocka_unit_test(many_layers_fuse_alike),
-        cmocka_unit_test(what_is_read_later_is_kept),
-        cmocka_unit_test(nothing_is_dead_where_a_record_goes_on),
-        cmocka_unit_test(a_product_over_its_norms_input_stays_apart),
-        cmocka_unit_test(other_shapes_stay_apart),
-        cmocka_unit_test(equal_steps_have_one_key),
-        cmocka_unit_test(small_products_in_f32_stay_apart),
-        cmocka_unit_test(experts_keep_what_they_read),
-        cmocka_unit_test(a_clipped_pair_and_layer_normed_heads_stay_apart),
+        cmocka_unit_test(rope_of_one_token_is_part_of_its_attention),
+        cmocka_unit_test(all_layers_fuse_alike),
+        cmocka_unit_test(results_that_are_read_later_are_written),
+        cmocka_unit_test(nothing_is_dead_in_the_middle_of_a_step),
+        cmocka_unit_test(a_product_that_overwrites_the_norms_input_is_not_fused),
+        cmocka_unit_test(other_shapes_are_not_fused),
+        cmocka_unit_test(equal_steps_have_equal_hashes),
+        cmocka_unit_test(small_products_in_f32_are_not_fused),
+        cmocka_unit_test(what_experts_read_is_written),
+        cmocka_unit_test(clipped_swiglu_and_layer_norm_of_heads_are_not_fused),
         cmocka_unit_test(other_experts_are_another_step),
-        cmocka_unit_test(recurrent_layers_keep_what_they_read),
-        cmocka_unit_test(a_latent_is_put_alone),
+        cmocka_unit_test(what_recurrent_layers_read_is_written),
+        cmocka_unit_test(a_latent_is_not_fused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
