@@ -253,10 +253,10 @@ $(B)/tern-cuda.so: $(CUDA_OBJ) $(B)/cuda/arch
 # Each part against its reference and the clock: bench/cuda/PART.cu, run on the card.
 CUDA_BENCH := $(patsubst %.cu,$(B)/%,$(wildcard bench/cuda/*.cu))
 cuda-bench: $(CUDA_BENCH)
-$(CUDA_BENCH): $(B)/%: %.cu $(CUDA_OBJ)
+$(CUDA_BENCH): $(B)/%: %.cu $(CUDA_OBJ) $(B)/libcore.a
 	@mkdir -p $(@D)
 	$(SAY) NVCC $@
-	$(Q)$(NVCC) $(CUDA_FLAGS) -o $@ $< $(CUDA_OBJ) -lpthread -ldl
+	$(Q)$(NVCC) $(CUDA_FLAGS) -o $@ $< $(CUDA_OBJ) $(B)/libcore.a -lpthread -ldl -lm
 # Which card it was built for last: another one is another library.
 $(B)/cuda/arch: FORCE
 	@mkdir -p $(@D)
