@@ -11,6 +11,7 @@
 #define MAX_PARTS 10000
 #define TAIL_LEN 20 /* bytes of "-00001-of-00002.gguf" */
 
+/* split.no and split.count are u16 in most files; any integer type is accepted. */
 static bool read_key_u64(const struct gguf *g, const char *key, uint64_t *out)
 {
     struct value v;

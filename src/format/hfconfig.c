@@ -14,6 +14,7 @@
 #define MAX_DIGITS 18                   /* an integer of so many digits fits an int64_t */
 #define INFINITE 1.7976931348623157e308 /* written for Infinity, and read as infinite */
 
+/* Names in the folder, and the prefixes of keys that select them. */
 static const struct {
     const char *name, *prefix;
 } files[HFCONFIG_N_FILES] = {
@@ -25,6 +26,7 @@ static const struct {
     [HFCONFIG_TERN] = { "tern.json", "tern:" },
 };
 
+/* The parsed files. Strings and lists that are handed out are jansson's. */
 struct hfconfig {
     json_t *root[HFCONFIG_N_FILES];
     const char **keys; /* borrowed from root[HFCONFIG_MODEL] */

@@ -57,6 +57,7 @@ static void add_folder(struct onnx_files *f, const char *dir, const char *sub)
     mem_free(path);
 }
 
+/* Without an allocation, so that it cannot fail: a path that is too long does not exist either. */
 static bool has_file(const char *dir, const char *name)
 {
     char path[PATH_MAX];

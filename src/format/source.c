@@ -104,6 +104,7 @@ static int open_onnx(struct source *s, struct err *e)
     return open_config_beside(s, dir, "config.json", "tern.json", e);
 }
 
+/* A lone file works without config.json, for tensors only; with one beside it it is a model. */
 static int open_safetensors(struct source *s, struct err *e)
 {
     size_t n = (size_t)(path_base(s->path) - s->path);
@@ -170,6 +171,7 @@ const char *source_path(const struct source *s) { return s->path; }
 const struct gguf *source_gguf(const struct source *s) { return s->gguf; }
 const char *source_onnx(const struct source *s) { return s->onnx; }
 
+/* Without a folder there is nothing beside the model. */
 char *source_file(const struct source *s, const char *name)
 {
     char *path = s->dir ? path_join(s->dir, name) : NULL;

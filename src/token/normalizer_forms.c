@@ -90,6 +90,7 @@ static bool sort_marks(int32_t *v, size_t n)
     return true;
 }
 
+/* Decompose, order, compose: the three parts of the normalization algorithm (Unicode UAX #15). */
 int form_put(struct str text, unsigned flags, struct buf *out, struct err *e)
 {
     size_t n = 0;

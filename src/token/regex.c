@@ -167,6 +167,7 @@ static size_t count_char_bytes(struct str s, size_t at)
     return n;
 }
 
+/* The scanner is asked first; where it does not decide, PCRE2 searches from the same byte. */
 bool regex_next(struct regex_walk *w, size_t *start, size_t *end)
 {
     while (w->from <= w->text.n) {

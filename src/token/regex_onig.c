@@ -155,6 +155,8 @@ static bool is_script(struct reader *r, const char *name)
     return c != NULL;
 }
 
+/* Appends the items of a property: by the table, as a category of one or two letters, or as a
+ * script or another name that PCRE2 knows. */
 static void put_property(struct reader *r, struct buf *out, struct str name)
 {
     char key[64], raw[64];
@@ -219,6 +221,7 @@ static void read_property(struct reader *r, bool negative, struct set *s)
 
 /* ---- escapes ---- */
 
+/* Between min and max hexadecimal digits. */
 static int32_t read_hex(struct reader *r, int min, int max)
 {
     int32_t v = 0;
@@ -351,6 +354,7 @@ static bool read_single(struct reader *r, struct set *s, int32_t *cp)
     return true;
 }
 
+/* One item between [ and ]: [:name:], a class, a character or a range. */
 static void read_class_item(struct reader *r, struct set *s)
 {
     int32_t a, b;
@@ -430,6 +434,8 @@ static void read_class(struct reader *r, struct buf *out, struct set *into)
 
 /* ---- everything outside classes ---- */
 
+/* A backslash outside of classes. Anchors and references mean the same to both dialects and are
+ * copied; sets, \N (not a line feed) and \O (any character) are spelled out. */
 static void read_escape(struct reader *r, struct buf *out)
 {
     struct set s = { 0 };
@@ -521,6 +527,8 @@ static void read_group_start(struct reader *r, struct buf *out)
     }
 }
 
+/* Repetitions apply to the last expression, so its start in the output is kept: `atom`. Bytes that
+ * mean nothing special are copied, white space by its number, as (?x) must not drop it. */
 int onig_translate(struct buf *out, struct str pattern, struct err *e)
 {
     struct reader r = { .in = pattern, .e = e };

@@ -253,6 +253,7 @@ static void apply_each(const struct decode_step *s, const struct text_list *in,
     matcher_close(m);
 }
 
+/* A step that fails ends the chain; the caller looks at l->text.failed. */
 void decoder_apply(const struct decoder *d, struct text_list *l, bool stream)
 {
     struct text_list other = { 0 };

@@ -173,6 +173,7 @@ static void fill_normalizer_keys(const struct tokenizer *t, struct token_export 
     out->squeeze = out->squeeze && t->model == MODEL_UNIGRAM;
 }
 
+/* The struct only points to tables of the tokenizer; nothing in it is freed by the caller. */
 int tokenizer_export(const struct tokenizer *ct, struct token_export *out, struct err *e)
 {
     struct tokenizer *t = (struct tokenizer *)ct; /* for the tables */

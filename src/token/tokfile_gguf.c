@@ -1,8 +1,18 @@
 /* tokfile_gguf.c - reads a tokenizer from the tokenizer.* keys of a GGUF file.
  *
- * Pieces are not copied: they stay in the mapped file. The keys hold a vocabulary with types, and
- * merges or scores; normalizer, pre-tokenizer and decoder follow from tokenizer.ggml.model and the
- * defaults of llama.cpp, which defines these keys. */
+ *   tokenizer.ggml.model            "gpt2" (BPE), "llama" (SentencePiece BPE), "t5", "bert"
+ *   tokenizer.ggml.tokens           the pieces; the id is the position
+ *   tokenizer.ggml.token_type       enum gguf_token_type, one per token
+ *   tokenizer.ggml.scores           SentencePiece: one per token
+ *   tokenizer.ggml.merges           BPE: "left right", by rank
+ *   tokenizer.ggml.pre              BPE: the name of the pre-tokenizer, see pretok_styles.c
+ *   tokenizer.ggml.*_token_id       special tokens
+ *   tokenizer.ggml.add_*            BOS, EOS and a space before the text
+ *   tokenizer.ggml.normalizer.*     NFC, lower case, accents
+ *   tokenizer.chat_template[.NAME]  chat templates
+ *
+ * Pieces are not copied: they stay in the mapped file. Normalizer, pre-tokenizer and decoder follow
+ * from the model and from the defaults of llama.cpp, which defines these keys. */
 #include "token/tokfile.h"
 
 #include "base/log.h"
@@ -67,6 +77,7 @@ static int read_types(struct gguf_reader *r)
     return OK;
 }
 
+/* Required by both SentencePiece models: a file without them cannot be tokenized. */
 static int read_scores(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
@@ -178,6 +189,8 @@ struct defaults {
     bool add_bos, add_eos;
 };
 
+/* The four special tokens, and which of BOS and EOS are added. A flag without a token does nothing.
+ */
 static int read_ids(struct gguf_reader *r, struct defaults d)
 {
     struct tokenizer *t = r->t;
@@ -384,6 +397,8 @@ static int build_wordpiece(struct gguf_reader *r)
     return add_decoders(r, false, true);
 }
 
+/* Vocabulary and types first: every kind of model needs them. Added tokens last: they depend on the
+ * types, and tokenizer_finish on them. */
 int tokfile_read_gguf(struct tokenizer *t, const struct source *src, struct err *e)
 {
     static const struct {

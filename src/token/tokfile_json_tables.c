@@ -186,6 +186,7 @@ static struct str read_string(struct table_reader *w)
     return STR("");
 }
 
+/* Digits only; another number is an error that names the piece. */
 static int32_t read_id(struct table_reader *w, struct str piece)
 {
     int64_t id = -1;
@@ -232,6 +233,7 @@ static size_t read_entries(struct table_reader *w, struct entry **out, int32_t *
     return n;
 }
 
+/* The strings of pieces stay in the arena as long as the tokenizer. */
 int tokfile_read_vocab(struct tokenizer *t, const struct json_tables *tables,
                        const struct location *at, struct err *e)
 {
@@ -293,6 +295,7 @@ static size_t count_merges(struct str s)
     return n;
 }
 
+/* The strings of merges are needed only while they are loaded: their block is freed at the end. */
 int tokfile_read_merges(struct tokenizer *t, const struct json_tables *tables,
                         const struct location *at, struct err *e)
 {

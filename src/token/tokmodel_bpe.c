@@ -47,6 +47,7 @@ static inline uint64_t pair_key(int32_t left, int32_t right)
     return (uint64_t)(uint32_t)left << 20 | (uint32_t)right;
 }
 
+/* Fibonacci hashing, folded so that low bits depend on both ids. */
 static inline size_t hash_pair(uint64_t pair)
 {
     uint64_t k = pair * 0x9e3779b97f4a7c15u;

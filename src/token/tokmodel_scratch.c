@@ -19,12 +19,12 @@ void model_scratch_release(struct model_scratch *w)
 /* Resizes the array that the pointer variable at pp names. false: no memory, it is unchanged. */
 static bool resize_array(void *pp, size_t n, size_t size)
 {
+    void *old, *grown;
     size_t bytes;
-    void *p;
 
-    memcpy(&p, pp, sizeof p);
-    if (!mem_mul(n, size, &bytes) || !(p = mem_grow(p, bytes))) return false;
-    memcpy(pp, &p, sizeof p);
+    memcpy(&old, pp, sizeof old);
+    if (!mem_mul(n, size, &bytes) || !(grown = mem_grow(old, bytes))) return false;
+    memcpy(pp, &grown, sizeof grown);
     return true;
 }
 

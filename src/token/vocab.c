@@ -117,6 +117,7 @@ int32_t vocab_find(const struct vocab *v, struct str piece)
     return find_hashed(v, piece, vocab_hash(piece));
 }
 
+/* The slot of the hash is the first that a lookup reads. */
 void vocab_prefetch(const struct vocab *v, uint64_t hash)
 {
     __builtin_prefetch(&v->slots[hash & v->mask]);
