@@ -1,8 +1,9 @@
-/* gemm - GMAC/s of matrix × matrix for every type, a few shapes, numbers of tokens and threads.
+/* gemm.c - GMAC/s of the AMX matrix product, by weight type, shape, number of tokens and threads.
  *
  *     gemm [TYPE,...|all [TOKENS,... [SHAPES [THREADS,... [ROUNDS]]]]]
  *
- * SHAPES: how many of the three. Each line: the median over rounds, and the best. */
+ * SHAPES is how many of the three built-in shapes to measure. Each line has the median and the best
+ * of all rounds. Rounds alternate between the cases, so that a disturbance hits all of them. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/par.h"
@@ -26,7 +27,7 @@ struct result {
     int n;
 };
 
-struct run {
+struct product { /* one matrix product, shared by the threads */
     const struct gemm *g;
     struct gemm_job job;
     struct tensor x, out;
@@ -35,9 +36,9 @@ struct run {
     struct par *par;
 };
 
-static void run_part(void *arg, int thread, int n_threads)
+static void compute_part(void *arg, int thread, int n_threads)
 {
-    struct run *r = arg;
+    struct product *r = arg;
     int a, b;
     if (r->g->enter) r->g->enter();
     par_share(r->job.tokens, r->g->token_unit, thread, n_threads, &a, &b);
@@ -47,29 +48,29 @@ static void run_part(void *arg, int thread, int n_threads)
     if (a < b) r->g->rows(&r->job, r->xp, a, b, r->scratch[thread]);
 }
 
-static void *need(size_t n)
+static void *alloc_or_exit(size_t n)
 {
     void *p = mem_aligned(n);
     if (!p) {
-        fprintf(stderr, "gemm: no memory\n");
+        fprintf(stderr, "gemm: out of memory\n");
         exit(1);
     }
     return p;
 }
 
-/* Random weights: one row encoded, the others the same bytes. */
-static unsigned char *weights(enum dtype t, int rows, int cols, size_t *row_bytes)
+/* Random weights: one encoded row, repeated. */
+static unsigned char *make_weights(enum dtype t, int rows, int cols, size_t *row_bytes)
 {
     uint64_t n;
     struct rng rng;
     if (!dtype_row_bytes(t, (uint64_t)cols, &n)) return NULL;
-    unsigned char *w = need((size_t)rows * n);
+    unsigned char *w = alloc_or_exit((size_t)rows * n);
     rng_seed(&rng, 1);
     if (quant_can_encode(t)) {
-        float *f = mem_array((size_t)cols, sizeof *f);
+        float *f = alloc_or_exit((size_t)cols * sizeof *f);
         for (int i = 0; i < cols; i++) f[i] = rng_normal(&rng);
         quant_encode(t, f, w, cols);
-        mem_free(f);
+        mem_free_aligned(f, (size_t)cols * sizeof *f);
     } else {
         for (size_t i = 0; i < n; i++) w[i] = (unsigned char)rng_u64(&rng) & 0x3f;
     }
@@ -78,27 +79,28 @@ static unsigned char *weights(enum dtype t, int rows, int cols, size_t *row_byte
     return w;
 }
 
-static void measure(const struct gemm *g, struct result *res, struct par *par)
+static void measure_case(const struct gemm *g, struct result *res, struct par *par)
 {
     struct shape s = res->shape;
     size_t row_bytes;
-    unsigned char *w = weights(s.type, s.rows, s.cols, &row_bytes);
+    unsigned char *w = make_weights(s.type, s.rows, s.cols, &row_bytes);
     if (!w) return;
-    struct run r = { .g = g, .par = par };
-    float *x = need((size_t)s.tokens * (size_t)s.cols * 4),
-          *out = need((size_t)s.tokens * (size_t)s.rows * 4);
+    struct product r = { .g = g, .par = par };
+    float *x = alloc_or_exit((size_t)s.tokens * (size_t)s.cols * 4),
+          *out = alloc_or_exit((size_t)s.tokens * (size_t)s.rows * 4);
     struct rng rng;
     rng_seed(&rng, 2);
     for (int i = 0; i < s.tokens * s.cols; i++) x[i] = rng_normal(&rng);
     r.x = tensor_f32(x, s.tokens, s.cols);
     r.out = tensor_f32(out, s.tokens, s.rows);
     r.job = (struct gemm_job){ s.type, w, s.rows, s.cols, s.tokens, &r.out, NULL, 1, false };
-    r.xp = need(g->x_bytes(s.type, s.tokens, s.cols));
-    for (int i = 0; i < s.threads; i++) r.scratch[i] = need(g->scratch_bytes(s.type, s.cols));
+    r.xp = alloc_or_exit(g->x_bytes(s.type, s.tokens, s.cols));
+    for (int i = 0; i < s.threads; i++)
+        r.scratch[i] = alloc_or_exit(g->scratch_bytes(s.type, s.cols));
 
-    for (int i = 0; i < 2; i++) { /* the first warms up */
+    for (int i = 0; i < 2; i++) { /* the first run warms the caches */
         uint64_t t = clock_ns();
-        par_run(par, run_part, &r);
+        par_run(par, compute_part, &r);
         if (i) res->ms[res->n++] = clock_ms_since(t);
     }
     mem_free_aligned(w, (size_t)s.rows * row_bytes);
@@ -109,7 +111,7 @@ static void measure(const struct gemm *g, struct result *res, struct par *par)
         mem_free_aligned(r.scratch[i], g->scratch_bytes(s.type, s.cols));
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
@@ -119,7 +121,7 @@ static void print_result(struct result *r)
 {
     struct shape s = r->shape;
     if (r->n == 0) return;
-    qsort(r->ms, (size_t)r->n, sizeof *r->ms, by_value);
+    qsort(r->ms, (size_t)r->n, sizeof *r->ms, compare_doubles);
     double mac = (double)s.rows * s.cols * s.tokens * 1e-6, median = r->ms[r->n / 2],
            best = r->ms[0];
     uint64_t bytes = 0;
@@ -168,7 +170,7 @@ int main(int argc, char **argv)
     const struct gemm *g = gemm_amx();
 
     if (!g) {
-        printf("this machine has no matrix tiles\n");
+        printf("gemm: this machine has no AMX tiles\n");
         return 0;
     }
     for (int i = 0; i < n_types; i++)
@@ -184,7 +186,7 @@ int main(int argc, char **argv)
         if (par_open(&par, (struct par_opt){ .n_threads = threads[l] }, &e) != OK) return 1;
         for (int round = 0; round < rounds && round < MAX_ROUNDS; round++)
             for (int i = 0; i < n_results; i++)
-                if (results[i].shape.threads == threads[l]) measure(g, &results[i], par);
+                if (results[i].shape.threads == threads[l]) measure_case(g, &results[i], par);
         par_close(par);
     }
     for (int i = 0; i < n_results; i++) print_result(&results[i]);

@@ -1,9 +1,9 @@
-/* grammar.c - what a grammar costs a token: grammar TOKENIZER...
+/* grammar.c - the cost of constrained decoding per token: grammar TOKENIZER...
  *
- * For each tokenizer: how long its bytes take to be sorted, then for each grammar a line:
- * microseconds to compile, of the mask of a token (mean of the first text, when everything is met
- * for the first time; mean, 99 % and most of the texts behind it), and of the mask's way into the
- * logits. Texts are drawn at random from what may come. */
+ * For each tokenizer prints the time to build the trie of its vocabulary, then a CSV line for each
+ * grammar: microseconds to compile it; to compute the mask of a token (mean of the first text, with
+ * an empty cache; mean, 99th percentile and maximum of the texts after it); to apply the mask to
+ * the logits; and the size of the cache. Texts are random walks over the allowed tokens. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "grammar/grammar.h"
@@ -53,7 +53,7 @@ static const struct {
       "[a-zA-Z0-9_]*\nnum ::= [0-9]+ (\".\" [0-9]+)?" },
 };
 
-/* Of this thread: what others do on the machine is not counted. */
+/* CPU time of this thread: other processes do not disturb it. */
 static uint64_t cpu_ns(void)
 {
     struct timespec t;
@@ -67,13 +67,14 @@ struct times {
     int n;
 };
 
-static int by_size(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static int32_t draw(const uint64_t *mask, int n_words, struct rng *rng)
+/* A random token of the mask; -1: it is empty. */
+static int32_t sample_mask(const uint64_t *mask, int n_words, struct rng *rng)
 {
     uint64_t k = 0;
 
@@ -103,7 +104,7 @@ static void run_text(struct matcher_cache *d, const struct vocabtrie *lex, struc
         const uint64_t *mask = matcher_mask(&x);
         int32_t id;
         t->us[t->n++] = (double)(cpu_ns() - start) / 1e3;
-        id = draw(mask, (lex->n_ids + 63) / 64, rng);
+        id = sample_mask(mask, (lex->n_ids + 63) / 64, rng);
         if (id < 0 || matcher_accept(&x, id) != OK) break;
     }
     matcher_end(&x);
@@ -117,6 +118,7 @@ static double mean(const struct times *t)
     return t->n ? sum / t->n : 0;
 }
 
+/* Microseconds of applying a mask; -1: no memory. */
 static double time_apply(const struct vocabtrie *lex)
 {
     float *in = mem_array((size_t)lex->n_ids, sizeof *in),
@@ -124,6 +126,7 @@ static double time_apply(const struct vocabtrie *lex)
     uint64_t *mask = mem_array((size_t)lex->n_ids / 64 + 1, sizeof *mask), start;
     struct rng rng;
 
+    if (!in || !out || !mask) return -1;
     rng_seed(&rng, 1);
     for (int i = 0; i < lex->n_ids / 64; i++) mask[i] = rng_u64(&rng) | rng_u64(&rng);
     matcher_apply_mask(mask, in, out, lex->n_ids);
@@ -148,6 +151,7 @@ static int run_case(const char *tokenizer, const struct tokenizer *tok, const st
     uint64_t start = cpu_ns();
     double compile;
 
+    if (!first.us || !later.us) return 1;
     if (grammar_compile(&g, &spec, &(struct grammar_env){ .tok = tok }, &e) != OK) {
         fprintf(stderr, "%s: %s\n", cases[c].name, e.msg);
         return 1;
@@ -157,7 +161,7 @@ static int run_case(const char *tokenizer, const struct tokenizer *tok, const st
     if (matcher_cache_open(&d, grammar_pda(g), lex, &e) != OK) return 1;
     run_text(d, lex, &rng, &first);
     for (int i = 0; i < TEXTS; i++) run_text(d, lex, &rng, &later);
-    qsort(later.us, (size_t)later.n, sizeof *later.us, by_size);
+    qsort(later.us, (size_t)later.n, sizeof *later.us, compare_doubles);
     printf("%s,%d,%s,%.0f,%.1f,%.2f,%.1f,%.1f,%.1f,%.1f\n", tokenizer, lex->n_ids, cases[c].name,
            compile, mean(&first), mean(&later), later.us[later.n * 99 / 100], later.us[later.n - 1],
            apply, (double)matcher_cache_bytes(d) / 1e6);
@@ -192,7 +196,7 @@ int main(int argc, char **argv)
         end = tokenizer_eos(t);
         start = cpu_ns();
         if (vocabtrie_open(&lex, t, tokenizer_n(t), &end, end >= 0, &e) != OK) return 1;
-        fprintf(stderr, "%s: %d tokens, %d nodes, sorted in %.0f ms\n", name, lex->n_ids,
+        fprintf(stderr, "%s: %d tokens, trie of %d nodes built in %.0f ms\n", name, lex->n_ids,
                 lex->trie.n_nodes, (double)(cpu_ns() - start) / 1e6);
         apply = time_apply(lex);
         for (int c = 0; c < (int)(sizeof cases / sizeof *cases); c++)

@@ -1,11 +1,14 @@
-/* kernels.c - what the CPU's products reach: GB/s of weights for few tokens, GMAC/s for many.
+/* kernels.c - speed of the CPU's matrix products: GB/s of weights for few tokens, GMAC/s for many.
  *
  *     kernels [-t threads] [-i isa] [-m rows] [-k cols] [-c] [-x] [type ...]
  *
- * Few tokens cycle over so many copies of a matrix that no cache holds them; `share` is of what a
- * plain loop reads from the same memory with the same threads. -c: one copy, so that a small matrix
- * stays in the cache and arithmetic is the limit. -x: microseconds by tokens of each way alone, in
- * turns, to see where the one overtakes the other. */
+ * Products of few tokens are limited by memory. They cycle over 400 MiB of copies of the matrix, so
+ * that no cache holds it; `share` compares them with a plain loop that reads the same memory with
+ * the same threads.
+ *
+ * -c  one copy: a small matrix stays in the cache, and arithmetic is the limit
+ * -x  microseconds by number of tokens for each of the three implementations alone (vectors, gemm
+ *     for few tokens, gemm for many), to see where one overtakes the other */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -18,17 +21,21 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SET_BYTES = 400 << 20, READ_BYTES = SET_BYTES / 10, SMALL_MS = 100 };
+enum {
+    SET_BYTES = 400 << 20,       /* weights that are cycled over */
+    READ_BYTES = SET_BYTES / 10, /* of one measurement of reading */
+    MEASURE_MS = 100             /* at least, of one measurement of a product */
+};
 
 struct bench {
     struct par *par;
     struct matmul *mm;
-    struct matmul *vectors, *few, *many; /* with one of the ways alone */
+    struct matmul *vectors, *few, *many; /* each with one implementation alone */
     int rows, cols;
     bool cached;
-    char *set;    /* SET_BYTES of weights */
-    float *x, *y; /* 512 tokens */
-    double read_gbs;
+    char *set;       /* SET_BYTES of weights */
+    float *x, *y;    /* 512 tokens */
+    double read_gbs; /* GB/s of the plain loop */
 };
 
 typedef uint64_t v8 __attribute__((vector_size(64), aligned(8)));
@@ -68,7 +75,7 @@ static double measure_read(struct bench *b)
     return READ_BYTES / best / 1e6;
 }
 
-/* Fills the set with one encoded matrix again and again; returns how many. */
+/* Fills the set with copies of one encoded matrix; returns how many, 0: no memory. */
 static int fill_set(struct bench *b, enum dtype t, size_t bytes)
 {
     struct rng rng;
@@ -76,19 +83,20 @@ static int fill_set(struct bench *b, enum dtype t, size_t bytes)
     float *f = mem_array(n, sizeof *f);
     int copies = b->cached ? 1 : (int)(SET_BYTES / bytes);
 
+    if (!f) return 0;
     rng_seed(&rng, 1);
     for (size_t i = 0; i < n; i++) f[i] = (float)rng_unit(&rng) - 0.5f;
     if (quant_can_encode(t)) quant_encode(t, f, b->set, (int64_t)n);
     else
         for (size_t i = 0; i < bytes; i++)
-            b->set[i] = (char)(rng_u64(&rng) & 0x3b); /* no huge scale */
+            b->set[i] = (char)(rng_u64(&rng) & 0x3b); /* keeps scales small */
     for (int c = 1; c < copies; c++) memcpy(b->set + (size_t)c * bytes, b->set, bytes);
     mem_free(f);
     return copies;
 }
 
-/* One thread's own time: what others do on its processor meanwhile is not in it. */
-static uint64_t now_ns(const struct bench *b)
+/* With one thread its CPU time, which other processes do not disturb; else the wall clock. */
+static uint64_t read_clock_ns(const struct bench *b)
 {
     struct timespec t;
 
@@ -97,21 +105,20 @@ static uint64_t now_ns(const struct bench *b)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Milliseconds of a product with `tokens` tokens: the best of many, for others use the machine too.
- */
-static double measure(struct bench *b, struct matmul *mm, struct weight *w, size_t bytes,
-                      int copies, int tokens)
+/* Milliseconds of a product with `tokens` tokens: the best of many runs. */
+static double measure_product(struct bench *b, struct matmul *mm, struct weight *w, size_t bytes,
+                              int copies, int tokens)
 {
     struct tensor x = tensor_f32(b->x, tokens, b->cols);
     struct linear job = { .out = tensor_f32(b->y, tokens, b->rows), .w = w };
     uint64_t start = clock_ns();
     double best = 1e30;
 
-    for (int n = 0; n < 3 || clock_ms_since(start) < SMALL_MS; n++) {
+    for (int n = 0; n < 3 || clock_ms_since(start) < MEASURE_MS; n++) {
         w->data = b->set + (size_t)(n % copies) * bytes;
-        uint64_t t = now_ns(b);
+        uint64_t t = read_clock_ns(b);
         cpu_linear(mm, b->par, &x, &job, 1);
-        double ms = (double)(now_ns(b) - t) / 1e6;
+        double ms = (double)(read_clock_ns(b) - t) / 1e6;
         if (ms < best) best = ms;
     }
     return best;
@@ -124,10 +131,11 @@ static void bench_type(struct bench *b, enum dtype t)
     if (!dtype_row_bytes(t, (uint64_t)b->cols, &row)) return;
     size_t bytes = (size_t)row * (size_t)b->rows;
     int copies = fill_set(b, t, bytes);
-    double one = measure(b, b->mm, &w, bytes, copies, 1),
-           four = measure(b, b->mm, &w, bytes, copies, 4);
-    double eight = measure(b, b->mm, &w, bytes, copies, 8),
-           many = measure(b, b->mm, &w, bytes, copies, 512);
+    if (!copies) return;
+    double one = measure_product(b, b->mm, &w, bytes, copies, 1),
+           four = measure_product(b, b->mm, &w, bytes, copies, 4);
+    double eight = measure_product(b, b->mm, &w, bytes, copies, 8),
+           many = measure_product(b, b->mm, &w, bytes, copies, 512);
     double gb = (double)bytes / 1e6, macs = (double)b->rows * b->cols / 1e6;
 
     printf("%-8s %7.1f %6.0f%% %8.1f %8.1f %10.0f\n", dtype_name((int)t), gb / one,
@@ -135,23 +143,24 @@ static void bench_type(struct bench *b, enum dtype t)
     fflush(stdout);
 }
 
-static int at_once(enum dtype t)
+static int one_token(enum dtype t)
 {
     (void)t;
     return 1;
 }
 
-/* A matmul that takes everything by g, where it can. */
+/* A matmul that uses g from one token on; g NULL: vectors only. own is a changed copy of g. */
 static int open_alone(struct matmul **out, struct bench *b, const struct gemm *g, struct gemm *own,
                       struct err *e)
 {
     struct matmul_opt opt = { .gemm = g ? own : NULL };
 
-    if (g) *own = *g, own->min_tokens = at_once;
+    if (g) *own = *g, own->min_tokens = one_token;
     return matmul_open(out, b->par, opt, e);
 }
 
-static void bench_crossing(struct bench *b, enum dtype t)
+/* Alternates between the implementations, so that a disturbance hits all of them. */
+static void bench_crossover(struct bench *b, enum dtype t)
 {
     static const int tokens[] = { 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64 };
     struct matmul *way[] = { b->vectors, b->few, b->many };
@@ -161,14 +170,14 @@ static void bench_crossing(struct bench *b, enum dtype t)
     size_t bytes = (size_t)row * (size_t)b->rows;
     int copies = fill_set(b, t, bytes);
 
-    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+    for (size_t i = 0; copies && i < sizeof tokens / sizeof *tokens; i++) {
         double ms[3] = { 1e30, 1e30, 1e30 };
-        for (int turn = 0; turn < 4; turn++)
+        for (int round = 0; round < 4; round++)
             for (int k = 0; k < 3; k++) {
-                double m = measure(b, way[k], &w, bytes, copies, tokens[i]);
+                double m = measure_product(b, way[k], &w, bytes, copies, tokens[i]);
                 if (m < ms[k]) ms[k] = m;
             }
-        printf("%-8s %3d tokens  %7.0f us by vectors, %7.0f by few, %7.0f by many\n",
+        printf("%-8s %3d tokens  %7.0f us vectors, %7.0f us gemm for few, %7.0f us gemm for many\n",
                dtype_name((int)t), tokens[i], ms[0] * 1e3, ms[1] * 1e3, ms[2] * 1e3);
         fflush(stdout);
     }
@@ -199,7 +208,7 @@ int main(int argc, char **argv)
         if (c == 't') threads = atoi(optarg);
         else if (c == 'm') b.rows = atoi(optarg);
         else if (c == 'c') b.cached = true;
-        else if (c == 'x') one = bench_crossing;
+        else if (c == 'x') one = bench_crossover;
         else if (c == 'k') b.cols = atoi(optarg);
         else if (c == 'i' && (opt.isa = isa_by_name(optarg))) opt.gemm = opt.few = NULL;
         else return usage();
@@ -213,15 +222,15 @@ int main(int argc, char **argv)
     b.set = mem_aligned(SET_BYTES);
     b.x = mem_array(512 * (size_t)b.cols, sizeof *b.x);
     b.y = mem_array(512 * (size_t)b.rows, sizeof *b.y);
-    if (!b.set) {
-        rc = err_set(&e, E_NOMEM, "no memory for %d bytes of weights", SET_BYTES);
+    if (!b.set || !b.x || !b.y) {
+        rc = err_nomem(&e, "weights and activations");
         goto out;
     }
     memset(b.set, 1, SET_BYTES);
     for (int i = 0; i < 512 * b.cols; i++) b.x[i] = (float)(i % 37 - 18) / 18;
     b.read_gbs = measure_read(&b);
-    printf("%s, %d threads, [%d x %d]; reading alone: %.1f GB/s\n", matmul_name(b.mm), par_n(b.par),
-           b.rows, b.cols, b.read_gbs);
+    printf("%s, %d threads, [%d x %d]; reading memory: %.1f GB/s\n", matmul_name(b.mm),
+           par_n(b.par), b.rows, b.cols, b.read_gbs);
     if (one == bench_type)
         printf("%-8s %7s %7s %8s %8s %10s\n", "type", "GB/s", "share", "x4 GB/s", "x8 GB/s",
                "GMAC/s 512");

@@ -1,7 +1,7 @@
-/* tokenize.c - how fast a tokenizer opens and encodes: tokenize TOKENIZER TEXT [ROUNDS]
+/* tokenize.c - speed of opening a tokenizer and of encoding: tokenize TOKENIZER TEXT [ROUNDS]
  *
- * One CSV line: tokenizer, ms to open, ids, MB/s of the first round (nothing cached), of the best.
- */
+ * Prints one CSV line: tokenizer, milliseconds to open, number of ids, MB/s of the first round
+ * (cold caches) and of the best. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "token/tokenizer.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int fail(const struct err *e)
+static int report_failure(const struct err *e)
 {
     fprintf(stderr, "tokenize: %s\n", e->msg);
     return 1;
@@ -29,13 +29,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: tokenize TOKENIZER TEXT [ROUNDS]\n");
         return 2;
     }
-    if (tokenizer_open(&t, argv[1], &e) != OK) return fail(&e);
+    if (tokenizer_open(&t, argv[1], &e) != OK) return report_failure(&e);
     open_ms = clock_ms_since(start);
-    if (file_read_gz(&text, argv[2], 1 << 29, &e) != OK) return fail(&e);
+    if (file_read_gz(&text, argv[2], 1 << 29, &e) != OK) return report_failure(&e);
     for (int i = 0; i < rounds; i++) {
         ids.n = 0;
         start = clock_ns();
-        if (tokenizer_encode(t, buf_str(&text), 0, &ids, &e) != OK) return fail(&e);
+        if (tokenizer_encode(t, buf_str(&text), 0, &ids, &e) != OK) return report_failure(&e);
         double speed = (double)text.n / 1e3 / clock_ms_since(start);
         if (i == 0) first = speed;
         if (speed > best) best = speed;

@@ -1,11 +1,12 @@
-/* synth.c - writes a model of a known shape with random weights: something to measure with.
+/* synth.c - writes a GGUF model of a known shape with random weights, for measurements.
  *
  *     synth PRESET TYPE OUT.gguf [--layers N] [--seed S]
  *
- * Weights are Gaussian with a spread that keeps activations near 1, so a forward pass costs
- * what the real model's does and gives numbers, though no sense. TYPE is a number format, or
- * Q4_K_M: the mixture in which most models are published. The vocabulary is made up: 256
- * bytes, then pieces that are each the merge of two earlier ones. */
+ * Weights are Gaussian with a standard deviation that keeps activations near 1: a forward pass
+ * costs what that of the real model does, and its results are finite. TYPE is a dtype, or Q4_K_M,
+ * the mixture in which most models are published. The vocabulary is synthetic: 256 bytes, then
+ * pieces that each merge two earlier ones. Running out of memory ends the program with a message.
+ */
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -16,8 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct preset {
-    const char *name, *arch, *pre;
+struct preset {                    /* the hyper-parameters of a published model */
+    const char *name, *arch, *pre; /* pre: tokenizer.ggml.pre */
     int n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab, n_special;
     float theta, eps;
     int context;
@@ -40,8 +41,8 @@ static const struct preset presets[] = {
 struct recipe {
     const char *name;
     enum dtype type;
-    int file_type; /* GGUF's number for it; -1: it has none */
-    bool mixed;    /* some tensors in more bits */
+    int file_type; /* general.file_type; -1: GGUF has none for it */
+    bool mixed;    /* some tensors have more bits */
 };
 
 static const struct recipe recipes[] = {
@@ -56,25 +57,32 @@ struct synth {
     int n_layers;
     struct rng rng;
     struct ggufw *w;
-    /* tensors in the order of the file */
-    struct tensor_plan {
+    struct tensor_plan { /* tensors in the order of the file */
         char name[64];
         enum dtype type;
         int64_t dims[2];
         int n_dims;
         float mean, std;
     } * plans;
-    int n_plans;
+    int n_plans, cap_plans;
 };
 
-/* Which layers of a mixture get more bits: the first and last eighth, and every third between. */
-static bool more_bits(int layer, int n)
+/* Passes p on, or ends the program if an allocation failed. */
+static void *check_alloc(void *p)
+{
+    if (p) return p;
+    fprintf(stderr, "synth: out of memory\n");
+    exit(1);
+}
+
+/* Layers of Q4_K_M that get more bits: the first and last eighth, and every third between. */
+static bool has_more_bits(int layer, int n)
 {
     return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
 }
 
-/* What a type becomes where rows are not whole super-blocks. */
-static enum dtype fallback(enum dtype t, int64_t cols)
+/* The type to use in place of t if rows are not a multiple of its block. */
+static enum dtype fallback_type(enum dtype t, int64_t cols)
 {
     if (cols % dtype_info(t)->block == 0) return t;
     switch (t) {
@@ -93,19 +101,21 @@ static enum dtype fallback(enum dtype t, int64_t cols)
 
 enum role { ROLE_PLAIN, ROLE_OUTPUT, ROLE_ATTN_V, ROLE_FFN_DOWN };
 
-static enum dtype choose(const struct synth *s, enum role role, int layer, int64_t cols)
+static enum dtype choose_type(const struct synth *s, enum role role, int layer, int64_t cols)
 {
     enum dtype t = s->recipe.type;
     bool k_mix = s->recipe.mixed && t == DT_Q4_K;
     if (s->recipe.mixed && role == ROLE_OUTPUT) t = DT_Q6_K;
-    if (k_mix && (role == ROLE_ATTN_V || role == ROLE_FFN_DOWN) && more_bits(layer, s->n_layers))
+    if (k_mix && (role == ROLE_ATTN_V || role == ROLE_FFN_DOWN) &&
+        has_more_bits(layer, s->n_layers))
         t = DT_Q6_K;
-    return fallback(t, cols);
+    return fallback_type(t, cols);
 }
 
-static struct tensor_plan *plan(struct synth *s, const char *name, int layer)
+/* Adds a tensor; layer -1: it belongs to none. */
+static struct tensor_plan *add_plan(struct synth *s, const char *name, int layer)
 {
-    s->plans = mem_grow(s->plans, (size_t)(s->n_plans + 1) * sizeof *s->plans);
+    if (!mem_ensure(s->plans, s->cap_plans, s->n_plans + 1)) check_alloc(NULL);
     struct tensor_plan *t = &s->plans[s->n_plans++];
     *t = (struct tensor_plan){ .type = DT_F32 };
     if (layer < 0) snprintf(t->name, sizeof t->name, "%s", name);
@@ -116,8 +126,8 @@ static struct tensor_plan *plan(struct synth *s, const char *name, int layer)
 static void plan_matrix(struct synth *s, const char *name, int layer, enum role role, int64_t out,
                         int64_t in)
 {
-    struct tensor_plan *t = plan(s, name, layer);
-    t->type = choose(s, role, layer, in);
+    struct tensor_plan *t = add_plan(s, name, layer);
+    t->type = choose_type(s, role, layer, in);
     t->dims[0] = out;
     t->dims[1] = in;
     t->n_dims = 2;
@@ -127,7 +137,7 @@ static void plan_matrix(struct synth *s, const char *name, int layer, enum role 
 static void plan_vector(struct synth *s, const char *name, int layer, int64_t n, float mean,
                         float std)
 {
-    struct tensor_plan *t = plan(s, name, layer);
+    struct tensor_plan *t = add_plan(s, name, layer);
     t->dims[0] = n;
     t->n_dims = 1;
     t->mean = mean;
@@ -165,7 +175,7 @@ static void plan_all(struct synth *s)
     if (!p->tied) plan_matrix(s, "output.weight", -1, ROLE_OUTPUT, p->n_vocab, p->n_embd);
 }
 
-/* Llama 3's stretching of the slow frequencies, by 32 from a context of 8192. */
+/* The frequency scaling of Llama 3.2: low frequencies are divided by 32, from a context of 8192. */
 static float rope_factor(const struct preset *p, int i)
 {
     float wave = 6.2831853f * powf(p->theta, 2.0f * (float)i / (float)p->head_dim);
@@ -176,10 +186,10 @@ static float rope_factor(const struct preset *p, int i)
     return 1.0f / ((1 - smooth) / factor + smooth);
 }
 
-#define POOL 4096
+#define POOL 4096 /* segments */
 
-/* Segments of a row, encoded once and then dealt out at random: rows differ, at the cost of a
- * copy. */
+/* Encoded segments of rows. A row is made of randomly chosen ones: rows differ, and a matrix is
+ * written at the cost of a copy. */
 struct pool {
     enum dtype type;
     int64_t cols;
@@ -194,8 +204,8 @@ static void pool_init(struct pool *pool, struct synth *s, const struct tensor_pl
     int segment = cols % 256 == 0 ? 256 : cols % 128 == 0 ? 128 : 32;
     uint64_t bytes = 0;
     dtype_row_bytes(t->type, (uint64_t)segment, &bytes);
-    *pool = (struct pool){ t->type, cols, segment, bytes, mem_alloc(POOL * bytes) };
-    float *x = mem_array((size_t)segment, sizeof *x);
+    *pool = (struct pool){ t->type, cols, segment, bytes, check_alloc(mem_alloc(POOL * bytes)) };
+    float *x = check_alloc(mem_array((size_t)segment, sizeof *x));
     for (int i = 0; i < POOL; i++) {
         for (int j = 0; j < segment; j++) x[j] = rng_normal(&s->rng) * t->std;
         quant_encode(t->type, x, pool->data + (size_t)i * bytes, segment);
@@ -206,7 +216,7 @@ static void pool_init(struct pool *pool, struct synth *s, const struct tensor_pl
 static void write_matrix(struct synth *s, const struct tensor_plan *t, const struct pool *pool)
 {
     size_t n = (size_t)(pool->cols / pool->segment);
-    char *row = mem_alloc(n * pool->bytes);
+    char *row = check_alloc(mem_alloc(n * pool->bytes));
     for (int64_t r = 0; r < t->dims[0]; r++) {
         for (size_t i = 0; i < n; i++)
             memcpy(row + i * pool->bytes, pool->data + rng_u64(&s->rng) % POOL * pool->bytes,
@@ -218,7 +228,7 @@ static void write_matrix(struct synth *s, const struct tensor_plan *t, const str
 
 static void write_vector(struct synth *s, const struct tensor_plan *t)
 {
-    float *x = mem_array((size_t)t->dims[0], sizeof *x);
+    float *x = check_alloc(mem_array((size_t)t->dims[0], sizeof *x));
     bool factors = strcmp(t->name, "rope_freqs.weight") == 0;
     for (int i = 0; i < t->dims[0]; i++)
         x[i] = factors ? rope_factor(s->p, i) : t->mean + t->std * rng_normal(&s->rng);
@@ -254,20 +264,24 @@ struct vocab {
     struct map seen;
 };
 
-static struct str keep(const char *p, size_t n) { return str_of(mem_dup(p, n), n); }
+static struct str copy_str(const char *p, size_t n)
+{
+    return str_of(check_alloc(mem_dup(p, n)), n);
+}
 
+/* false: the token is in the vocabulary already. */
 static bool vocab_add(struct vocab *v, const char *p, size_t n, int32_t type)
 {
     uint64_t id;
     if (map_get(&v->seen, str_of(p, n), &id)) return false;
-    v->tokens[v->n] = keep(p, n);
+    v->tokens[v->n] = copy_str(p, n);
     v->types[v->n] = type;
-    map_put(&v->seen, v->tokens[v->n], (uint64_t)v->n);
+    if (map_put(&v->seen, v->tokens[v->n], (uint64_t)v->n) < 0) check_alloc(NULL);
     v->n++;
     return true;
 }
 
-/* The printable characters that stand for the 256 bytes, in the order such vocabularies have. */
+/* The characters that GPT-2 vocabularies use for the 256 bytes, in their order. */
 static void vocab_add_bytes(struct vocab *v)
 {
     int next = 256;
@@ -282,10 +296,10 @@ static void vocab_add_bytes(struct vocab *v)
         }
 }
 
-/* One side of a merge: a letter, about as often as English has it, or an earlier piece. The left
- * side may begin with the mark of a space; `inner` lists the pieces that do not. */
-static struct str pick(struct rng *r, const struct vocab *v, const int *inner, int n_inner,
-                       bool left)
+/* One side of a merge: a letter, with about the frequency of English, or an earlier piece. The left
+ * side may begin with the space marker; `inner` lists the pieces that do not. */
+static struct str choose_side(struct rng *r, const struct vocab *v, const int *inner, int n_inner,
+                              bool left)
 {
     static const char letters[] = "eeeeeetttttaaaaooooiiiinnnnsssshhhrrrddllluucmwfgypbvkjxqz";
     uint64_t u = rng_u64(r);
@@ -297,16 +311,17 @@ static struct str pick(struct rng *r, const struct vocab *v, const int *inner, i
 
 static void vocab_add_pieces(struct vocab *v, struct rng *r, int n_until)
 {
-    int *inner = mem_array((size_t)n_until, sizeof *inner), n_inner = 0;
+    int *inner = check_alloc(mem_array((size_t)n_until, sizeof *inner)), n_inner = 0;
     while (v->n < n_until) {
-        struct str a = pick(r, v, inner, n_inner, true), b = pick(r, v, inner, n_inner, false);
+        struct str a = choose_side(r, v, inner, n_inner, true),
+                   b = choose_side(r, v, inner, n_inner, false);
         char piece[32], merge[32];
         if (a.n + b.n > 10) continue;
         int n = snprintf(piece, sizeof piece, "%.*s%.*s", (int)a.n, a.p, (int)b.n, b.p);
         if (!vocab_add(v, piece, (size_t)n, 1)) continue;
         if (piece[0] != '\xc4') inner[n_inner++] = v->n - 1;
         n = snprintf(merge, sizeof merge, "%.*s %.*s", (int)a.n, a.p, (int)b.n, b.p);
-        v->merges[v->n_merges++] = keep(merge, (size_t)n);
+        v->merges[v->n_merges++] = copy_str(merge, (size_t)n);
     }
     mem_free(inner);
 }
@@ -315,9 +330,9 @@ static void write_vocab(struct synth *s)
 {
     const struct preset *p = s->p;
     size_t n = (size_t)p->n_vocab;
-    struct vocab v = { mem_array(n, sizeof *v.tokens),
-                       mem_array(n, sizeof *v.merges),
-                       mem_array(n, sizeof *v.types),
+    struct vocab v = { check_alloc(mem_array(n, sizeof *v.tokens)),
+                       check_alloc(mem_array(n, sizeof *v.merges)),
+                       check_alloc(mem_array(n, sizeof *v.types)),
                        0,
                        0,
                        { 0 } };
