@@ -1,4 +1,5 @@
-/* encoder_world.h - for tests: small encoders with random weights, as Hugging Face folders. */
+/* encoder_world.h - small encoders (BERT, RoBERTa, Nomic, ModernBERT) with random weights, written
+ * as Hugging Face folders. */
 #ifndef TERN_TESTS_ENCODER_WORLD_H
 #define TERN_TESTS_ENCODER_WORLD_H
 
@@ -8,16 +9,16 @@
 
 #include <string.h>
 
-enum {
-    E = 24,
-    HEADS = 3,
-    FF = 40,
-    LAYERS = 4,
-    VOCAB = 50,
-    POSITIONS = 80,
-    DIM = E / HEADS,
-    WINDOW = 6,
-    MAX_T = 40
+enum { /* the shape of all of them */
+       E = 24,
+       HEADS = 3,
+       FF = 40,
+       LAYERS = 4,
+       VOCAB = 50,
+       POSITIONS = 80,
+       DIM = E / HEADS,
+       WINDOW = 6,
+       MAX_T = 40
 };
 enum kind { BERT, ROBERTA, NOMIC, MODERN, KINDS };
 
@@ -34,7 +35,7 @@ struct weights {
     struct layer_w l[LAYERS];
 };
 
-static inline void fill(struct rng *rng, float *x, size_t n, float mean, float scale)
+static inline void fill_random(struct rng *rng, float *x, size_t n, float mean, float scale)
 {
     for (size_t i = 0; i < n; i++) x[i] = mean + rng_normal(rng) * scale;
 }
@@ -43,17 +44,19 @@ static inline struct weights *random_weights(struct rng *rng)
 {
     struct weights *w = mem_new(struct weights);
 
-    fill(rng, (float *)w, sizeof *w / sizeof(float), 0, 0.3f);
-    fill(rng, w->en, E, 1, 0.3f);
-    fill(rng, w->on, E, 1, 0.3f);
+    fill_random(rng, (float *)w, sizeof *w / sizeof(float), 0, 0.3f);
+    fill_random(rng, w->en, E, 1, 0.3f);
+    fill_random(rng, w->on, E, 1, 0.3f);
     for (int l = 0; l < LAYERS; l++)
-        fill(rng, w->l[l].n1, E, 1, 0.3f), fill(rng, w->l[l].n2, E, 1, 0.3f);
+        fill_random(rng, w->l[l].n1, E, 1, 0.3f), fill_random(rng, w->l[l].n2, E, 1, 0.3f);
     return w;
 }
 
-/* ---- the folder ---- */
+/* ---- folders ---- */
 
-static inline void put(struct folder *f, const float *x, int rows, int cols, const char *fmt, int l)
+/* Adds a tensor; cols 0: a vector. fmt is its name, with a %d for the layer. */
+static inline void add_weight(struct folder *f, const float *x, int rows, int cols, const char *fmt,
+                              int l)
 {
     int64_t dims[2] = { rows, cols };
     char name[128];
@@ -63,87 +66,88 @@ static inline void put(struct folder *f, const float *x, int rows, int cols, con
                (size_t)rows * (size_t)(cols ? cols : 1) * sizeof *x);
 }
 
-static inline void put_bert(struct folder *f, const struct weights *w)
+static inline void add_bert(struct folder *f, const struct weights *w)
 {
     static const char *const part[] = { "query", "key", "value" };
     char name[128];
 
-    put(f, w->embd, VOCAB, E, "bert.embeddings.word_embeddings.weight", 0);
-    put(f, w->pos, POSITIONS, E, "bert.embeddings.position_embeddings.weight", 0);
-    put(f, w->type, 2, E, "bert.embeddings.token_type_embeddings.weight", 0);
-    put(f, w->en, E, 0, "bert.embeddings.LayerNorm.weight", 0);
-    put(f, w->en_b, E, 0, "bert.embeddings.LayerNorm.bias", 0);
+    add_weight(f, w->embd, VOCAB, E, "bert.embeddings.word_embeddings.weight", 0);
+    add_weight(f, w->pos, POSITIONS, E, "bert.embeddings.position_embeddings.weight", 0);
+    add_weight(f, w->type, 2, E, "bert.embeddings.token_type_embeddings.weight", 0);
+    add_weight(f, w->en, E, 0, "bert.embeddings.LayerNorm.weight", 0);
+    add_weight(f, w->en_b, E, 0, "bert.embeddings.LayerNorm.bias", 0);
     for (int l = 0; l < LAYERS; l++) {
         const struct layer_w *y = &w->l[l];
         for (int i = 0; i < 3; i++) {
             snprintf(name, sizeof name, "bert.encoder.layer.%%d.attention.self.%s.weight", part[i]);
-            put(f, y->qkv + i * E * E, E, E, name, l);
+            add_weight(f, y->qkv + i * E * E, E, E, name, l);
             snprintf(name, sizeof name, "bert.encoder.layer.%%d.attention.self.%s.bias", part[i]);
-            put(f, y->qkv_b + i * E, E, 0, name, l);
+            add_weight(f, y->qkv_b + i * E, E, 0, name, l);
         }
-        put(f, y->o, E, E, "bert.encoder.layer.%d.attention.output.dense.weight", l);
-        put(f, y->o_b, E, 0, "bert.encoder.layer.%d.attention.output.dense.bias", l);
-        put(f, y->n1, E, 0, "bert.encoder.layer.%d.attention.output.LayerNorm.weight", l);
-        put(f, y->n1_b, E, 0, "bert.encoder.layer.%d.attention.output.LayerNorm.bias", l);
-        put(f, y->up, FF, E, "bert.encoder.layer.%d.intermediate.dense.weight", l);
-        put(f, y->up_b, FF, 0, "bert.encoder.layer.%d.intermediate.dense.bias", l);
-        put(f, y->down, E, FF, "bert.encoder.layer.%d.output.dense.weight", l);
-        put(f, y->down_b, E, 0, "bert.encoder.layer.%d.output.dense.bias", l);
-        put(f, y->n2, E, 0, "bert.encoder.layer.%d.output.LayerNorm.weight", l);
-        put(f, y->n2_b, E, 0, "bert.encoder.layer.%d.output.LayerNorm.bias", l);
+        add_weight(f, y->o, E, E, "bert.encoder.layer.%d.attention.output.dense.weight", l);
+        add_weight(f, y->o_b, E, 0, "bert.encoder.layer.%d.attention.output.dense.bias", l);
+        add_weight(f, y->n1, E, 0, "bert.encoder.layer.%d.attention.output.LayerNorm.weight", l);
+        add_weight(f, y->n1_b, E, 0, "bert.encoder.layer.%d.attention.output.LayerNorm.bias", l);
+        add_weight(f, y->up, FF, E, "bert.encoder.layer.%d.intermediate.dense.weight", l);
+        add_weight(f, y->up_b, FF, 0, "bert.encoder.layer.%d.intermediate.dense.bias", l);
+        add_weight(f, y->down, E, FF, "bert.encoder.layer.%d.output.dense.weight", l);
+        add_weight(f, y->down_b, E, 0, "bert.encoder.layer.%d.output.dense.bias", l);
+        add_weight(f, y->n2, E, 0, "bert.encoder.layer.%d.output.LayerNorm.weight", l);
+        add_weight(f, y->n2_b, E, 0, "bert.encoder.layer.%d.output.LayerNorm.bias", l);
     }
 }
 
-static inline void put_nomic(struct folder *f, const struct weights *w)
+static inline void add_nomic(struct folder *f, const struct weights *w)
 {
-    put(f, w->embd, VOCAB, E, "embeddings.word_embeddings.weight", 0);
-    put(f, w->type, 2, E, "embeddings.token_type_embeddings.weight", 0);
-    put(f, w->en, E, 0, "emb_ln.weight", 0);
-    put(f, w->en_b, E, 0, "emb_ln.bias", 0);
+    add_weight(f, w->embd, VOCAB, E, "embeddings.word_embeddings.weight", 0);
+    add_weight(f, w->type, 2, E, "embeddings.token_type_embeddings.weight", 0);
+    add_weight(f, w->en, E, 0, "emb_ln.weight", 0);
+    add_weight(f, w->en_b, E, 0, "emb_ln.bias", 0);
     for (int l = 0; l < LAYERS; l++) {
         const struct layer_w *y = &w->l[l];
-        put(f, y->qkv, 3 * E, E, "encoder.layers.%d.attn.Wqkv.weight", l);
-        put(f, y->o, E, E, "encoder.layers.%d.attn.out_proj.weight", l);
-        put(f, y->n1, E, 0, "encoder.layers.%d.norm1.weight", l);
-        put(f, y->n1_b, E, 0, "encoder.layers.%d.norm1.bias", l);
-        put(f, y->up, FF, E, "encoder.layers.%d.mlp.fc11.weight", l);
-        put(f, y->gate, FF, E, "encoder.layers.%d.mlp.fc12.weight", l);
-        put(f, y->down, E, FF, "encoder.layers.%d.mlp.fc2.weight", l);
-        put(f, y->n2, E, 0, "encoder.layers.%d.norm2.weight", l);
-        put(f, y->n2_b, E, 0, "encoder.layers.%d.norm2.bias", l);
+        add_weight(f, y->qkv, 3 * E, E, "encoder.layers.%d.attn.Wqkv.weight", l);
+        add_weight(f, y->o, E, E, "encoder.layers.%d.attn.out_proj.weight", l);
+        add_weight(f, y->n1, E, 0, "encoder.layers.%d.norm1.weight", l);
+        add_weight(f, y->n1_b, E, 0, "encoder.layers.%d.norm1.bias", l);
+        add_weight(f, y->up, FF, E, "encoder.layers.%d.mlp.fc11.weight", l);
+        add_weight(f, y->gate, FF, E, "encoder.layers.%d.mlp.fc12.weight", l);
+        add_weight(f, y->down, E, FF, "encoder.layers.%d.mlp.fc2.weight", l);
+        add_weight(f, y->n2, E, 0, "encoder.layers.%d.norm2.weight", l);
+        add_weight(f, y->n2_b, E, 0, "encoder.layers.%d.norm2.bias", l);
     }
 }
 
-static inline void put_modern(struct folder *f, const struct weights *w)
+static inline void add_modern(struct folder *f, const struct weights *w)
 {
     float both[2 * FF * E];
 
-    put(f, w->embd, VOCAB, E, "model.embeddings.tok_embeddings.weight", 0);
-    put(f, w->en, E, 0, "model.embeddings.norm.weight", 0);
-    put(f, w->on, E, 0, "model.final_norm.weight", 0);
+    add_weight(f, w->embd, VOCAB, E, "model.embeddings.tok_embeddings.weight", 0);
+    add_weight(f, w->en, E, 0, "model.embeddings.norm.weight", 0);
+    add_weight(f, w->on, E, 0, "model.final_norm.weight", 0);
     for (int l = 0; l < LAYERS; l++) {
         const struct layer_w *y = &w->l[l];
-        if (l > 0) put(f, y->n1, E, 0, "model.layers.%d.attn_norm.weight", l);
-        put(f, y->qkv, 3 * E, E, "model.layers.%d.attn.Wqkv.weight", l);
-        put(f, y->o, E, E, "model.layers.%d.attn.Wo.weight", l);
-        put(f, y->n2, E, 0, "model.layers.%d.mlp_norm.weight", l);
+        if (l > 0) add_weight(f, y->n1, E, 0, "model.layers.%d.attn_norm.weight", l);
+        add_weight(f, y->qkv, 3 * E, E, "model.layers.%d.attn.Wqkv.weight", l);
+        add_weight(f, y->o, E, E, "model.layers.%d.attn.Wo.weight", l);
+        add_weight(f, y->n2, E, 0, "model.layers.%d.mlp_norm.weight", l);
         memcpy(both, y->gate, sizeof y->gate);
         memcpy(both + FF * E, y->up, sizeof y->up);
-        put(f, both, 2 * FF, E, "model.layers.%d.mlp.Wi.weight", l);
-        put(f, y->down, E, FF, "model.layers.%d.mlp.Wo.weight", l);
+        add_weight(f, both, 2 * FF, E, "model.layers.%d.mlp.Wi.weight", l);
+        add_weight(f, y->down, E, FF, "model.layers.%d.mlp.Wo.weight", l);
     }
 }
 
-static inline const char *folder_of(struct folder *f, const struct weights *w, enum kind kind,
-                                    const char *pooling)
+/* Writes the folder and returns its path. pooling is a mode of 1_Pooling/config.json. */
+static inline const char *write_encoder(struct folder *f, const struct weights *w, enum kind kind,
+                                        const char *pooling)
 {
     struct buf config = { 0 };
     char pool[300];
 
     folder_begin(f, types[kind]);
-    if (kind <= ROBERTA) put_bert(f, w);
-    else if (kind == NOMIC) put_nomic(f, w);
-    else put_modern(f, w);
+    if (kind <= ROBERTA) add_bert(f, w);
+    else if (kind == NOMIC) add_nomic(f, w);
+    else add_modern(f, w);
     buf_printf(
         &config,
         "{\"model_type\":\"%s\",\"vocab_size\":%d,\"type_vocab_size\":2,\"layer_norm_eps\":1e-5,"

@@ -1,4 +1,4 @@
-/* model_world.h - for tests of whole models: one opened with its blocks and decoder, and run. */
+/* model_world.h - a model opened with KV blocks and a decoder, and checks against golden logits. */
 #ifndef TERN_TESTS_MODEL_WORLD_H
 #define TERN_TESTS_MODEL_WORLD_H
 
@@ -59,9 +59,9 @@ static inline void close_world(struct world *w)
     source_close(w->src);
 }
 
-/* A run of tokens of one sequence at once. */
-static inline const float *run(struct world *w, const struct chain *c, const int32_t *ids, int from,
-                               int n)
+/* Runs n tokens of one sequence, from position `from` on. Returns their logits, [n][n_vocab]. */
+static inline const float *run_tokens(struct world *w, const struct chain *c, const int32_t *ids,
+                                      int from, int n)
 {
     int32_t pos[MAX_TOKENS], seq[MAX_TOKENS] = { 0 }, rows[MAX_TOKENS];
     struct batch b = { .n_tokens = n,
@@ -80,7 +80,7 @@ static inline const float *run(struct world *w, const struct chain *c, const int
     return logits;
 }
 
-static inline int best(const float *x, int n)
+static inline int find_largest(const float *x, int n)
 {
     int b = 0;
     for (int i = 1; i < n; i++)
@@ -88,7 +88,8 @@ static inline int best(const float *x, int n)
     return b;
 }
 
-static inline double row_err(const float *x, const float *ref, int n)
+/* Relative error in the Euclidean norm. */
+static inline double relative_error(const float *x, const float *ref, int n)
 {
     double d = 0, r = 0;
     for (int i = 0; i < n; i++)
@@ -98,7 +99,7 @@ static inline double row_err(const float *x, const float *ref, int n)
 
 #define N(a) (sizeof a / sizeof a[0])
 
-/* Models of the repository, and their folders. */
+/* Models of the repository: folders of tests/golden/hf. */
 static const char *const committed[] = { "llama-yarn-bias", "qwen2",  "phi3",       "gemma3_text",
                                          "bitnet",          "gpt2",   "bloom",      "falcon-mq",
                                          "glm4_moe",        "mamba2", "qwen3_next", "deepseek_v3" };
@@ -111,7 +112,7 @@ static inline const char *golden(const char *name)
     return repo(path);
 }
 
-static inline void ids_of(const struct source *s, const char *name, int32_t *out, int n)
+static inline void read_ids(const struct source *s, const char *name, int32_t *out, int n)
 {
     const struct source_tensor *t = source_find(s, name);
     assert_non_null(t);
@@ -123,7 +124,7 @@ static inline void ids_of(const struct source *s, const char *name, int32_t *out
     }
 }
 
-static inline double margin_of(const struct source *s)
+static inline double read_margin(const struct source *s)
 {
     struct str v;
     double f = 0;
@@ -131,7 +132,8 @@ static inline double margin_of(const struct source *s)
     return f;
 }
 
-/* Its logits and greedy tokens are those that the folder's golden.safetensors holds. */
+/* The logits and greedy tokens of a model must be those of golden.safetensors in the folder. Greedy
+ * tokens only count if no two logits of the golden run are too close. */
 static inline void check_golden(const char *model, const char *folder, bool reference, double bound)
 {
     struct world w = open_world(model, reference);
@@ -147,25 +149,25 @@ static inline void check_golden(const char *model, const char *folder, bool refe
     int match = 0;
 
     assert_int_equal(source_open(&g, path, NULL), OK);
-    ids_of(g, "input_ids", ids, 48);
-    ids_of(g, "greedy", greedy, 16);
+    read_ids(g, "input_ids", ids, 48);
+    read_ids(g, "greedy", greedy, 16);
     ref = source_find(g, "logits");
     assert_true(chain_init(&c, 64));
     assert_true(chain_reserve(&c, w.pool, 64));
-    logits = run(&w, &c, ids, 0, 48);
+    logits = run_tokens(&w, &c, ids, 0, 48);
     for (int t = 0; t < 48; t++) {
         memcpy(row, (const char *)ref->data + (size_t)t * (size_t)n_vocab * 4, (size_t)n_vocab * 4);
-        double e = row_err(logits + (size_t)t * (size_t)n_vocab, row, n_vocab);
+        double e = relative_error(logits + (size_t)t * (size_t)n_vocab, row, n_vocab);
         if (!(e <= worst)) worst = e;
     }
     if (!(worst <= bound))
         fail_msg("%s: relative error %g, expected at most %g", model, worst, bound);
-    next = best(logits + 47 * (size_t)n_vocab, n_vocab);
+    next = find_largest(logits + 47 * (size_t)n_vocab, n_vocab);
     while (match < 16 && next == greedy[match]) {
         if (++match == 16) break;
-        next = best(run(&w, &c, &next, 47 + match, 1), n_vocab);
+        next = find_largest(run_tokens(&w, &c, &next, 47 + match, 1), n_vocab);
     }
-    if (margin_of(g) > 0.02) assert_int_equal(match, 16);
+    if (read_margin(g) > 0.02) assert_int_equal(match, 16);
     chain_release(&c, w.pool);
     source_close(g);
     mem_free(path);

@@ -1,3 +1,4 @@
+/* support.c - paths and temporary files of tests. A failure here ends the test program. */
 #include "support.h"
 
 #include <stdio.h>
@@ -5,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *ring(const char *root, const char *path)
+/* The joined path, in one of 8 buffers that are used in turn; NULL: it does not exist. */
+static const char *join_existing(const char *root, const char *path)
 {
     static char slots[8][1024];
     static int at;
@@ -24,12 +26,12 @@ const char *shared(const char *path)
 {
     const char *s = getenv("TERN_SHARED");
     char buf[512];
-    if (s) return ring(s, path);
+    if (s) return join_existing(s, path);
     snprintf(buf, sizeof buf, "%s/../shared", root_dir());
-    return ring(buf, path);
+    return join_existing(buf, path);
 }
 
-const char *repo(const char *path) { return ring(root_dir(), path); }
+const char *repo(const char *path) { return join_existing(root_dir(), path); }
 
 static char dir[64];
 

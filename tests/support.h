@@ -1,4 +1,4 @@
-/* support.h - what the tests share: where the shared fixtures are, temporary files. */
+/* support.h - for all tests: cmocka, paths of fixtures, temporary files. */
 #ifndef TERN_TESTS_SUPPORT_H
 #define TERN_TESTS_SUPPORT_H
 
@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-/* Of many cases of one kind, a sanitizer sees every fifth: it looks for wild reads, not for wrong
- * numbers. */
+/* Tests with many similar cases run every THIN-th of them. Sanitizers are slow, and they look for
+ * invalid accesses, not for wrong results. */
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
@@ -21,12 +21,14 @@
 #define THIN 1
 #endif
 
-/* "../shared/PATH" (or $TERN_SHARED/PATH) if it is there, else NULL. From a static ring of 8. */
+/* "../shared/PATH" (or $TERN_SHARED/PATH); NULL: it does not exist. The result is valid for the
+ * next 7 calls of shared and repo. */
 const char *shared(const char *path);
-/* A file of the repository, wherever the test runs from. */
+/* A file or folder of the repository ($TERN_ROOT, else the working folder); NULL: it does not
+ * exist. */
 const char *repo(const char *path);
 
-/* Skips the running test, saying what is missing. */
+/* Skips the running test if the fixture is missing. */
 #define need_shared(path)                                               \
     do {                                                                \
         if (!shared(path)) {                                            \
@@ -35,7 +37,8 @@ const char *repo(const char *path);
         }                                                               \
     } while (0)
 
-/* Writes bytes to a fresh file in a folder that is removed at exit; the path lives till then. */
+/* Writes a file into a temporary folder that is removed at exit. The path stays valid for the next
+ * 511 calls. */
 const char *temp_file(const char *name, const void *data, size_t n);
 const char *temp_dir(void);
 #endif

@@ -23,7 +23,7 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
         fill_ids(ids[s], len[s], s, n_vocab);
         chain_init(&c[s], 64);
         assert_true(chain_reserve(&c[s], w.pool, len[s]));
-        alone[s] = mem_dup(run(&w, &c[s], ids[s], 0, len[s]),
+        alone[s] = mem_dup(run_tokens(&w, &c[s], ids[s], 0, len[s]),
                            (size_t)len[s] * (size_t)n_vocab * sizeof(float));
         chain_truncate(&c[s], w.pool, 0);
     }
@@ -56,8 +56,8 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
         if (runner_run(w.dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
         for (int i = 0; i < b.n_out; i++) {
             int s = seq[rows[i]], p = pos[rows[i]];
-            double err = row_err(logits + (size_t)i * (size_t)n_vocab,
-                                 alone[s] + (size_t)p * (size_t)n_vocab, n_vocab);
+            double err = relative_error(logits + (size_t)i * (size_t)n_vocab,
+                                        alone[s] + (size_t)p * (size_t)n_vocab, n_vocab);
             if (!(err <= 1e-5))
                 fail_msg("%s, %s: sequence %d at %d is off by %g", folder, what, s, p, err);
         }
@@ -294,7 +294,7 @@ static void draw_largest(struct backend *be, int32_t *ids, const struct tensor *
         const struct logit_adjust *a = adjust + picks[i].adjust;
         float aside[8];
         for (int k = 0; k < picks[i].n_adjust; k++) aside[k] = x[a[k].id], x[a[k].id] += a[k].add;
-        ids[i] = best(x, logits->cols);
+        ids[i] = find_largest(x, logits->cols);
         for (int k = 0; k < picks[i].n_adjust; k++) x[a[k].id] = aside[k];
     }
 }
@@ -331,9 +331,9 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
     chain_init(&c, N);
     assert_true(chain_reserve(&c, w.pool, N));
     b.table = c.blocks, b.table_stride = c.n, b.n_sample_ids = vocab;
-    memcpy(plain, run(&w, &c, ids, 0, N), (size_t)N * (size_t)vocab * sizeof *plain);
+    memcpy(plain, run_tokens(&w, &c, ids, 0, N), (size_t)N * (size_t)vocab * sizeof *plain);
     for (int i = 0; i < N; i++)
-        pos[i] = i, rows[i] = i, want[i] = best(plain + (size_t)i * (size_t)vocab, vocab);
+        pos[i] = i, rows[i] = i, want[i] = find_largest(plain + (size_t)i * (size_t)vocab, vocab);
     assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_INVALID); /* this one cannot */
 
     runner_close(w.dec);

@@ -194,7 +194,7 @@ static void embeddings_of_encoders_are_what_plain_loops_say(void **state)
         for (int p = 0; p < 3; p++) {
             struct weights *w = random_weights(&rng);
             struct folder f;
-            const char *dir = folder_of(&f, w, (enum kind)kind, pools[p].key);
+            const char *dir = write_encoder(&f, w, (enum kind)kind, pools[p].key);
             check(dir, w, (enum kind)kind, pools[p].pooling, true);
             check(dir, w, (enum kind)kind, pools[p].pooling, false);
             mem_free(w);
@@ -238,7 +238,7 @@ static void a_gguf_file_of_an_encoder_gives_the_same(void **state)
         struct weights *w = random_weights(&rng);
         struct folder f;
         char path[512];
-        const char *dir = folder_of(&f, w, (enum kind)kind, "cls_token");
+        const char *dir = write_encoder(&f, w, (enum kind)kind, "cls_token");
         snprintf(path, sizeof path, "%s.gguf", dir);
         write_gguf(dir, path);
         check(path, w, (enum kind)kind, POOL_CLS, true);
@@ -252,7 +252,7 @@ static void an_encoder_writes_no_text_and_takes_no_half_of_one(void **state)
 {
     struct weights *w = random_weights(&rng);
     struct folder f;
-    struct engine *g = open_engine(folder_of(&f, w, BERT, "mean_tokens"), true, 16);
+    struct engine *g = open_engine(write_encoder(&f, w, BERT, "mean_tokens"), true, 16);
     struct request *r = request_open();
     struct err e = { 0 };
     (void)state;
@@ -274,7 +274,7 @@ static void other_poolings_are_refused_by_name(void **state)
     struct engine *g = NULL;
     struct folder f;
     struct err e = { 0 };
-    const char *dir = folder_of(&f, w, BERT, "mean_tokens");
+    const char *dir = write_encoder(&f, w, BERT, "mean_tokens");
     (void)state;
 
     folder_write(&f, "1_Pooling/config.json",

@@ -7,7 +7,7 @@ static void greedy_goes_on_as_transformers_does(void **state)
     struct source *golden = NULL;
     const struct source_tensor *in, *want;
     struct engine *g;
-    struct asked a;
+    struct client a;
     struct err e = { 0 };
     int32_t ids[48];
     char path[1200];
@@ -21,8 +21,8 @@ static void greedy_goes_on_as_transformers_does(void **state)
         ids[i] = in->type == DT_I64 ? (int32_t)((const int64_t *)in->data)[i]
                                     : ((const int32_t *)in->data)[i];
     g = open_manual((struct engine_opt){ .max_batch = 20 });
-    a = ask(ids, 48, 16);
-    run_one(g, &a);
+    a = make_client_of(ids, 48, 16);
+    run_client(g, &a);
     assert_int_equal(a.out.n, 16);
     for (int i = 0; i < 16; i++)
         assert_int_equal(a.out.p[i], want->type == DT_I64
@@ -31,25 +31,25 @@ static void greedy_goes_on_as_transformers_does(void **state)
     assert_true(a.r->submit_ns <= a.r->start_ns && a.r->start_ns < a.r->first_ns &&
                 a.r->first_ns < a.r->end_ns);
     assert_int_equal(a.r->n_out, 16);
-    done(&a);
+    release_client(&a);
     engine_close(g);
     source_close(golden);
 }
 
 static void a_prompt_in_chunks_gives_the_same_tokens(void **state)
 {
-    struct asked truth = alone(1, 50, 20);
+    struct client truth = run_alone(1, 50, 20);
     (void)state;
     for (int batch = 1; batch < 60; batch += 13) {
         struct engine *g =
             open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = batch, .max_seqs = 1 });
-        struct asked a = ask_any(1, 50, 20);
-        run_one(g, &a);
+        struct client a = make_client(1, 50, 20);
+        run_client(g, &a);
         assert_same(&a, &truth);
-        done(&a);
+        release_client(&a);
         engine_close(g);
     }
-    done(&truth);
+    release_client(&truth);
 }
 
 static void sequences_run_together_as_if_alone(void **state)
@@ -57,21 +57,21 @@ static void sequences_run_together_as_if_alone(void **state)
     enum { N = 5 };
     struct engine *g =
         open_manual((struct engine_opt){ .n_ctx = 512, .max_batch = 32, .max_seqs = 3 });
-    struct asked a[N], *all[N];
+    struct client a[N], *all[N];
     (void)state;
     for (int i = 0; i < N; i++) {
-        a[i] = ask_any(i, 10 + 17 * i, 12 + i);
+        a[i] = make_client(i, 10 + 17 * i, 12 + i);
         all[i] = &a[i];
-        submit(g, &a[i]);
+        submit_client(g, &a[i]);
     }
-    run_all(g, all, N);
+    run_clients(g, all, N);
     for (int i = 0; i < N; i++) {
-        struct asked truth = alone(i, 10 + 17 * i, 12 + i);
+        struct client truth = run_alone(i, 10 + 17 * i, 12 + i);
         assert_same(&a[i], &truth);
-        done(&truth);
-        done(&a[i]);
+        release_client(&truth);
+        release_client(&a[i]);
     }
-    assert_int_equal(used(g), 0);
+    assert_int_equal(kv_blocks_used(g), 0);
     engine_close(g);
 }
 
@@ -82,23 +82,23 @@ static void a_full_pool_sends_some_back_and_loses_nothing(void **state)
         open_manual(/* 9 blocks; each takes 6 */
                     (struct engine_opt){
                         .n_ctx = 128, .kv_tokens = 128, .max_batch = 64, .max_seqs = 4 });
-    struct asked a[N], *all[N];
+    struct client a[N], *all[N];
     (void)state;
     for (int i = 0; i < N; i++) {
-        a[i] = ask_any(i, 30, 60);
+        a[i] = make_client(i, 30, 60);
         all[i] = &a[i];
-        submit(g, &a[i]);
+        submit_client(g, &a[i]);
     }
-    run_all(g, all, N);
+    run_clients(g, all, N);
     for (int i = 0; i < N; i++) {
-        struct asked truth = alone(i, 30, 60);
+        struct client truth = run_alone(i, 30, 60);
         assert_int_equal(a[i].finish, FINISH_LENGTH);
         assert_same(&a[i], &truth);
-        done(&truth);
-        done(&a[i]);
+        release_client(&truth);
+        release_client(&a[i]);
     }
     assert_true(counter_get(&engine_stats(g)->preemptions) > 0);
-    assert_int_equal(used(g), 0);
+    assert_int_equal(kv_blocks_used(g), 0);
     engine_close(g);
 }
 
@@ -106,38 +106,38 @@ static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
     struct engine *fresh = open_manual((struct engine_opt){ .n_ctx = 256, .no_prefix = true });
-    struct asked first = ask_any(3, 40, 10), second, again, truth;
+    struct client first = make_client(3, 40, 10), second, again, truth;
     int32_t ids[200];
     int n = 0;
     (void)state;
-    run_one(g, &first);
+    run_client(g, &first);
     assert_int_equal(first.r->n_cached, 0);
     for (size_t i = 0; i < first.r->prompt.n; i++) ids[n++] = first.r->prompt.p[i];
     for (size_t i = 0; i < first.out.n; i++) ids[n++] = first.out.p[i];
     for (int i = 0; i < 9; i++) ids[n++] = 5 + i;
-    second = ask(ids, n, 10);
-    run_one(g, &second);
+    second = make_client_of(ids, n, 10);
+    run_client(g, &second);
     assert_int_equal(second.r->n_cached, 48); /* whole blocks of what was run */
-    truth = ask(ids, n, 10);
-    run_one(fresh, &truth);
+    truth = make_client_of(ids, n, 10);
+    run_client(fresh, &truth);
     assert_int_equal(truth.r->n_cached, 0);
     assert_same(&second, &truth);
 
     ids[20] = 99; /* another text behind 20 tokens */
-    again = ask(ids, n, 10);
-    run_one(g, &again);
+    again = make_client_of(ids, n, 10);
+    run_client(g, &again);
     assert_int_equal(again.r->n_cached, 16);
-    done(&truth);
-    truth = ask(ids, n, 10);
-    run_one(fresh, &truth);
+    release_client(&truth);
+    truth = make_client_of(ids, n, 10);
+    run_client(fresh, &truth);
     assert_same(&again, &truth);
-    done(&again);
-    again = ask(ids, n, 10);
+    release_client(&again);
+    again = make_client_of(ids, n, 10);
     again.r->salt = 7; /* somebody who shares with nobody */
-    run_one(g, &again);
+    run_client(g, &again);
     assert_int_equal(again.r->n_cached, 0);
     assert_same(&again, &truth);
-    done(&first), done(&second), done(&again), done(&truth);
+    release_client(&first), release_client(&second), release_client(&again), release_client(&truth);
     engine_close(g);
     engine_close(fresh);
 }
@@ -147,24 +147,24 @@ static void one_computes_a_prefix_that_many_begin_with(void **state)
     enum { N = 6 };
     struct engine *g =
         open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = 32, .max_seqs = 8 });
-    struct asked a[N], *all[N], truth;
+    struct client a[N], *all[N], truth;
     int cached = 0;
     (void)state;
     for (int i = 0; i < N; i++) {
-        a[i] = ask_any(5, 100, 8); /* the same, arriving together */
+        a[i] = make_client(5, 100, 8); /* the same, arriving together */
         a[i].r->sample.seed = (uint64_t)i;
         all[i] = &a[i];
-        submit(g, &a[i]);
+        submit_client(g, &a[i]);
     }
-    run_all(g, all, N);
-    truth = alone(5, 100, 8);
+    run_clients(g, all, N);
+    truth = run_alone(5, 100, 8);
     for (int i = 0; i < N; i++) {
         assert_same(&a[i], &truth);
         cached += a[i].r->n_cached;
-        done(&a[i]);
+        release_client(&a[i]);
     }
     assert_int_equal(cached, (N - 1) * 96);
-    done(&truth);
+    release_client(&truth);
     engine_close(g);
 }
 
@@ -175,21 +175,22 @@ static void check_cancel(void)
 {
     struct engine *g =
         open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = 16, .max_seqs = 2 });
-    struct asked gone = ask_any(1, 60, 50), stays = ask_any(2, 30, 20), next = ask_any(3, 30, 20);
-    struct asked *all[] = { &gone, &stays, &next }, truth;
+    struct client gone = make_client(1, 60, 50), stays = make_client(2, 30, 20),
+                  next = make_client(3, 30, 20);
+    struct client *all[] = { &gone, &stays, &next }, truth;
 
-    for (int i = 0; i < 3; i++) submit(g, all[i]);
+    for (int i = 0; i < 3; i++) submit_client(g, all[i]);
     for (int i = 0; i < 12; i++) engine_step(g);
     request_cancel(gone.r, CANCEL_ASKED);
-    run_all(g, all, 3);
+    run_clients(g, all, 3);
     assert_int_equal(gone.finish, FINISH_CANCELLED);
-    truth = alone(2, 30, 20);
+    truth = run_alone(2, 30, 20);
     assert_same(&stays, &truth);
-    done(&truth);
-    truth = alone(3, 30, 20);
+    release_client(&truth);
+    truth = run_alone(3, 30, 20);
     assert_same(&next, &truth);
-    done(&truth);
-    for (int i = 0; i < 3; i++) done(all[i]);
+    release_client(&truth);
+    for (int i = 0; i < 3; i++) release_client(all[i]);
     engine_close(g);
 }
 
@@ -197,13 +198,13 @@ static void check_cancel(void)
 static void check_prefix(int cached)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
-    struct asked a = ask_any(4, 70, 10), b = ask_any(4, 70, 10);
+    struct client a = make_client(4, 70, 10), b = make_client(4, 70, 10);
 
-    run_one(g, &a);
-    run_one(g, &b);
+    run_client(g, &a);
+    run_client(g, &b);
     assert_same(&a, &b);
     assert_int_equal(b.r->n_cached, cached);
-    done(&a), done(&b);
+    release_client(&a), release_client(&b);
     engine_close(g);
 }
 
@@ -227,30 +228,30 @@ static void models_with_a_state_or_a_latent_run_together_as_if_alone(void **stat
 static void seeds_repeat_a_text_whoever_else_is_there(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 512 });
-    struct asked a[4], *all[4];
+    struct client a[4], *all[4];
     (void)state;
     for (int i = 0; i < 4; i++) {
-        a[i] = ask_any(i < 2 ? 7 : i, 10, 30);
+        a[i] = make_client(i < 2 ? 7 : i, 10, 30);
         a[i].r->sample.temp = 1;
         a[i].r->sample.seed = 11;
         all[i] = &a[i];
-        submit(g, &a[i]);
+        submit_client(g, &a[i]);
     }
-    run_all(g, all, 4);
+    run_clients(g, all, 4);
     assert_same(&a[0], &a[1]);
-    for (int i = 0; i < 4; i++) done(&a[i]);
+    for (int i = 0; i < 4; i++) release_client(&a[i]);
     engine_close(g);
 }
 
 static void logprobs_are_of_the_model_and_in_order(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
-    struct asked a = ask_any(1, 12, 5);
+    struct client a = make_client(1, 12, 5);
     struct event ev;
     int n = 0;
     (void)state;
     a.r->n_top = 5;
-    submit(g, &a);
+    submit_client(g, &a);
     while (engine_step(g)) {}
     while (request_next(a.r, &ev)) {
         if (ev.id < 0) continue;
@@ -262,7 +263,7 @@ static void logprobs_are_of_the_model_and_in_order(void **state)
         assert_true(ev.logprob < 0);
     }
     assert_int_equal(n, 5);
-    done(&a);
+    release_client(&a);
     engine_close(g);
 }
 
@@ -272,14 +273,14 @@ static void forbidding_an_end_leaves_the_logprobs_as_they_are(void **state)
     (void)state;
     for (int how = 0; how < 2; how++) {
         struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
-        struct asked a = ask_any(1, 12, 6);
+        struct client a = make_client(1, 12, 6);
         a.r->n_top = TOP_MAX;
         a.r->ignore_eos = false;
         a.r->min_tokens = how ? 5 : 0;
-        submit(g, &a);
+        submit_client(g, &a);
         while (engine_step(g)) {}
         assert_true(request_next(a.r, &first[how]));
-        done(&a);
+        release_client(&a);
         engine_close(g);
     }
     assert_int_equal(first[0].n_top, TOP_MAX);

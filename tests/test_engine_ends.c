@@ -4,7 +4,7 @@
 static void a_prompt_that_cannot_fit_is_told_both_numbers(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 32 });
-    struct asked a = ask_any(1, 100, 0);
+    struct client a = make_client(1, 100, 0);
     struct err e = { 0 };
     (void)state;
     assert_int_equal(engine_submit(g, a.r, &e), E_CONTEXT);
@@ -19,23 +19,23 @@ static void a_prompt_that_cannot_fit_is_told_both_numbers(void **state)
     assert_int_equal(engine_submit(g, a.r, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "top_p"));
     assert_true(engine_is_idle(g)); /* nothing of it is counted */
-    done(&a);
+    release_client(&a);
     engine_close(g);
 }
 
 static void generation_ends_where_the_context_does(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 48 });
-    struct asked a = ask_any(2, 20, 0);
+    struct client a = make_client(2, 20, 0);
     (void)state;
-    run_one(g, &a);
+    run_client(g, &a);
     assert_int_equal(a.finish, FINISH_LENGTH);
     assert_int_equal(a.out.n, 28);
-    done(&a);
-    a = ask_any(2, 47, 0); /* room for one */
-    run_one(g, &a);
+    release_client(&a);
+    a = make_client(2, 47, 0); /* room for one */
+    run_client(g, &a);
     assert_int_equal(a.out.n, 1);
-    done(&a);
+    release_client(&a);
     engine_close(g);
 }
 
@@ -48,16 +48,16 @@ static void an_end_token_stops_unless_it_is_ignored_or_too_early(void **state)
         if (engine_is_end(g, id)) end = id;
     assert_true(end >= 0);
     for (int how = 0; how < 3; how++) {
-        struct asked a = ask_any(4, 8, 10);
+        struct client a = make_client(4, 8, 10);
         struct logit_bias *bias = mem_alloc(sizeof *bias);
         *bias = (struct logit_bias){ end, 1000 };
         a.r->ignore_eos = how == 1;
         a.r->min_tokens = how == 2 ? 4 : 0;
         a.r->sample.bias = bias, a.r->sample.n_bias = 1;
-        run_one(g, &a);
+        run_client(g, &a);
         assert_int_equal(a.finish, how == 1 ? FINISH_LENGTH : FINISH_STOP);
         assert_int_equal(a.out.n, how == 1 ? 10 : how == 2 ? 5 : 1);
-        done(&a);
+        release_client(&a);
     }
     engine_close(g);
 }
@@ -65,25 +65,26 @@ static void an_end_token_stops_unless_it_is_ignored_or_too_early(void **state)
 static void cancel_ends_at_the_next_step_and_leaves_the_others(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_seqs = 2 });
-    struct asked a = ask_any(1, 12, 100), b = ask_any(2, 12, 20), c = ask_any(3, 12, 20), truth;
-    struct asked *all[] = { &a, &b, &c };
+    struct client a = make_client(1, 12, 100), b = make_client(2, 12, 20),
+                  c = make_client(3, 12, 20), truth;
+    struct client *all[] = { &a, &b, &c };
     (void)state;
-    submit(g, &a), submit(g, &b), submit(g, &c); /* c waits */
+    submit_client(g, &a), submit_client(g, &b), submit_client(g, &c); /* c waits */
     for (int i = 0; i < 5; i++) engine_step(g);
     assert_true(request_cancel(a.r, CANCEL_ASKED));
     assert_false(request_cancel(a.r, CANCEL_GONE)); /* the first one counts */
     request_cancel(c.r, CANCEL_GONE);
     engine_step(g);
-    take(&a), take(&c);
+    read_events(&a), read_events(&c);
     assert_int_equal(a.finish, FINISH_CANCELLED);
     assert_int_equal(a.out.n, 5);
     assert_int_equal(c.finish, FINISH_CANCELLED);
     assert_int_equal(c.out.n, 0);
-    run_all(g, all, 3);
-    truth = alone(2, 12, 20);
+    run_clients(g, all, 3);
+    truth = run_alone(2, 12, 20);
     assert_same(&b, &truth);
     assert_int_equal(counter_get(&engine_stats(g)->after_cancel), 0);
-    done(&a), done(&b), done(&c), done(&truth);
+    release_client(&a), release_client(&b), release_client(&c), release_client(&truth);
     engine_close(g);
 }
 
@@ -91,52 +92,52 @@ static void cancelling_in_any_state_gives_the_blocks_back(void **state)
 {
     struct engine *g = open_manual(
         (struct engine_opt){ .n_ctx = 96, .kv_tokens = 96, .max_batch = 16, .max_seqs = 2 });
-    struct asked truth = alone(9, 60, 30), a;
+    struct client truth = run_alone(9, 60, 30), a;
     (void)state;
     for (int steps = 0; steps < 12; steps++) {
-        a = ask_any(steps, 60, 30);
-        submit(g, &a);
+        a = make_client(steps, 60, 30);
+        submit_client(g, &a);
         for (int i = 0; i < steps; i++) engine_step(g);
         request_cancel(a.r, CANCEL_GONE);
         engine_step(g);
-        take(&a);
+        read_events(&a);
         assert_int_equal(a.finish, FINISH_CANCELLED);
-        assert_int_equal(used(g), 0);
+        assert_int_equal(kv_blocks_used(g), 0);
         assert_true(engine_is_idle(g));
-        done(&a);
+        release_client(&a);
     }
-    a = ask_any(9, 60, 30);
-    run_one(g, &a);
+    a = make_client(9, 60, 30);
+    run_client(g, &a);
     assert_same(&a, &truth);
-    done(&a), done(&truth);
+    release_client(&a), release_client(&truth);
     engine_close(g);
 }
 
 static void a_deadline_ends_what_runs_and_what_waits(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_seqs = 1 });
-    struct asked a = ask_any(1, 12, 200), b = ask_any(2, 12, 20);
-    struct asked *all[] = { &a, &b };
+    struct client a = make_client(1, 12, 200), b = make_client(2, 12, 20);
+    struct client *all[] = { &a, &b };
     struct timespec now;
     struct err e = { 0 };
     (void)state;
     clock_gettime(CLOCK_MONOTONIC, &now);
     a.r->deadline_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + 300000000u;
     b.r->deadline_ns = a.r->deadline_ns;
-    submit(g, &a), submit(g, &b);
+    submit_client(g, &a), submit_client(g, &b);
     engine_step(g);
     nanosleep(&(struct timespec){ .tv_nsec = 310000000 }, NULL);
-    run_all(g, all, 2);
+    run_clients(g, all, 2);
     assert_int_equal(a.finish, FINISH_DEADLINE);
     assert_int_equal(a.r->err.code, E_DEADLINE);
     assert_int_equal(a.out.n, 1);
     assert_int_equal(b.finish, FINISH_DEADLINE);
     assert_int_equal(b.r->n_out, 0);
-    done(&b);
-    b = ask_any(2, 12, 20);
+    release_client(&b);
+    b = make_client(2, 12, 20);
     b.r->deadline_ns = 1; /* long ago: not even taken */
     assert_int_equal(engine_submit(g, b.r, &e), E_DEADLINE);
-    done(&a), done(&b);
+    release_client(&a), release_client(&b);
     engine_close(g);
 }
 
@@ -145,66 +146,66 @@ static void more_than_may_wait_is_refused_with_a_time_to_come_back(void **state)
     enum { N = 4 };
     struct engine *g =
         open_manual((struct engine_opt){ .n_ctx = 256, .max_seqs = 1, .max_requests = N });
-    struct asked a[N + 1], *all[N];
+    struct client a[N + 1], *all[N];
     struct err e = { 0 };
     (void)state;
     for (int i = 0; i < N; i++) {
-        a[i] = ask_any(i, 10, 5);
+        a[i] = make_client(i, 10, 5);
         all[i] = &a[i];
-        submit(g, &a[i]);
+        submit_client(g, &a[i]);
     }
-    a[N] = ask_any(9, 10, 5);
+    a[N] = make_client(9, 10, 5);
     assert_int_equal(engine_submit(g, a[N].r, &e), E_QUEUE_FULL);
     assert_true(e.retry_ms >= 1000);
-    run_all(g, all, N);
-    run_one(g, &a[N]); /* now there is room */
+    run_clients(g, all, N);
+    run_client(g, &a[N]); /* now there is room */
     assert_int_equal(a[N].finish, FINISH_LENGTH);
     engine_drain(g);
     assert_int_equal(engine_submit(g, a[N].r, &e), E_SHUTDOWN);
-    for (int i = 0; i <= N; i++) done(&a[i]);
+    for (int i = 0; i <= N; i++) release_client(&a[i]);
     engine_close(g);
 }
 
 static void a_reader_that_does_not_read_stops_only_itself(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 512, .max_seqs = 2 });
-    struct asked slow = ask_any(1, 8, 500), quick = ask_any(2, 8, 500);
-    struct asked *both[] = { &slow, &quick };
+    struct client slow = make_client(1, 8, 500), quick = make_client(2, 8, 500);
+    struct client *both[] = { &slow, &quick };
     (void)state;
     slow.r->n_top = 20; /* large events */
-    submit(g, &slow), submit(g, &quick);
+    submit_client(g, &slow), submit_client(g, &quick);
     for (int i = 0; i < 600; i++) {
         engine_step(g);
-        take(&quick);
+        read_events(&quick);
     }
     assert_int_equal(quick.finish, FINISH_LENGTH);
     assert_int_equal(quick.out.n, 500);
     assert_true(slow.r->n_out < 200); /* waits for its reader */
-    take(&slow);
-    run_all(g, both, 2);
+    read_events(&slow);
+    run_clients(g, both, 2);
     assert_int_equal(slow.finish, FINISH_LENGTH);
     assert_int_equal(slow.out.n, 500);
-    done(&slow), done(&quick);
+    release_client(&slow), release_client(&quick);
     engine_close(g);
 }
 
 static void a_failure_ends_one_request_and_not_the_engine(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
-    struct asked bad = ask_any(1, 10, 20), good = ask_any(2, 12, 20), truth;
-    struct asked *all[] = { &bad, &good };
+    struct client bad = make_client(1, 10, 20), good = make_client(2, 12, 20), truth;
+    struct client *all[] = { &bad, &good };
     struct logit_bias *ban = mem_array(320, sizeof *ban);
     (void)state;
     for (int i = 0; i < 320; i++) ban[i] = (struct logit_bias){ i, -INFINITY };
     bad.r->sample.bias = ban, bad.r->sample.n_bias = 320; /* nothing is left to pick */
-    submit(g, &bad), submit(g, &good);
-    run_all(g, all, 2);
+    submit_client(g, &bad), submit_client(g, &good);
+    run_clients(g, all, 2);
     assert_int_equal(bad.finish, FINISH_ERROR);
     assert_int_equal(bad.r->err.code, E_DEVICE);
     assert_int_equal(bad.out.n, 0);
-    truth = alone(2, 12, 20);
+    truth = run_alone(2, 12, 20);
     assert_same(&good, &truth);
-    done(&bad), done(&good), done(&truth);
+    release_client(&bad), release_client(&good), release_client(&truth);
     engine_close(g);
 }
 

@@ -3,7 +3,7 @@
 
 /* ---- while a step runs ---- */
 
-static struct asked *victim;
+static struct client *victim;
 
 /* Called when a token of the last step is told: the next step has begun by then. */
 static void cancel_victim(struct request *r)
@@ -16,45 +16,46 @@ static void cancel_victim(struct request *r)
 static void a_token_is_told_when_the_next_step_has_begun(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
-    struct asked a = ask_any(1, 8, 3), truth = alone(1, 8, 3);
+    struct client a = make_client(1, 8, 3), truth = run_alone(1, 8, 3);
     (void)state;
-    submit(g, &a);
+    submit_client(g, &a);
     for (int round = 0; round < 4; round++) {
         assert_int_equal(engine_round(g), round < 3 ? ROUND_WORKED : ROUND_IDLE);
-        take(&a);
+        read_events(&a);
         assert_int_equal(a.out.n, round);
     }
     assert_int_equal(a.finish, FINISH_LENGTH);
     assert_same(&a, &truth);
     assert_true(engine_is_idle(g));
-    done(&a), done(&truth);
+    release_client(&a), release_client(&truth);
     engine_close(g);
 }
 
 static void a_cancel_is_answered_in_the_middle_of_a_step(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
-    struct asked a = ask_any(1, 12, 20), b = ask_any(2, 12, 20), truth = alone(1, 12, 20);
-    struct asked *both[] = { &a, &b };
+    struct client a = make_client(1, 12, 20), b = make_client(2, 12, 20),
+                  truth = run_alone(1, 12, 20);
+    struct client *both[] = { &a, &b };
     (void)state;
     a.r->notify = cancel_victim;
-    submit(g, &a), submit(g, &b);
+    submit_client(g, &a), submit_client(g, &b);
     for (int i = 0; i < 4; i++) assert_int_equal(engine_round(g), ROUND_WORKED);
-    take(&a), take(&b);
+    read_events(&a), read_events(&b);
     assert_int_equal(b.out.n, 3);
     victim = &b; /* in the next round, once its step runs */
     assert_int_equal(engine_round(g), ROUND_WORKED);
     victim = NULL;
-    take(&a), take(&b);
+    read_events(&a), read_events(&b);
     assert_int_equal(b.finish, FINISH_CANCELLED); /* by that round, not the one behind it */
     assert_int_equal(b.out.n, 3);                 /* nothing that was not told by then */
     assert_int_equal(b.r->n_out, 3);
-    run_all(g, both, 2);
+    run_clients(g, both, 2);
     assert_same(&a, &truth);
     assert_int_equal(counter_get(&engine_stats(g)->after_cancel), 0);
     assert_int_equal(counter_get(&engine_stats(g)->generated_tokens), 23);
-    assert_int_equal(used(g), 0);
-    done(&a), done(&b), done(&truth);
+    assert_int_equal(kv_blocks_used(g), 0);
+    release_client(&a), release_client(&b), release_client(&truth);
     engine_close(g);
 }
 
@@ -62,24 +63,24 @@ static void a_cancel_is_answered_in_the_middle_of_a_step(void **state)
 static void a_step_that_nobody_wants_is_not_computed(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
-    struct asked a = ask_any(1, 12, 20);
+    struct client a = make_client(1, 12, 20);
     uint64_t steps;
     (void)state;
     a.r->notify = cancel_victim;
-    submit(g, &a);
+    submit_client(g, &a);
     for (int i = 0; i < 3; i++) engine_round(g);
-    take(&a);
+    read_events(&a);
     steps = counter_get(&engine_stats(g)->steps);
     victim = &a;
     engine_round(g);
     victim = NULL;
-    take(&a);
+    read_events(&a);
     assert_int_equal(a.finish, FINISH_CANCELLED);
     assert_int_equal(a.out.n, 3); /* the last was being told when it was cancelled */
     assert_int_equal(counter_get(&engine_stats(g)->steps), steps);
     assert_int_equal(engine_round(g), ROUND_IDLE);
-    assert_int_equal(used(g), 0);
-    done(&a);
+    assert_int_equal(kv_blocks_used(g), 0);
+    release_client(&a);
     engine_close(g);
 }
 
@@ -100,17 +101,17 @@ static void closing_tells_everyone_who_still_waits(void **state)
 {
     enum { N = 6 };
     struct engine *g = open_engine((struct engine_opt){ .n_ctx = 512, .max_seqs = 2 });
-    struct asked a[N];
+    struct client a[N];
     (void)state;
     for (int i = 0; i < N; i++) {
-        a[i] = ask_any(i, 20, 400);
-        submit(g, &a[i]);
+        a[i] = make_client(i, 20, 400);
+        submit_client(g, &a[i]);
     }
     engine_close(g);
     for (int i = 0; i < N; i++) {
-        take(&a[i]);
+        read_events(&a[i]);
         assert_int_equal(a[i].finish, FINISH_CANCELLED);
-        done(&a[i]);
+        release_client(&a[i]);
     }
 }
 
@@ -127,7 +128,7 @@ static void *come_and_go(void *arg)
 
     rng_seed(&rng, (uint64_t)c->seed);
     for (int i = 0; i < c->n; i++) {
-        struct asked a = ask_any((int)(rng_u64(&rng) % 7), 1 + (int)(rng_u64(&rng) % 60), 24);
+        struct client a = make_client((int)(rng_u64(&rng) % 7), 1 + (int)(rng_u64(&rng) % 60), 24);
         uint64_t patience = rng_u64(&rng) % 30;
         struct event ev = { 0 };
         struct err e = { 0 };
@@ -139,7 +140,7 @@ static void *come_and_go(void *arg)
                     nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
             }
         }
-        done(&a);
+        release_client(&a);
     }
     return NULL;
 }
@@ -160,7 +161,7 @@ static void a_crowd_that_comes_and_goes_leaves_nothing_behind(void **state)
     for (int i = 0; i < 1000 && gauge_get(&engine_stats(g)->running); i++)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     assert_true(engine_is_idle(g));
-    assert_int_equal(used(g), 0);
+    assert_int_equal(kv_blocks_used(g), 0);
     assert_int_equal(counter_get(&engine_stats(g)->after_cancel), 0);
     engine_close(g);
 }

@@ -38,8 +38,9 @@ static void layers_on_two_devices_give_what_one_gives(void **state)
         struct chain ca, cb;
         assert_true(chain_init(&ca, 64) && chain_init(&cb, 64));
         assert_true(chain_reserve(&ca, a.pool, 64) && chain_reserve(&cb, b.pool, 64));
-        assert_memory_equal(run(&a, &ca, ids, 0, 24), run(&b, &cb, ids, 0, 24), n);
-        assert_memory_equal(run(&a, &ca, ids, 24, 1), run(&b, &cb, ids, 24, 1), n / 24);
+        assert_memory_equal(run_tokens(&a, &ca, ids, 0, 24), run_tokens(&b, &cb, ids, 0, 24), n);
+        assert_memory_equal(run_tokens(&a, &ca, ids, 24, 1), run_tokens(&b, &cb, ids, 24, 1),
+                            n / 24);
         assert_true(first->used_bytes[MEM_KV] > 0 && b.be->used_bytes[MEM_KV] > 0);
         chain_release(&ca, a.pool), chain_release(&cb, b.pool);
         close_world(&a), close_world(&b);

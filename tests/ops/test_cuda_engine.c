@@ -80,7 +80,7 @@ static void the_engine_makes_the_cpus_vectors(void **state)
     for (int kind = 0; kind < KINDS; kind++) {
         struct weights *w = random_weights(&rng);
         struct folder f;
-        const char *path = folder_of(&f, w, (enum kind)kind, "mean_tokens");
+        const char *path = write_encoder(&f, w, (enum kind)kind, "mean_tokens");
         struct engine *g[2] = { open_on("cpu", path), open_on("cuda", path) };
         struct request *r[2][N];
         for (int side = 0; side < 2; side++) {
