@@ -38,6 +38,7 @@ READ_LOOP(read_avx2, __attribute__((target("avx2"))))
 READ_LOOP(read_avx512, __attribute__((target("avx512f"))))
 #endif
 
+/* par_run's function: each thread reads its own part of the memory. */
 static void read_part(void *arg, int t, int n)
 {
     struct reading *r = arg;
@@ -51,6 +52,8 @@ static void read_part(void *arg, int t, int n)
     r->sink[t % 64] += read(r->p + part * (size_t)t, part);
 }
 
+/* memset first touches the pages, so that the passes measure reads and not page faults. The best of
+ * five passes: a limit is what can be reached. */
 double bandwidth_measure(int n_threads)
 {
     size_t bytes = (size_t)1 << 30;

@@ -75,6 +75,7 @@ struct bench {
     long peak_rss; /* bytes */
 };
 
+/* For qsort, ascending. */
 static int compare_values(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -89,6 +90,7 @@ static double median(struct figure *f)
     return f->n % 2 ? f->v[f->n / 2] : (f->v[f->n / 2 - 1] + f->v[f->n / 2]) / 2;
 }
 
+/* "1,4,16" of the flag; each from 1 to max. */
 static int parse_sizes(struct sizes *to, const char *flag, const char *list, int max, struct err *e)
 {
     for (struct str rest = str_c(list); rest.n;) {
@@ -283,6 +285,7 @@ static uint64_t count_token_bytes(const struct model *m)
     return m->weight_bytes - embd - count_unused_experts(m);
 }
 
+/* The first measurement warms caches and clocks up; its first repeat is not counted. */
 static int measure_speed(struct bench *b, struct err *e)
 {
     int rc = OK;
@@ -351,6 +354,7 @@ static double weight_gb_s(struct bench *b)
     return median(&b->decode) * (double)b->token_bytes / 1e9;
 }
 
+/* Field names are read by bench/vs-llama-cpp and bench/gpu. */
 static void add_json(struct bench *b, struct buf *out)
 {
     struct jsonw w = { .out = out };
@@ -425,6 +429,7 @@ static int print_report(struct bench *b, bool json, struct err *e)
     return rc;
 }
 
+/* Ranges of the numbers; bounds keep the allocations in open_bench from overflowing an int. */
 static int check_flags(const struct bench *b, const char *format, struct err *e)
 {
     const struct {

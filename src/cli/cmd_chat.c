@@ -1,4 +1,8 @@
-/* cmd_chat.c - tern chat: an interactive chat in the terminal. */
+/* cmd_chat.c - tern chat: an interactive chat in the terminal.
+ *
+ * The loop is read, then answer or command, until Ctrl-D or /exit. On a terminal Ctrl-C never ends
+ * the program: it discards the line or stops the answer. From a pipe there is no prompt and no
+ * greeting, and the end of the input ends the program. */
 #include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "cli/repl.h"
@@ -56,6 +60,7 @@ static enum line_end read_question(struct repl *r)
     return LINE_OK;
 }
 
+/* On stderr, so that stdout has the answers only. */
 static void print_greeting(const struct repl *r)
 {
     const tern_model_info *i = &r->g->info;
@@ -64,6 +69,7 @@ static void print_greeting(const struct repl *r)
             i->name, i->arch, i->dtype, i->device, i->context);
 }
 
+/* Empty lines and interrupted ones are skipped. */
 static void read_and_answer(struct repl *r)
 {
     while (!r->leaving) {

@@ -1,4 +1,5 @@
-/* cmd_classify.c - tern classify: classify texts with an ONNX classifier. */
+/* cmd_classify.c - tern classify: classify texts with an ONNX classifier. cli/feed runs the texts;
+ * here are the flags, pairs of texts and the JSON lines. */
 #include "base/arena.h"
 #include "base/jsonw.h"
 #include "cli/args.h"
@@ -27,10 +28,11 @@ struct job {
     bool pairs;
     struct arena arena;
     struct buf out;
-    struct str *labels; /* copies in the arena: they outlive the engine */
+    struct str *labels; /* [n_labels] copies in the arena: they outlive the engine */
     int n_labels;
 };
 
+/* feed.encode. A pair is encoded as "[CLS] a [SEP] b [SEP]" with the second text's token type. */
 static int encode_text(struct feed *t, const struct tokenizer *tok, struct str text,
                        struct request *r, struct err *e)
 {

@@ -1,4 +1,5 @@
-/* cmd_embed.c - tern embed: turn texts into embedding vectors. */
+/* cmd_embed.c - tern embed: turn texts into embedding vectors. cli/feed runs the texts; here are
+ * the flags, shortening of vectors (Matryoshka embeddings) and the output. */
 #include "base/mem.h"
 #include "cli/args.h"
 #include "cli/cliio.h"
@@ -32,6 +33,7 @@ struct job {
     int n_embd;
 };
 
+/* In double: vectors of length 1 give the cosine similarity. */
 static double dot(const float *a, const float *b, int n)
 {
     double s = 0;
@@ -58,6 +60,7 @@ static int encode_text(struct feed *t, const struct tokenizer *tok, struct str t
     return tokenizer_encode(tok, text, ENCODE_SPECIAL, &r->prompt, e);
 }
 
+/* feed.show: a JSON line, or the similarity to the first text. */
 static int print_embedding(struct feed *t, const struct request *r, int i, struct err *e)
 {
     struct job *j = t->arg;

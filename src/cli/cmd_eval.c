@@ -18,7 +18,7 @@ static const struct verb verb = {
     "  tern eval ppl -m model.gguf --file wiki.txt --ctx 512 --chars 200000",
 };
 
-/* kv_tokens, max_tokens and max_out let the placement leave memory for them on a GPU. */
+/* A bidirectional model has hidden states or classes, but no logits. */
 int evalmodel_open(struct evalmodel *v, const struct eval_opt *opt, struct err *e)
 {
     const char *model = opt->model;
@@ -31,6 +31,7 @@ int evalmodel_open(struct evalmodel *v, const struct eval_opt *opt, struct err *
                    model_task_name(v->plan->facts.task));
 }
 
+/* The plan places the layers on the devices so that KV cache and batches of this shape fit, too. */
 int evalmodel_prepare(struct evalmodel *v, const struct eval_opt *opt, struct eval_shape shape,
                       struct err *e)
 {

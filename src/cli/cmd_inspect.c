@@ -158,6 +158,7 @@ static struct str io_name(const struct onnx *m, const struct onnx_io *io)
     return m->values[io->value].name;
 }
 
+/* Task, output, pooling or labels of an ONNX model. */
 static void put_card(struct jsonw *w, const struct card *c, const struct onnx *m)
 {
     jsonw_key(w, "architecture"), jsonw_str(w, STR("onnx"));
@@ -196,6 +197,7 @@ static void add_graph_json(const struct inspected *x, const struct onnx *m, stru
     buf_putc(out, '\n');
 }
 
+/* Names of a graph's inputs or outputs. */
 static void add_ios(const struct onnx *m, const char *what, const struct onnx_io *io, int n,
                     struct buf *out)
 {
@@ -290,6 +292,7 @@ static void add_json(const struct inspected *x, struct buf *out)
     buf_putc(out, '\n');
 }
 
+/* One line per key; long values are cut at 80 bytes. */
 static void add_keys_text(const struct source *s, struct buf *out)
 {
     struct value v;

@@ -158,6 +158,7 @@ static int check_flags(struct flags *f, struct err *e)
     return OK;
 }
 
+/* --ids selects /v1/completions, which accepts token ids. */
 static int parse_ids(struct flags *f, struct err *e)
 {
     struct load_dist d;
@@ -221,6 +222,7 @@ static void on_interrupt(int sig)
     interrupted = 1;
 }
 
+/* load_run_opt.progress: rewrites one line of the terminal. */
 static void show_progress(void *arg, const struct load_progress *p)
 {
     const struct load_plan *plan = arg;
@@ -234,6 +236,7 @@ static void show_progress(void *arg, const struct load_progress *p)
     fflush(stderr);
 }
 
+/* Progress only where stderr is a terminal. */
 static int run_load(const struct flags *f, struct load_target *t, struct load_stats *s,
                     struct err *e)
 {

@@ -21,6 +21,7 @@ static void on_shutdown_timeout(int sig)
     _exit(EXIT_FAILED);
 }
 
+/* --print-config: the effective settings with their origin, indented. */
 static int print_config(const struct settings *s)
 {
     struct buf b = { 0 };
@@ -38,6 +39,7 @@ static int print_config(const struct settings *s)
     return EXIT_OK;
 }
 
+/* Without -m the server has the model that ships with tern. */
 static int add_default_model(struct settings *s, struct err *e)
 {
     const char *path = cmd_default_model();

@@ -1,4 +1,5 @@
-/* cmd_template.c - tern template: render a chat template. */
+/* cmd_template.c - tern template: render a chat template. Its output is exactly the prompt that the
+ * server builds from the same messages, so that templates can be compared with transformers. */
 #include "base/file.h"
 #include "cli/args.h"
 #include "cli/cliio.h"
@@ -30,6 +31,7 @@ struct job {
     json_t *vars;
 };
 
+/* VARS is JSON text, @FILE or @-. */
 static int read_vars(struct job *j, struct err *e)
 {
     int rc = OK;

@@ -1,4 +1,7 @@
-/* cmd_tokenize.c - tern tokenize: turn text into token ids, and back. */
+/* cmd_tokenize.c - tern tokenize: turn text into token ids, and back.
+ *
+ * Output is one line per text and is buffered: files of gigabytes are tokenized at the speed of the
+ * tokenizer. */
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "cli/args.h"
@@ -38,6 +41,7 @@ struct job {
  * Not by jansson: it rejects lone surrogates and bytes that are not UTF-8, and such
  * texts are just what tokenizers are tested with. */
 
+/* Four hex digits, or -1. */
 static int parse_hex4(const char *p, const char *end)
 {
     int v = 0;
@@ -69,6 +73,7 @@ static bool add_unicode(const char **p, const char *end, struct buf *out)
     return true;
 }
 
+/* *p is behind the backslash. */
 static bool add_escape(const char **p, const char *end, struct buf *out)
 {
     static const char names[] = "\"\\/bfnrt", codes[] = "\"\\/\b\f\n\r\t";
@@ -149,6 +154,7 @@ static int encode_line(struct job *j, struct str line, struct buf *text, struct 
     return tokenize_text(j, buf_str(text), e);
 }
 
+/* --jsonl. The message of an error gets the number of its line; empty lines are skipped. */
 static int encode_lines(struct job *j, FILE *in, struct err *e)
 {
     struct buf text = { 0 };
@@ -199,6 +205,7 @@ static int decode_text(struct job *j, struct str text, struct err *e)
     return print_line(j, e);
 }
 
+/* Without --jsonl the whole input is one text, or one list of ids. */
 static int convert_file(struct job *j, struct err *e)
 {
     struct buf text = { 0 };

@@ -11,6 +11,7 @@
 
 enum { MAX_FILE_BYTES = 64 << 20 };
 
+/* tern_message has const strings; here they are our own. */
 static void release_message(tern_message *m)
 {
     mem_free((void *)m->role);
@@ -79,6 +80,7 @@ void conversation_clear(struct conversation *c)
     while (c->n > first_after_system(c)) conversation_pop(c);
 }
 
+/* The new message is inserted before the old one is removed, so that a failure changes nothing. */
 bool conversation_set_system(struct conversation *c, const char *text)
 {
     size_t old = first_after_system(c);
@@ -133,6 +135,7 @@ static int read_messages(struct conversation *c, json_t *root, const char *path,
     return OK;
 }
 
+/* Loads into a new conversation first: a bad file changes nothing. */
 int conversation_load(struct conversation *c, const char *path, struct err *e)
 {
     struct conversation loaded = { 0 };

@@ -18,6 +18,7 @@ struct golden {
     const struct source_tensor *logits;
 };
 
+/* A list of I32 or I64 token ids. Ids that do not fit become -1, which no token has. */
 static int read_id_list(const struct source *s, const char *name, int32_t **out, int *n,
                         struct err *e)
 {
@@ -39,6 +40,7 @@ static int read_id_list(const struct source *s, const char *name, int32_t **out,
     return OK;
 }
 
+/* Opens the file and checks that its three tensors fit each other. */
 static int golden_open(struct golden *g, const struct eval_opt *opt, struct err *e)
 {
     char *path =

@@ -43,6 +43,7 @@ static void on_notify(struct request *r)
     request_unref(r);
 }
 
+/* *out is set even if the submission fails; feed_run releases it. */
 static int submit_text(struct feed *f, struct str text, struct request **out, struct err *e)
 {
     const struct tokenizer *t = engine_tokenizer(f->engine);
@@ -76,6 +77,8 @@ static int wait_for_end(struct feed *f, struct request *r, struct err *e)
     return ev.finish == FINISH_STOP ? OK : err_set(e, r->err.code, "%s", r->err.msg);
 }
 
+/* Keeps AT_ONCE texts in the engine. The oldest is awaited and printed before the next one is sent,
+ * which keeps the output in order. */
 int feed_run(struct feed *f, struct err *e)
 {
     struct request *ring[AT_ONCE] = { 0 }; /* text i is in ring[i % AT_ONCE] */

@@ -1,4 +1,7 @@
-/* main.c - the table of commands; the help is printed from it. */
+/* main.c - the table of commands; the help is printed from it.
+ *
+ * A command is found by its name and gets the rest of the arguments. Messages go to stderr as one
+ * line that begins with "tern:"; results go to stdout. $TERN_LOG sets the log level. */
 #include "base/log.h"
 #include "base/str.h"
 #include "cli/cmd.h"

@@ -44,6 +44,7 @@ int cmd_need_model(const char **model, struct err *e)
                             "found)");
 }
 
+/* $TERN_CONFIG, else tern.yaml in the XDG configuration folder. From mem_alloc. */
 static char *settings_path(void)
 {
     const char *named = getenv("TERN_CONFIG"), *xdg = getenv("XDG_CONFIG_HOME"),
@@ -72,6 +73,7 @@ static int find_alias(char **out, const char *alias, struct err *e)
     return rc;
 }
 
+/* A name with a slash, or one that exists as a file, is never an alias. */
 int cmd_model(const char **model, struct err *e)
 {
     enum { MAX_PATHS = 8 };        /* a command names far fewer models */

@@ -7,6 +7,7 @@
 
 #define WIDTH 24 /* cells of the bar */
 
+/* The line is 95 columns wide at most; progress_end overwrites it with spaces. */
 void progress_begin(struct progress *p, bool bytes, bool quiet)
 {
     *p = (struct progress){ .on = !quiet && isatty(STDERR_FILENO),

@@ -18,6 +18,7 @@ static double bits_per_weight(const struct plan *p)
     return 8 * (double)p->bytes / count_params(p);
 }
 
+/* Root mean square error of a tensor's weights. */
 static double rmse(const struct plan_item *it, const struct rewrite_loss *l)
 {
     return sqrt(l->error / ((double)it->rows * (double)it->cols));
@@ -34,6 +35,7 @@ static bool lists_items(const struct quantize_report *r) { return r->dry_run || 
 
 /* ---- text ---- */
 
+/* "experts x rows x cols", "rows x cols" or "n". */
 static void format_shape(const struct plan_item *it, char *out, size_t cap)
 {
     if (it->from->n_dims == 3)
@@ -119,6 +121,7 @@ static void add_item_json(const struct quantize *q, int i, struct jsonw *w)
     jsonw_end(w);
 }
 
+/* Field names are part of the interface; "items" as in the text. */
 void quantize_report_json(const struct quantize_report *r, struct buf *out)
 {
     const struct quantize *q = r->q;

@@ -6,6 +6,7 @@
 
 void repl_note(const char *text) { fprintf(stderr, "(%s)\n", text); }
 
+/* Appends r->text to the conversation. */
 static void add_message(struct repl *r, const char *role)
 {
     if (!conversation_add(&r->conversation, role, cli_text(&r->text))) cli_nomem();
@@ -61,6 +62,7 @@ static int stream_answer(struct repl *r, tern_request *req, tern_event *ev)
     return rc;
 }
 
+/* On failure the question is removed again, so that the next one does not repeat it. */
 void repl_answer(struct repl *r)
 {
     tern_request *req = NULL;

@@ -10,6 +10,7 @@ struct command {
     const char *name, *args, *help;
     void (*run)(struct repl *r, char *arg);
 };
+/* The table is below: its functions are defined first. */
 static const struct command commands[];
 
 static void do_help(struct repl *r, char *arg)
@@ -61,6 +62,7 @@ static void find_setting(tern_params *p, const char *name, float **f, int **i)
         if (strcmp(name, all[k].name) == 0) *f = all[k].f, *i = all[k].i;
 }
 
+/* All sampling parameters with their current values. */
 static void print_settings(const tern_params *p)
 {
     fprintf(
@@ -121,6 +123,7 @@ static void do_save(struct repl *r, char *arg)
     else fprintf(stderr, "(%zu messages saved in %s)\n", r->conversation.n, arg);
 }
 
+/* The system message comes from the file, too. */
 static void do_load(struct repl *r, char *arg)
 {
     struct err e = { 0 };

@@ -15,6 +15,7 @@ void runanswer_release(struct runanswer *a)
     ids_release(&a->ids);
 }
 
+/* The finish reasons of the JSON object. */
 static const char *name_finish(tern_finish f)
 {
     switch (f) {
@@ -31,6 +32,7 @@ static void put_stat(struct jsonw *w, const char *key, double v)
     jsonw_key(w, key), jsonw_num(w, v);
 }
 
+/* Field names are part of the interface. */
 bool runanswer_write(const struct runanswer *a, const struct gen *g, const tern_stats *s,
                      tern_finish finish)
 {

@@ -119,7 +119,7 @@ static void put_int(struct jsonw *w, const char *key, int64_t v)
 {
     jsonw_key(w, key), jsonw_int(w, v);
 }
-static void put_text(struct jsonw *w, const char *key, const char *v)
+static void put_string(struct jsonw *w, const char *key, const char *v)
 {
     jsonw_key(w, key), jsonw_str(w, str_c(v));
 }
@@ -179,7 +179,7 @@ static void put_dist(struct jsonw *w, const char *key, const struct load_dist *d
     static const char *const names[] = { "fixed", "uniform", "exp", "normal", "lognormal" };
 
     jsonw_key(w, key), jsonw_obj(w);
-    put_text(w, "kind", names[d->kind]);
+    put_string(w, "kind", names[d->kind]);
     put_number(w, "a", d->a);
     if (d->b != 0) put_number(w, "b", d->b);
     jsonw_end(w);
@@ -189,9 +189,9 @@ static void put_dist(struct jsonw *w, const char *key, const struct load_dist *d
 static void put_config(struct jsonw *w, const struct load_plan *p)
 {
     jsonw_key(w, "config"), jsonw_obj(w);
-    put_text(w, "url", p->url);
-    put_text(w, "model", p->model);
-    put_text(w, "endpoint", p->completions ? "/v1/completions" : "/v1/chat/completions");
+    put_string(w, "url", p->url);
+    put_string(w, "model", p->model);
+    put_string(w, "endpoint", p->completions ? "/v1/completions" : "/v1/chat/completions");
     put_int(w, "clients", p->n_clients);
     put_number(w, "rate", p->rate);
     put_number(w, "burstiness", p->burstiness);
@@ -254,8 +254,8 @@ void load_report_json(struct buf *out, const struct load_plan *p, struct load_st
 
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
     jsonw_obj(&w);
-    put_text(&w, "tern", TERN_VERSION);
-    put_text(&w, "date", date);
+    put_string(&w, "tern", TERN_VERSION);
+    put_string(&w, "date", date);
     put_config(&w, p);
     put_int(&w, "completed", (int64_t)s->n[LOAD_OK]);
     put_int(&w, "failed", (int64_t)s->n[LOAD_FAILED]);
