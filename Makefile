@@ -207,7 +207,7 @@ fuzz-build: $(FUZZERS)
 FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/grammar/% $(B)/src/toolcall/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
             $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
                      $(B)/src/server/settings%.o,$(SERVE_OBJ)) \
-            $(filter $(foreach f,arch% hparams% config layout naming% rotary mix delta mla ssm,$(B)/src/model/$(f).o) \
+            $(filter $(foreach f,arch% hparams% config metakeys layout naming% rotary mix delta mla ssm,$(B)/src/model/$(f).o) \
                      $(B)/src/kernel/quant%.o $(B)/src/kernel/iq%.o $(B)/src/onnx/%.o $(B)/src/kernel/cpu/vec_ref.o,$(LIB_OBJ))
 $(B)/libfuzz.a: $(FUZZ_OBJ)
 	@rm -f $@

@@ -63,7 +63,7 @@ static inline void to_gguf(const char *folder, const char *path, bool scaled)
     if (source_open(&src, folder, &e) != OK || hparams_read(&hp, &a, src, &e) != OK ||
         naming_plan(&hp, src, &a, &items, &n, &e) != OK || ggufw_open(&w, path, &e) != OK)
         fail_msg("%s", e.msg);
-    naming_keys(&hp, w);
+    if (naming_keys(&hp, w, &e) != OK) fail_msg("%s", e.msg);
     int n_extra = naming_extras(&hp, &a, extra);
     for (int i = 0; i < n_extra; i++) ggufw_tensor(w, extra[i].name, DT_F32, &extra[i].n, 1);
     for (int i = 0; i < n; i++) {

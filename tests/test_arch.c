@@ -496,7 +496,7 @@ static void turned_and_alternating_rows_are_read_in_order(void **state)
                         .tensors = 1,
                         .rows = 4,
                         .cols = 3,
-                        .turned = true,
+                        .transposed = true,
                         .order = ORDER_ALTERNATE,
                         .n_parts = 2,
                         .part = { 2, 2 } };
@@ -519,7 +519,7 @@ static void rows_read_together_are_those_read_alone(void **state)
                         .tensors = 1,
                         .rows = OUT,
                         .cols = IN,
-                        .turned = true,
+                        .transposed = true,
                         .n_parts = 2,
                         .part = { 37, 37 } };
     struct source_tensor t = { .type = DT_F32, .n_dims = 3, .dims = { 2, IN, OUT }, .data = data };
@@ -528,7 +528,7 @@ static void rows_read_together_are_those_read_alone(void **state)
     for (int i = 0; i < 2 * IN * OUT; i++) data[i] = (float)(i * 7 % 1009);
     for (int kind = 0; kind < 4; kind++) {
         y.order = kind % 2 ? ORDER_ALTERNATE : ORDER_PLAIN;
-        y.turned = kind < 2;
+        y.transposed = kind < 2;
         for (int r = 0; r < 37; r += LAYOUT_ROWS)
             layout_read_rows(&y, &t, 1, 1, r, 37 - r < LAYOUT_ROWS ? 37 - r : LAYOUT_ROWS, DT_F32,
                              all + r * IN, sizeof one, tmp);

@@ -216,7 +216,7 @@ static void write_gguf(const char *dir, const char *path)
     if (source_open(&src, dir, &e) != OK || hparams_read(&hp, &a, src, &e) != OK ||
         naming_plan(&hp, src, &a, &items, &n, &e) != OK || ggufw_open(&w, path, &e) != OK)
         fail_msg("%s", e.msg);
-    naming_keys(&hp, w);
+    if (naming_keys(&hp, w, &e) != OK) fail_msg("%s", e.msg);
     for (int i = 0; i < n; i++)
         ggufw_tensor(w, items[i].name, DT_F32, items[i].dims, items[i].n_dims);
     for (int i = 0; i < n; i++)

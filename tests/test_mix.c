@@ -205,7 +205,7 @@ static void numbers_of_mixers_that_make_no_sense_are_refused(void **state)
           E_UNSUPPORTED, "spiral" },
         { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4,\"v_head_dim\":6}", OK, NULL },
         { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":3,\"v_head_dim\":6}", E_FORMAT,
-          "turn" },
+          "rotary embedding of 3" },
         { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4}", E_FORMAT, "v_head_dim" },
         { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4,\"v_head_dim\":6,\"topk_method\":"
                "\"noaux\","

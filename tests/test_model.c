@@ -150,7 +150,7 @@ static void to_packed_gguf(const char *folder, const char *path)
     if (source_open(&src, folder, &e) != OK || hparams_read(&hp, &a, src, &e) != OK ||
         naming_plan(&hp, src, &a, &items, &n, &e) != OK || ggufw_open(&w, path, &e) != OK)
         fail_msg("%s", e.msg);
-    naming_keys(&hp, w);
+    if (naming_keys(&hp, w, &e) != OK) fail_msg("%s", e.msg);
     for (int i = 0; i < n; i += k) {
         int64_t dims[3];
         int at = items[i].n_dims - 2 > 0 ? items[i].n_dims - 2 : 0;

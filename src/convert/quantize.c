@@ -75,8 +75,9 @@ static void read_row(void *arg, int i, int64_t row, enum dtype to, void *dst, fl
 static int write_keys(void *arg, struct ggufw *w, struct err *e)
 {
     struct quantize *q = arg;
+    int rc = naming_keys(&q->hp, w, e);
 
-    naming_keys(&q->hp, w);
+    if (rc != OK) return rc;
     return togguf_write_keys(w, q->src, -1, false, e);
 }
 

@@ -158,10 +158,10 @@ static int file_type_of(enum dtype t)
  */
 static int write_keys(struct job *j, struct err *e)
 {
-    int rc;
+    int rc = naming_keys(&j->hp, j->out, e);
 
-    naming_keys(&j->hp, j->out);
-    rc = togguf_write_keys(j->out, j->src, file_type_of(j->opt->type), j->opt->bare, e);
+    if (rc == OK)
+        rc = togguf_write_keys(j->out, j->src, file_type_of(j->opt->type), j->opt->bare, e);
     for (int i = 0; i < j->n_items && !j->opt->bare && rc == OK; i++) {
         const struct gguf_item *it = j->items[i].to;
         if ((it->add != 0 || it->neg_exp) && it->from[0]->type == DT_F32)

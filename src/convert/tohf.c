@@ -99,7 +99,7 @@ static int write_item(struct job *j, struct tohf_item *it, struct err *e)
     int64_t rows = it->y.rows * it->y.count, per_piece;
     int rc = OK;
 
-    if (it->y.turned) return write_transposed(j, it, e);
+    if (it->y.transposed) return write_transposed(j, it, e);
     j->it = it;
     j->row_bytes = (int64_t)(it->bytes / (uint64_t)rows);
     per_piece = (int64_t)PIECE_BYTES / j->row_bytes;

@@ -1,5 +1,7 @@
+/* arch.c - look-ups in the table of architectures. */
 #include "model/arch.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,26 +26,34 @@ const struct arch *arch_by_hf(struct str model_type)
     return NULL;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-const char *arch_list(bool hf)
-{
-    static char lists[2][1024];
-    const char *names[256], *last = "";
-    size_t n = 0, len = 0;
+static char lists[2][1024]; /* [hf] */
 
-    if (lists[hf][0]) return lists[hf];
+static void make_list(bool hf)
+{
+    const char *names[256], *last = "";
+    size_t n = 0, len = 0, size = sizeof lists[hf];
+
     for (size_t t = 0; t < N_TABLES; t++)
         for (const struct arch *a = tables[t]; a->gguf && n < 256; a++)
             names[n++] = hf ? a->hf[0] : a->gguf;
-    qsort(names, n, sizeof *names, by_name);
-    for (size_t i = 0; i < n && len < sizeof lists[hf]; last = names[i++])
+    qsort(names, n, sizeof *names, compare_names);
+    for (size_t i = 0; i < n && len < size; last = names[i++])
         if (strcmp(names[i], last) != 0)
-            len += (size_t)snprintf(lists[hf] + len, sizeof lists[hf] - len, "%s%s",
-                                    len ? ", " : "", names[i]);
+            len += (size_t)snprintf(lists[hf] + len, size - len, "%s%s", len ? ", " : "", names[i]);
+}
+
+static void make_lists(void) { make_list(false), make_list(true); }
+
+const char *arch_list(bool hf)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, make_lists);
     return lists[hf];
 }
 
@@ -56,6 +66,7 @@ const struct tensor_row *arch_row(const struct arch *a, int *it)
     return NULL;
 }
 
+/* Several names of transformers stand for the same function; the first of each is written. */
 static const struct {
     const char *name;
     enum act act;

@@ -1,8 +1,18 @@
-/* arch.h - the table of architectures: names in both worlds, tensor names, what is special.
+/* arch.h - the table of architectures: names, tensors, and properties of each model family.
  *
- * An architecture is data: which tensors it has (rows of tensor_row, shared between kin) and
- * the values its own library takes when a configuration leaves them out. Shapes never have
- * defaults: they are in the file, as keys or as tensors. A new kin of llama is one entry. */
+ * An architecture is data, not code. Its entry (struct arch) has the names of the family in GGUF
+ * files (general.architecture) and in Hugging Face folders (model_type in config.json), a list of
+ * the tensors it has, flags for what is special about it, and default values. The defaults are
+ * those that the family's reference library (transformers) uses when config.json has no such key.
+ * Shapes have no defaults: they are in the file, as keys or as tensors.
+ *
+ * A tensor is a struct tensor_row: its name in a GGUF file ("blk.*.attn_q.weight"), its name in a
+ * folder ("layers.*.self_attn.q_proj.weight"), where it is stored in struct layer or struct model,
+ * its shape, and for which models and layers it exists. Families share tables of rows
+ * (arch_rows.h). Loading (weights.c), shape inference (hparams_infer.c) and conversion (naming.c)
+ * all work from these rows. A new relative of llama is one entry; see docs/a-model.md.
+ *
+ * Below, "folder" means a Hugging Face folder, and "file format" GGUF or folder. */
 #ifndef TERN_MODEL_ARCH_H
 #define TERN_MODEL_ARCH_H
 
@@ -10,223 +20,231 @@
 #include "kernel/backend.h"
 #include "model/mix.h"
 
+/* A dimension of a tensor, by meaning; hparams_dim gives its size in a layer. */
 enum dim {
     DIM_NONE,
-    DIM_EMBD,
-    DIM_Q,
-    DIM_K,
-    DIM_V,
-    DIM_QKV,
-    DIM_O,
-    DIM_FF,
+    DIM_EMBD, /* hidden size */
+    DIM_Q,    /* n_heads * head_dim */
+    DIM_K,    /* n_kv_heads * head_dim; latent attention: latent and rotary part */
+    DIM_V,    /* n_kv_heads * head_dim_v */
+    DIM_QKV,  /* the three together */
+    DIM_O,    /* input of the output projection */
+    DIM_FF,   /* feed-forward width */
     DIM_2FF,
-    DIM_HEAD,
+    DIM_HEAD, /* head_dim */
     DIM_VOCAB,
     DIM_ONE,
-    DIM_WORD, /* width of the embedding's rows: n_embd, but for projected ones */
-    DIM_POS,  /* rows of learned positions, with those that are skipped */
+    DIM_WORD, /* width of the embedding: n_embd, unless it is projected (opt) */
+    DIM_POS,  /* rows of learned positions, including unused ones at the start */
     DIM_HEADS,
     DIM_KV_HEADS,
     DIM_EXPERTS,
-    DIM_EXP_FF,
+    DIM_EXP_FF, /* feed-forward width of an expert */
     DIM_EXP_2FF,
-    DIM_TYPES, /* of tokens, which encoders add to their embeddings */
-    /* of a mixer (model/mix.h): its projections, channels and taps of its convolution, what it
-     * makes of a low rank, that rank, numbers of state, heads and one of them, the latent, what a
-     * head's keys and values are made by */
-    DIM_2Q,
-    DIM_MIX_IN,
-    DIM_MIX_CONV,
-    DIM_MIX_TAPS,
-    DIM_MIX_LOW,
-    DIM_MIX_RANK,
-    DIM_MIX_STATE,
-    DIM_MIX_HEADS,
-    DIM_MIX_HEAD,
-    DIM_MIX_LATENT,
-    DIM_MIX_UP,
-    DIM_MIX_NOPE
+    DIM_TYPES, /* token types, which encoders add to their embeddings */
+    DIM_2Q,    /* queries and their gates */
+    /* Of mixers other than attention (model/mix.h): */
+    DIM_MIX_IN,     /* output of the input projection */
+    DIM_MIX_CONV,   /* channels of the convolution */
+    DIM_MIX_TAPS,   /* kernel size of the convolution */
+    DIM_MIX_LOW,    /* output of the low-rank projection */
+    DIM_MIX_RANK,   /* that rank */
+    DIM_MIX_STATE,  /* state elements per channel */
+    DIM_MIX_HEADS,  /* heads of the recurrence */
+    DIM_MIX_HEAD,   /* elements of one */
+    DIM_MIX_LATENT, /* latent of keys and values */
+    DIM_MIX_UP,     /* up-projection of the latent: keys and values of all heads */
+    DIM_MIX_NOPE    /* part of a query head without rotary embedding */
 };
 
-/* How a tensor lies in struct layer: whole, or in parts of which `at` is the first and the others
- * follow. Without cols it is a vector of F32 in the backend's memory, else a struct weight; with a
- * count, an array of them. */
+/* How a tensor becomes members of struct layer. A packed tensor has several parts: `at` is the
+ * member of the first, the others follow it. A tensor without cols becomes an F32 vector in device
+ * memory, one with cols a struct weight, one with a count an array of these. */
 enum row_kind {
-    ROW_WHOLE,
-    ROW_QKV,        /* rows of q, k, v: into wq, wk, wv */
+    ROW_WHOLE,      /* one tensor, one member */
+    ROW_QKV,        /* rows of q, k and v: to wq, wk, wv */
     ROW_GATE_UP,    /* rows of gate and up */
-    ROW_SCALE,      /* float: one number that multiplies a product */
-    ROW_PLANE,      /* a matrix of plain numbers that is kept as a vector, columns first */
-    ROW_FLAT,       /* a vector that GGUF files have in groups */
-    ROW_Q_GATE,     /* rows of queries and their gates, head by head: into wq and wg */
-    ROW_QKVZ,       /* rows of q, k, v and gate, key head by key head: into mix.in and mix.z */
-    ROW_BETA_ALPHA, /* rows of beta and alpha, key head by key head */
-    ROW_KV_B, /* rows of a head's keys and values by the latent: into mix.k_b, turned, and mix.v_b
-               */
-    ROW_EACH_HEAD, /* a matrix a head: one weight of `count` */
-    ROW_Q_WHOLE    /* queries, where they are of no low rank */
+    ROW_SCALE,      /* a single float that multiplies a matrix product */
+    ROW_PLANE,      /* a small matrix that is stored as an F32 vector, transposed */
+    ROW_FLAT,       /* a vector that GGUF files store as [groups, n] */
+    ROW_Q_GATE,     /* rows of queries and gates, interleaved by head: to wq and wg */
+    ROW_QKVZ,       /* rows of q, k, v and gate, by key head: to mix.in and mix.z */
+    ROW_BETA_ALPHA, /* rows of beta and alpha, by key head */
+    ROW_KV_B,       /* up-projection of the latent, by head: to mix.k_b (transposed) and mix.v_b */
+    ROW_EACH_HEAD,  /* a matrix per head: one weight with n = count */
+    ROW_Q_WHOLE     /* the query projection of models that do not factor it (MLA without q_rank) */
 };
 
 enum {
-    ROW_OPTIONAL = 1 << 0, /* there or not, as the file has it */
-    ROW_NORM = 1 << 1,     /* a norm's weight: stored as w - 1 by architectures with ARCH_NORM1 */
-    ROW_HEAD = 1 << 2, /* the lm head: has a prefix of its own; its matrix is not there when tied */
-    ROW_PERM_Q = 1 << 3, /* rows change their order between the worlds when GGUF turns pairs */
+    ROW_OPTIONAL = 1 << 0, /* may be missing */
+    ROW_NORM = 1 << 1,     /* a norm weight: folders of ARCH_NORM1 families store w - 1 */
+    ROW_HEAD = 1 << 2,     /* the output head: may have another name prefix; none if tied */
+    ROW_PERM_Q = 1 << 3,   /* rows are reordered when the file formats differ in rope_style */
     ROW_PERM_K = 1 << 4,
-    ROW_RESIDUAL = 1 << 5, /* a bias that is added to the residual: takes its multiplier */
-    /* there when hparams.bias has the bit */
+    ROW_RESIDUAL = 1 << 5, /* a bias added to the residual stream: multiplied by residual_scale */
+    /* Exists if hparams.bias has the bit: */
     ROW_BIAS_QKV = 1 << 6,
     ROW_BIAS_O = 1 << 7,
     ROW_BIAS_MLP = 1 << 8,
     ROW_BIAS_HEAD = 1 << 9,
-    /* there only in models or layers of one kind */
+    /* Exists only in models or layers of one kind: */
     ROW_DENSE = 1 << 10,  /* layers without experts */
     ROW_MOE = 1 << 11,    /* layers with experts */
-    ROW_SHARED = 1 << 12, /* and with an expert that every token asks */
-    ROW_QK = 1 << 13,     /* models that norm q and k */
+    ROW_SHARED = 1 << 12, /* layers with a shared expert, which every token uses */
+    ROW_QK = 1 << 13,     /* models that normalize q and k */
     ROW_AFFINE = 1 << 14, /* models whose norms have weights */
-    ROW_ONE =
-        1
-        << 15, /* parallel attention and feed-forward that share a norm, or one behind the other */
-    ROW_TWO = 1 << 16,  /* parallel with a norm each */
-    ROW_SEQ = 1 << 17,  /* one behind the other */
-    ROW_PROJ = 1 << 18, /* embeddings of another width than the layers */
-    /* how Hugging Face stores it; GGUF files have [out, in] and rows in order */
-    ROW_TURNED = 1 << 19,    /* [in, out] */
-    ROW_GROUPS = 1 << 20,    /* rows of q, k, v by KV head: its queries, its key, its value */
-    ROW_ALTERNATE = 1 << 21, /* rows of gate and up in turn */
-    ROW_SPLIT = 1 << 22,     /* files may have it within another, optional row's tensor instead */
-    ROW_F32 = 1 << 23,       /* a matrix that stays F32 in files we write: routers, positions */
-    ROW_LAST_NORM = 1 << 24, /* models with a norm behind the last layer */
-    ROW_FIRST = 1 << 25,     /* of no layer, and read before the first one: lies on its device */
-    ROW_MX = 1 << 26,    /* folders whose experts are MXFP4: nibbles here, scales in "…_scales" */
-    ROW_NO_MX = 1 << 27, /* and those where they are plain numbers */
+    ROW_ONE = 1 << 15,    /* models without two_norms */
+    ROW_TWO = 1 << 16,    /* models with two_norms: attention and feed-forward in parallel, each
+                           * with its own norm */
+    ROW_SEQ = 1 << 17,    /* models with attention and feed-forward in sequence */
+    ROW_PROJ = 1 << 18,   /* models whose embeddings are projected to the hidden size */
+    /* How a folder stores it. GGUF files have [out, in] and rows in order. */
+    ROW_TRANSPOSED = 1 << 19, /* [in, out] */
+    ROW_GROUPS = 1 << 20,     /* rows of q, k, v by KV head: its queries, its key, its value */
+    ROW_ALTERNATE = 1 << 21,  /* rows of gate and up alternate */
+    ROW_SPLIT = 1 << 22,      /* may instead be a part of the packed tensor of an optional row */
+    ROW_F32 = 1 << 23,        /* a matrix that stays F32 in files tern writes: router, positions */
+    ROW_LAST_NORM = 1 << 24,  /* models with a norm after the last layer */
+    ROW_FIRST = 1 << 25,      /* not in a layer, used before the first one: on its device */
+    ROW_MX = 1 << 26,    /* folders with MXFP4 experts: "..._blocks"; scales are in "..._scales" */
+    ROW_NO_MX = 1 << 27, /* folders of the same family with unquantized experts */
     ROW_MIXER = 1 << 28, /* layers whose mixer is not attention */
-    ROW_ATTN = 1 << 29,  /* layers whose mixer is */
-    ROW_LOG = 1 << 30,   /* Hugging Face stores the logarithm of what is below 0 */
+    ROW_ATTN = 1 << 29,  /* layers whose mixer is attention */
+    ROW_LOG = 1 << 30,   /* folders store log(-x); GGUF files and tern use x, which is negative */
     ROW_BIASES = ROW_BIAS_QKV | ROW_BIAS_O | ROW_BIAS_MLP | ROW_BIAS_HEAD
 };
 
+/* One tensor. A tensor that is packed in one file format and separate in the other has rows for
+ * each: hf is NULL in the rows of GGUF, gguf is NULL in those of folders, and both name the same
+ * members. */
 struct tensor_row {
-    /* '*' is the layer, '#' runs over count; hf without the prefix; NULL: not in that world. A
-     * tensor with a count is one of [count, …] where its name has no '#'. */
+    /* Names: '*' stands for the layer, '#' for the number of the expert or head. hf is without the
+     * prefix ("model."). NULL: not in that format. A tensor with a count whose name has no '#' is
+     * stacked: [count, ...]. */
     const char *gguf, *hf;
     enum row_kind kind;
-    unsigned flags;
-    size_t at;           /* of the member in struct layer, or in struct model without a '*' */
+    unsigned flags;      /* ROW_* */
+    size_t at;           /* offset in struct layer; without '*' in the name, in struct model */
     enum dim rows, cols; /* cols is DIM_NONE for vectors */
-    enum dim count;      /* DIM_NONE: one of it */
+    enum dim count;      /* DIM_NONE: one tensor */
 };
-/* A tensor that is packed in one world and not in the other has rows for each: hf NULL in those of
- * GGUF, gguf NULL in those of Hugging Face, the same members. */
 
+/* Properties of an architecture. Quoted names are keys of config.json. */
 enum {
-    ARCH_NORM1 = 1 << 0,        /* Hugging Face stores norms as w - 1; GGUF files hold w */
-    ARCH_EMBD_SQRT = 1 << 1,    /* embeddings times sqrt(n_embd) */
-    ARCH_QK_WHOLE = 1 << 2,     /* q and k are normed over all heads together */
-    ARCH_PARTIAL_ROPE = 1 << 3, /* partial_rotary_factor counts; arch.partial where it is missing */
-    ARCH_TWO_ROPES = 1 << 4,    /* layers with a window turn by a base of their own */
-    ARCH_WINDOW = 1 << 5,       /* every layer has sliding_window; layer_types is not looked at */
-    ARCH_LAYER_TYPES = 1 << 6,  /* sliding_window where layer_types says so */
-    ARCH_USE_WINDOW = 1 << 7,   /* no window at all unless use_sliding_window */
-    ARCH_QUERY_SCALAR = 1 << 8, /* scores are scaled by query_pre_attn_scalar ^ -1/2 */
-    ARCH_ATTN_CAP = 1 << 9,     /* attn_logit_softcapping */
-    ARCH_LOGIT_CAP = 1 << 10,   /* final_logit_softcapping */
-    ARCH_MULTIPLIERS = 1 << 11, /* embedding, attention, residual multipliers, logits_scaling */
-    ARCH_NO_ROPE = 1 << 12,     /* some layers do not turn: no_rope_layers */
-    ARCH_LONGROPE = 1 << 13,    /* its scalings "su" and "yarn" mean longrope */
-    ARCH_USE_RULE = 1 << 14,    /* use_sliding_window counts only where layer_types is missing */
-    ARCH_ROPELESS = 1 << 15,    /* nothing turns */
-    ARCH_ROPE_PAIRS = 1 << 16,  /* Hugging Face's weights turn pairs (2i, 2i + 1) */
-    ARCH_ROPE_SLIDING = 1 << 17, /* only layers with a window turn */
-    ARCH_ROPE_ALL = 1 << 18,     /* with it: all do where no layer has a window */
-    ARCH_MHA = 1 << 19,          /* as many KV heads as heads, whatever num_key_value_heads says */
-    ARCH_ALIBI = 1 << 20,        /* scores fall with distance */
-    ARCH_LOGIT_SCALE = 1 << 21,  /* logit_scale multiplies logits */
-    ARCH_QK_LATE = 1 << 22,      /* q and k are normed behind the rotary embedding */
-    ARCH_QK_LAYER = 1 << 23,     /* by a layer norm */
-    ARCH_QK_EACH = 1 << 24,      /* every head has its own weights */
+    ARCH_NORM1 = 1 << 0,         /* folders store norm weights as w - 1; GGUF files as w */
+    ARCH_EMBD_SQRT = 1 << 1,     /* embeddings are multiplied by sqrt(n_embd) */
+    ARCH_QK_WHOLE = 1 << 2,      /* q and k are normalized over all heads together */
+    ARCH_PARTIAL_ROPE = 1 << 3,  /* "partial_rotary_factor" applies; default arch.partial */
+    ARCH_TWO_ROPES = 1 << 4,     /* layers with a window have another rotary base */
+    ARCH_WINDOW = 1 << 5,        /* every layer has "sliding_window"; "layer_types" is ignored */
+    ARCH_LAYER_TYPES = 1 << 6,   /* layers have "sliding_window" as "layer_types" says */
+    ARCH_USE_WINDOW = 1 << 7,    /* no window unless "use_sliding_window" is true */
+    ARCH_QUERY_SCALAR = 1 << 8,  /* scores are scaled by "query_pre_attn_scalar" ^ -1/2 */
+    ARCH_ATTN_CAP = 1 << 9,      /* "attn_logit_softcapping" */
+    ARCH_LOGIT_CAP = 1 << 10,    /* "final_logit_softcapping" */
+    ARCH_MULTIPLIERS = 1 << 11,  /* granite's "..._multiplier" keys and "logits_scaling" */
+    ARCH_NO_ROPE = 1 << 12,      /* layers of "no_rope_layers" have no rotary embedding */
+    ARCH_LONGROPE = 1 << 13,     /* rope types "su" and "yarn" mean longrope */
+    ARCH_USE_RULE = 1 << 14,     /* "use_sliding_window" applies only without "layer_types" */
+    ARCH_ROPELESS = 1 << 15,     /* no rotary embedding at all */
+    ARCH_ROPE_PAIRS = 1 << 16,   /* folders rotate pairs (2i, 2i + 1): ROPE_PAIR */
+    ARCH_ROPE_SLIDING = 1 << 17, /* only layers with a window have rotary embedding */
+    ARCH_ROPE_ALL = 1 << 18,     /* with ARCH_ROPE_SLIDING: all layers do if none has a window */
+    ARCH_MHA = 1 << 19,          /* multi-head: "num_key_value_heads" is ignored */
+    ARCH_ALIBI = 1 << 20,        /* ALiBi position bias */
+    ARCH_LOGIT_SCALE = 1 << 21,  /* "logit_scale" multiplies the logits */
+    ARCH_QK_LATE = 1 << 22,      /* q and k are normalized after the rotary embedding */
+    ARCH_QK_LAYER = 1 << 23,     /* q and k are normalized by LayerNorm */
+    ARCH_QK_EACH = 1 << 24,      /* q and k norms have weights per head */
     ARCH_BARE_NORM = 1 << 25,    /* norms have no weights */
-    ARCH_PARALLEL = 1 << 26,     /* attention and feed-forward both read the layer's input */
-    ARCH_PARALLEL_KEY =
-        1 << 27, /* when use_parallel_residual says so (ARCH_PARALLEL: when it is missing) */
-    ARCH_WINDOW_KEYED = 1 << 28, /* GGUF files name the window or have none */
-    ARCH_OWN_KEYS = 1 << 29      /* has keys that hparams_own.c reads */
+    ARCH_PARALLEL = 1 << 26,     /* attention and feed-forward run in parallel */
+    ARCH_PARALLEL_KEY = 1 << 27, /* "use_parallel_residual" decides; default: ARCH_PARALLEL */
+    ARCH_WINDOW_KEYED = 1 << 28, /* GGUF files without the window key have no window */
+    ARCH_OWN_KEYS = 1 << 29      /* has keys of its own, read by hparams_own.c */
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 
-/* Which layers have the window where layer_types is missing. */
+/* Which layers have the window if "layer_types" is missing. */
 enum window_rule {
-    WINDOW_EVERY, /* all but every window_every-th */
-    WINDOW_FROM,  /* from max_window_layers on */
-    WINDOW_ODD    /* every other one, before max_window_layers */
+    WINDOW_EVERY, /* all but every window_every-th layer */
+    WINDOW_FROM,  /* layers from "max_window_layers" on */
+    WINDOW_ODD    /* layers 0, 2, 4, ... below "max_window_layers" */
 };
 
 enum { BIAS_QKV = 1, BIAS_O = 2, BIAS_MLP = 4, BIAS_HEAD = 8, BIAS_ALL = 7 };
 
-/* Experts, where a configuration leaves it out. */
+/* Mixture of experts: properties and defaults. */
 struct arch_moe {
     enum route_kind route;
-    bool norm;        /* weights of the chosen sum to 1; a key may say otherwise */
-    bool norm_fixed;  /* no key does */
-    bool gguf_norm;   /* what GGUF files without the key mean */
-    bool dense_ff;    /* intermediate_size is of the dense layers; experts have their own */
-    bool shared_gate; /* the shared expert's output is weighed by a gate */
-    float scale;      /* of the weights; 0: 1 */
-    bool greedy;      /* groups count only where topk_method says so */
+    bool norm;        /* default of "norm_topk_prob": the weights are divided by their sum */
+    bool norm_fixed;  /* the key is ignored */
+    bool gguf_norm;   /* default for GGUF files */
+    bool dense_ff;    /* "intermediate_size" is that of dense layers; experts have their own key */
+    bool shared_gate; /* the output of the shared expert is multiplied by a gate */
+    float scale;      /* default of "routed_scaling_factor"; 0: 1 */
+    bool greedy;      /* group-limited routing only if "topk_method" says so */
 };
 
 struct arch {
-    const char *gguf;  /* general.architecture */
-    const char *hf[3]; /* model_type, the first for writing */
-    enum mixer mix;    /* what stands in attention's place, in some or all layers */
-    bool encoder;      /* looks both ways, has no head */
-    unsigned flags;
-    enum rope_style gguf_rope;            /* order of the rotary pairs in GGUF files */
-    const struct tensor_row *const *rows; /* NULL-terminated list of tables; the embedding first */
+    const char
+        *gguf; /* general.architecture; several entries may have the same: see arch_by_gguf */
+    const char *hf[3]; /* model_type; the first one is written by tern convert */
+    enum mixer mix;    /* the mixer of the layers without attention; MIX_ATTN: all have it */
+    bool encoder;      /* bidirectional attention, no output head */
+    unsigned flags;    /* ARCH_* */
+    enum rope_style gguf_rope; /* rotary pairs in GGUF files */
+    const struct tensor_row *const
+        *rows; /* NULL-terminated list of tables; its first row is the embedding */
     enum norm_kind norm;
-    /* what its library takes when the configuration has no such key */
-    double eps, theta, theta_window; /* theta 0: 10000 */
-    double partial;
+    /* Defaults for keys that config.json does not have: */
+    double eps, theta,
+        theta_window; /* of norms; rotary bases (0: 10000), of layers with a window */
+    double partial;   /* with ARCH_PARTIAL_ROPE */
     int n_ctx, orig_ctx, window;
-    int n_heads;      /* the one shape that tensors do not tell; 0: must be said */
+    int n_heads;      /* 0: the key is required, because tensors do not show it */
     int window_every; /* n > 0: all but every n-th layer have the window */
     enum window_rule window_rule;
     float attn_cap, logit_cap, logit_scale;
     enum act act;
     bool tied;
-    /* keys it spells its own way */
-    const char *act_key;              /* NULL: hidden_act; "": it has none */
-    const char *eps_key;              /* NULL: rms_norm_eps or layer_norm_eps; "": none */
-    const char *bias_key;             /* NULL: attention_bias */
-    const char *qk_key;               /* ROW_QK rows are there when it says so; NULL: always */
-    unsigned bias_always, bias_keyed; /* BIAS_*: there in any case, and when bias_key says so */
-    bool bias_default;                /* when bias_key is missing */
+    /* Names of keys that differ from the usual ones: */
+    const char *act_key;              /* NULL: "hidden_act"; "": there is no key */
+    const char *eps_key;              /* NULL: "rms_norm_eps" or "layer_norm_eps"; "": none */
+    const char *bias_key;             /* NULL: "attention_bias" */
+    const char *qk_key;               /* key that enables ROW_QK rows; NULL: they always exist */
+    unsigned bias_always, bias_keyed; /* BIAS_*: always; if bias_key is true */
+    bool bias_default;                /* if bias_key is missing */
     struct arch_moe moe;
-    int gguf_wide;  /* GGUF files with so many layers scale scores by n_embd / n_heads */
-    bool gguf_silu; /* GGUF files of this name mean silu unless they say otherwise */
+    int gguf_wide;  /* GGUF models with exactly this many layers scale scores by
+                     * (n_embd / n_heads) ^ -1/2 (the largest gemma2 and gemma3) */
+    bool gguf_silu; /* GGUF files use SiLU unless a key names another activation */
 };
 
-/* The table, in several files; each ends with an entry without names. */
+/* The table, in several files; each part ends with an empty entry. */
 extern const struct arch archs_llama[], archs_gpt[], archs_moe[], archs_state[], archs_encoder[];
 
-const struct arch *arch_by_gguf(struct str name);     /* NULL: not known */
-const struct arch *arch_by_hf(struct str model_type); /* NULL: not known */
-/* "bitnet, gemma, …": names in the given world, for messages. Static memory. */
+/* The first entry with this name; NULL: unknown. Entries that share a GGUF name have the same
+ * tensors there, and the first one reads the files of all. */
+const struct arch *arch_by_gguf(struct str name);
+const struct arch *arch_by_hf(struct str model_type); /* NULL: unknown */
+/* "bitnet, gemma, ...": all names, of folders or of GGUF files, for messages. Static memory; any
+ * thread may call. */
 const char *arch_list(bool hf);
 
-/* Calls of rows: for (r = arch_row(a, &it); r; r = arch_row(a, &it)), it starting at 0. */
+/* Iterates over the rows of all tables: it = 0; while ((r = arch_row(a, &it))) ... */
 const struct tensor_row *arch_row(const struct arch *a, int *it);
+/* Belongs to a layer, not to the whole model. */
 static inline bool row_in_layer(const struct tensor_row *r)
 {
     return strchr(r->gguf ? r->gguf : r->hf, '*') != NULL;
 }
+/* Becomes an F32 vector. */
 static inline bool row_is_vector(const struct tensor_row *r)
 {
     return (r->cols == DIM_NONE && r->kind != ROW_SCALE) || r->kind == ROW_PLANE;
 }
 
-bool act_by_name(struct str name, enum act *out); /* as config.json spells them */
-const char *act_name(enum act a);
+bool act_by_name(struct str name, enum act *out); /* names of config.json */
+const char *act_name(enum act a);                 /* the first name of it */
 #endif

@@ -1,4 +1,4 @@
-/* Encoders: they look both ways and give hidden states, no logits. */
+/* arch_encoder.c - encoders: bidirectional attention; the output is hidden states, not logits. */
 #include "model/arch_rows.h"
 
 static const struct tensor_row rows_bert[] = {
@@ -62,7 +62,7 @@ static const struct tensor_row rows_nomic[] = {
     END
 };
 
-/* The first layer has no norm of its own: the embedding's is before it. */
+/* The first layer has no attention norm: the norm of the embedding precedes it. */
 static const struct tensor_row rows_modern[] = {
     MAT("token_embd.weight", "embeddings.tok_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB,
         DIM_WORD),

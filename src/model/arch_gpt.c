@@ -1,5 +1,5 @@
-/* The older families: learned positions or ALiBi, layer norms, plain feed-forward blocks, packed
- * attention. */
+/* arch_gpt.c - older decoders: learned positions or ALiBi, LayerNorm, feed-forward without a gate,
+ * packed q, k and v. */
 #include "model/arch_rows.h"
 
 const struct arch archs_gpt[] = {

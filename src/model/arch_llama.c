@@ -1,5 +1,6 @@
-/* Llama and its kin without experts. Several Hugging Face names may share one GGUF name; the first
- * of them reads such GGUF files. */
+/* arch_llama.c - llama and related dense decoders: RMSNorm or LayerNorm before the blocks, rotary
+ * embedding, gated feed-forward. Entries are described in arch.h. Several model_types may share a
+ * GGUF name; the first entry of that name reads such GGUF files. */
 #include "model/arch_rows.h"
 
 const struct arch archs_llama[] = {
@@ -147,7 +148,7 @@ const struct arch archs_llama[] = {
       .n_ctx = 2048,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O },
-    { .gguf = "olmo2", /* GGUF files of both */
+    { .gguf = "olmo2", /* also reads GGUF files of olmo2 */
       .hf = { "olmo3" },
       .gguf_rope = ROPE_HALF,
       .flags = ARCH_QK_WHOLE | ARCH_LAYER_TYPES | ARCH_TWO_ROPES | ARCH_WINDOW_KEYED,

@@ -1,4 +1,4 @@
-/* Mixtures of experts. */
+/* arch_moe.c - decoders whose feed-forward block is a mixture of experts. */
 #include "model/arch_rows.h"
 
 const struct arch archs_moe[] = {

@@ -1,4 +1,4 @@
-/* Tensors of llama and its kin. */
+/* arch_rows.c - tensors of llama and related families. H: a name in a layer of a folder. */
 #include "model/arch_rows.h"
 
 #define H(name) "layers.*." name
@@ -194,7 +194,7 @@ const struct tensor_row rows_norm_one_b[] = {
     END
 };
 
-const struct tensor_row rows_norm_seq_b[] = { /* beside rows_norm_one_b */
+const struct tensor_row rows_norm_seq_b[] = { /* with rows_norm_one_b */
     VEC(B("ffn_norm.weight"), H("post_attention_layernorm.weight"), ROW_SEQ, L(ffn_norm), DIM_EMBD),
     VEC(B("ffn_norm.bias"), H("post_attention_layernorm.bias"), ROW_SEQ, L(ffn_norm_b), DIM_EMBD),
     END
@@ -208,7 +208,7 @@ const struct tensor_row rows_norm_after[] = {
     END
 };
 
-const struct tensor_row rows_norm_around[] = { /* beside rows_norm_after */
+const struct tensor_row rows_norm_around[] = { /* with rows_norm_after */
     VEC(B("attn_norm.weight"), H("input_layernorm.weight"), ROW_NORM, L(attn_norm), DIM_EMBD),
     VEC(B("ffn_norm.weight"), H("pre_feedforward_layernorm.weight"), ROW_NORM, L(ffn_norm), DIM_EMBD),
     END
@@ -239,14 +239,14 @@ const struct tensor_row rows_scale[] = {
     END
 };
 
-/* ---- experts: those a token chooses, and the one that all ask (the members of a dense block) ---- */
+/* ---- experts; the shared expert uses the members of the dense feed-forward block ---- */
 
 #define STACK(gguf, hf, flags, at, rows, cols)                                                               \
     {                                                                                                        \
         gguf, hf, ROW_WHOLE, ROW_MOE | flags, at, rows, cols, DIM_EXPERTS                                    \
     }
 
-/* As newer files may have them: stacked in folders, gate and up in one. */
+/* Variants of newer files: experts stacked in folders, gate and up packed. */
 #define PACKED_EXPERTS                                                                                       \
     { NULL,        H("mlp.experts.gate_up_proj"),                                                            \
       ROW_GATE_UP, ROW_MOE | ROW_OPTIONAL,                                                                   \
@@ -299,7 +299,7 @@ const struct tensor_row rows_experts_oss[] = {
     MAT(B("ffn_gate_inp.weight"), H("mlp.router.weight"), ROW_MOE | ROW_F32, L(router), DIM_EXPERTS,
         DIM_EMBD),
     VEC(B("ffn_gate_inp.bias"), H("mlp.router.bias"), ROW_MOE, L(b_router), DIM_EXPERTS),
-    { NULL, H("mlp.experts.gate_up_proj"), ROW_GATE_UP, ROW_MOE | ROW_NO_MX | ROW_TURNED | ROW_ALTERNATE,
+    { NULL, H("mlp.experts.gate_up_proj"), ROW_GATE_UP, ROW_MOE | ROW_NO_MX | ROW_TRANSPOSED | ROW_ALTERNATE,
       L(x_gate), DIM_EXP_2FF, DIM_EMBD, DIM_EXPERTS },
     { NULL, H("mlp.experts.gate_up_proj_blocks"), ROW_GATE_UP, ROW_MOE | ROW_MX | ROW_ALTERNATE, L(x_gate),
       DIM_EXP_2FF, DIM_EMBD, DIM_EXPERTS },
@@ -307,7 +307,7 @@ const struct tensor_row rows_experts_oss[] = {
       DIM_NONE, DIM_EXPERTS },
     STACK(B("ffn_gate_exps.weight"), NULL, 0, L(x_gate), DIM_EXP_FF, DIM_EMBD),
     STACK(B("ffn_up_exps.weight"), NULL, 0, L(x_up), DIM_EXP_FF, DIM_EMBD),
-    STACK(NULL, H("mlp.experts.down_proj"), ROW_NO_MX | ROW_TURNED, L(x_down), DIM_EMBD, DIM_EXP_FF),
+    STACK(NULL, H("mlp.experts.down_proj"), ROW_NO_MX | ROW_TRANSPOSED, L(x_down), DIM_EMBD, DIM_EXP_FF),
     STACK(NULL, H("mlp.experts.down_proj_blocks"), ROW_MX, L(x_down), DIM_EMBD, DIM_EXP_FF),
     STACK(B("ffn_down_exps.weight"), NULL, 0, L(x_down), DIM_EMBD, DIM_EXP_FF),
     STACK(B("ffn_gate_exps.bias"), NULL, 0, L(xb_gate), DIM_EXP_FF, DIM_NONE),
@@ -329,7 +329,7 @@ const struct tensor_row rows_shared[] = {
     END
 };
 
-const struct tensor_row rows_shared_gate[] = { /* the same, by another name, and with a gate */
+const struct tensor_row rows_shared_gate[] = { /* the same under another name, with a gate */
     SHARED(B("ffn_gate_shexp.weight"), H("mlp.shared_expert.gate_proj.weight"), L(gate), DIM_FF, DIM_EMBD),
     SHARED(B("ffn_up_shexp.weight"), H("mlp.shared_expert.up_proj.weight"), L(up), DIM_FF, DIM_EMBD),
     SHARED(B("ffn_down_shexp.weight"), H("mlp.shared_expert.down_proj.weight"), L(down), DIM_EMBD, DIM_FF),

@@ -1,4 +1,7 @@
-/* arch_rows.h - tables of tensors that kin share; an architecture is a list of them. */
+/* arch_rows.h - tables of tensors that architectures share; an architecture lists some of them.
+ *
+ * A table covers one block of a layer (attention, feed-forward, norms, experts) or the ends of the
+ * model, in the variant of one family. */
 #ifndef TERN_MODEL_ARCH_ROWS_H
 #define TERN_MODEL_ARCH_ROWS_H
 
@@ -7,7 +10,8 @@
 
 #include <stddef.h>
 
-/* For tables of rows: members of struct model and of struct layer, names in a layer. */
+/* Shorthands of the tables: a member of struct model, a member of struct layer, a GGUF name in a
+ * layer; a vector, a matrix; the end of a table. */
 #define M(member) offsetof(struct model, member)
 #define L(member) offsetof(struct layer, member)
 #define B(name) "blk.*." name
@@ -23,18 +27,19 @@
     {       \
         0   \
     }
+/* The list of tables of an architecture. */
 #define ROWS(...) ((const struct tensor_row *const[]){ __VA_ARGS__, NULL })
 
-/* the ends: embedding, last norm, head */
+/* The ends: embedding, final norm, output head. */
 extern const struct tensor_row rows_ends[];
-extern const struct tensor_row rows_ends_bias[]; /* the last norm has a bias */
-extern const struct tensor_row rows_ends_gpt[];  /* wte, ln_f */
+extern const struct tensor_row rows_ends_bias[]; /* the final norm has a bias */
+extern const struct tensor_row rows_ends_gpt[];  /* "wte", "ln_f" */
 extern const struct tensor_row rows_ends_bloom[], rows_ends_falcon[], rows_ends_neox[],
     rows_ends_mpt[];
 extern const struct tensor_row rows_ends_opt[], rows_ends_phi[], rows_ends_bare[];
-extern const struct tensor_row rows_positions[]; /* learned: wpe */
+extern const struct tensor_row rows_positions[]; /* learned positions: "wpe" */
 
-/* attention */
+/* Attention. */
 extern const struct tensor_row rows_attn[], rows_attn_packed[];
 extern const struct tensor_row rows_attn_gpt2[], rows_attn_bigcode[], rows_attn_neo[],
     rows_attn_gptj[];
@@ -43,31 +48,32 @@ extern const struct tensor_row rows_attn_neox[], rows_attn_bloom[], rows_attn_mp
 extern const struct tensor_row rows_attn_phi[];
 extern const struct tensor_row rows_sinks[];
 extern const struct tensor_row rows_qk_norm[], rows_qk_norm_whole[];
-extern const struct tensor_row rows_qk_norm_keyed[]; /* there when a key says so */
-extern const struct tensor_row rows_qk_norm_each[];  /* every head its own */
-extern const struct tensor_row rows_qk_norm_heads[]; /* and a tensor a head in a folder */
+extern const struct tensor_row rows_qk_norm_keyed[]; /* if a key says so */
+extern const struct tensor_row rows_qk_norm_each[];  /* weights per head */
+extern const struct tensor_row
+    rows_qk_norm_heads[]; /* weights per head, in a folder a tensor per head */
 extern const struct tensor_row rows_qk_norm_phi[], rows_qk_norm_hunyuan[];
 
-/* feed-forward */
+/* Feed-forward. _plain: without a gate; _packed: gate and up in one tensor. */
 extern const struct tensor_row rows_mlp[], rows_mlp_packed[], rows_mlp_plain[];
 extern const struct tensor_row rows_mlp_gpt2[], rows_mlp_gpt[], rows_mlp_gptj[], rows_mlp_4h[],
     rows_mlp_neox[];
 extern const struct tensor_row rows_mlp_mpt[], rows_mlp_opt[], rows_mlp_phi[],
     rows_mlp_starcoder2[];
 
-/* norms */
+/* Norms. _before: pre-norm; _after: after each block; _around: both, with _after; _b: with bias. */
 extern const struct tensor_row rows_norm_before[], rows_norm_before_b[], rows_norm_after[],
     rows_norm_around[];
-extern const struct tensor_row rows_norm_one[], rows_norm_one_b[]; /* one for both blocks */
-extern const struct tensor_row rows_norm_seq_b[]; /* a second one where they are not parallel */
-extern const struct tensor_row rows_norm_late[];  /* GGUF calls the second post_attention_norm */
+extern const struct tensor_row rows_norm_one[], rows_norm_one_b[]; /* one norm for both blocks */
+extern const struct tensor_row rows_norm_seq_b[]; /* the second norm if blocks are not parallel */
+extern const struct tensor_row rows_norm_late[];  /* GGUF names the second post_attention_norm */
 extern const struct tensor_row rows_norm_glm4[];
 extern const struct tensor_row rows_norm_gpt[], rows_norm_gptj[], rows_norm_bloom[],
     rows_norm_falcon[];
 extern const struct tensor_row rows_norm_neox[], rows_norm_mpt[], rows_norm_opt[];
 extern const struct tensor_row rows_sub_norm[], rows_scale[];
 
-/* experts */
+/* Experts. */
 extern const struct tensor_row rows_experts[];      /* mlp.experts.#.gate_proj */
 extern const struct tensor_row rows_experts_w123[]; /* block_sparse_moe.experts.#.w1 */
 extern const struct tensor_row rows_experts_granite[], rows_experts_oss[];

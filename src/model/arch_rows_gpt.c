@@ -1,4 +1,5 @@
-/* Tensors of the older families: gpt2 and its kin, gpt-neox, bloom, falcon, mpt, opt. */
+/* arch_rows_gpt.c - tensors of older families: gpt2, bigcode, gpt-neo, gpt-j, gpt-neox, bloom,
+ * falcon, mpt, opt. T: a name in a layer of a folder of the gpt2 line. */
 #include "model/arch_rows.h"
 
 #define T(name) "h.*." name
@@ -85,13 +86,13 @@ const struct tensor_row rows_ends_opt[] = {
     }
 
 const struct tensor_row rows_attn_gpt2[] = {
-    PACKED(T("attn.c_attn.weight"), T("attn.c_attn.bias"), ROW_TURNED),
-    MAT(B("attn_output.weight"), T("attn.c_proj.weight"), ROW_TURNED, L(wo), DIM_EMBD, DIM_O),
+    PACKED(T("attn.c_attn.weight"), T("attn.c_attn.bias"), ROW_TRANSPOSED),
+    MAT(B("attn_output.weight"), T("attn.c_proj.weight"), ROW_TRANSPOSED, L(wo), DIM_EMBD, DIM_O),
     VEC(B("attn_output.bias"), T("attn.c_proj.bias"), ROW_BIAS_O, L(bo), DIM_EMBD),
     END
 };
 
-const struct tensor_row rows_attn_bigcode[] = { /* one key and value head, or as gpt-neox has them */
+const struct tensor_row rows_attn_bigcode[] = { /* one KV head, or rows by head as in gpt-neox */
     PACKED(T("attn.c_attn.weight"), T("attn.c_attn.bias"), ROW_GROUPS),
     MAT(B("attn_output.weight"), T("attn.c_proj.weight"), 0, L(wo), DIM_EMBD, DIM_O),
     VEC(B("attn_output.bias"), T("attn.c_proj.bias"), ROW_BIAS_O, L(bo), DIM_EMBD),
@@ -156,7 +157,7 @@ const struct tensor_row rows_attn_opt[] = {
     MAT(B("ffn_down.weight"), out ".weight", flags, L(down), DIM_EMBD, DIM_FF),         \
     VEC(B("ffn_down.bias"), out ".bias", ROW_BIAS_MLP, L(b_down), DIM_EMBD)
 
-const struct tensor_row rows_mlp_gpt2[] = { PLAIN(T("mlp.c_fc"), T("mlp.c_proj"), ROW_TURNED), END };
+const struct tensor_row rows_mlp_gpt2[] = { PLAIN(T("mlp.c_fc"), T("mlp.c_proj"), ROW_TRANSPOSED), END };
 const struct tensor_row rows_mlp_gpt[] = { PLAIN(T("mlp.c_fc"), T("mlp.c_proj"), 0), END };
 const struct tensor_row rows_mlp_gptj[] = { PLAIN(T("mlp.fc_in"), T("mlp.fc_out"), 0), END };
 const struct tensor_row rows_mlp_4h[] = { PLAIN(T("mlp.dense_h_to_4h"), T("mlp.dense_4h_to_h"), 0), END };
@@ -199,7 +200,7 @@ const struct tensor_row rows_norm_mpt[] = {
     END
 };
 
-/* Where there are two, GGUF's attn_norm is the feed-forward block's. */
+/* In models with two norms, GGUF's attn_norm is that of the feed-forward block. */
 const struct tensor_row rows_norm_falcon[] = {
     NORM("attn_norm", T("input_layernorm"), ROW_ONE, attn_norm),
     NORM("ffn_norm", T("post_attention_layernorm"), ROW_SEQ, ffn_norm),

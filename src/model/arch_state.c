@@ -1,10 +1,11 @@
-/* Architectures that keep more than keys and values of the past, or less: state space models, short
- * convolutions, gated delta nets, attention over a latent. */
+/* arch_state.c - architectures with mixers other than plain attention: state space models (Mamba),
+ * short convolutions (LFM2), gated delta nets (Qwen3-Next), latent attention (DeepSeek).
+ * H: a name in a layer of a folder; X: a member of the mixer's weights. */
 #include "model/arch_rows.h"
 
 #define H(name) "layers.*." name
 #define X(member) L(mix.member)
-/* Kept as F32, turned. */
+/* A small matrix that is stored as a transposed F32 vector. */
 #define PLANE(gguf, hf, flags, at, rows, cols)               \
     {                                                        \
         gguf, hf, ROW_PLANE, flags, at, rows, cols, DIM_NONE \
@@ -76,7 +77,7 @@ static const struct tensor_row rows_lfm2[] = {
     END
 };
 
-/* Queries have their gates beside them, head by head, in both worlds. */
+/* The rows of q hold queries and gates, interleaved by head, in both file formats. */
 static const struct tensor_row rows_attn_gated[] = {
     { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_GATE, ROW_ATTN, L(wq), DIM_2Q,
       DIM_EMBD, DIM_NONE },

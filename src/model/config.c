@@ -1,21 +1,22 @@
+/* config.c - look-ups in config.json. */
 #include "model/config.h"
 
 #include <stdio.h>
 
-struct key {
+struct config_key {
     char s[160];
 };
 
-static struct key key_of(const struct config *c, const char *dict, const char *name)
+static struct config_key full_key(const struct config *c, const char *dict, const char *name)
 {
-    struct key k;
+    struct config_key k;
     snprintf(k.s, sizeof k.s, "%s%s%s", c->in, dict, name);
     return k;
 }
 
 bool config_value(const struct config *c, const char *dict, const char *name, struct value *out)
 {
-    return source_key(c->src, key_of(c, dict, name).s, out);
+    return source_key(c->src, full_key(c, dict, name).s, out);
 }
 
 bool config_has(const struct config *c, const char *dict, const char *name)
@@ -26,25 +27,25 @@ bool config_has(const struct config *c, const char *dict, const char *name)
 
 bool config_f64(const struct config *c, const char *dict, const char *name, double *out)
 {
-    return source_f64(c->src, key_of(c, dict, name).s, out);
+    return source_f64(c->src, full_key(c, dict, name).s, out);
 }
 
 bool config_str(const struct config *c, const char *dict, const char *name, struct str *out)
 {
-    return source_str(c->src, key_of(c, dict, name).s, out);
+    return source_str(c->src, full_key(c, dict, name).s, out);
 }
 
 bool config_flag(const struct config *c, const char *dict, const char *name, bool otherwise)
 {
     bool b = otherwise;
-    source_bool(c->src, key_of(c, dict, name).s, &b);
+    source_bool(c->src, full_key(c, dict, name).s, &b);
     return b;
 }
 
 bool config_int(const struct config *c, const char *name, int *out)
 {
     int64_t v;
-    if (!source_i64(c->src, key_of(c, "", name).s, &v) || v < 0 || v > INT32_MAX) return false;
+    if (!source_i64(c->src, full_key(c, "", name).s, &v) || v < 0 || v > INT32_MAX) return false;
     *out = (int)v;
     return true;
 }
@@ -56,7 +57,7 @@ bool config_bool(const struct config *c, const char *name, bool otherwise)
 
 bool config_null(const struct config *c, const char *name)
 {
-    struct key k = key_of(c, "", name);
+    struct config_key k = full_key(c, "", name);
     if (config_has(c, "", name)) return false;
     for (size_t i = 0; i < source_n_keys(c->src); i++)
         if (strcmp(source_key_name(c->src, i), k.s) == 0) return true;
@@ -82,7 +83,12 @@ int config_need(const struct config *c, const char *const *names, int *out, stru
     if (config_any(c, names, out) && *out > 0) return OK;
     for (const char *const *n = names; *n; n++)
         if (config_has(c, "", *n))
-            return err_set(e, E_FORMAT, "%s: config.json: %s%s is not a positive number",
+            return err_set(e, E_FORMAT, "%s: config.json: %s%s is not a positive integer",
                            source_path(c->src), c->in, *n);
     return err_set(e, E_FORMAT, "%s: config.json has no %s%s", source_path(c->src), c->in, *names);
+}
+
+int config_refuse(const struct config *c, const char *key, const char *why, struct err *e)
+{
+    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s %s", source_path(c->src), key, why);
 }

@@ -1,4 +1,7 @@
-/* config.h - asking config.json: keys of the text model, wherever in the file they are. */
+/* config.h - look-ups in config.json, for the readers of hyper-parameters.
+ *
+ * Keys of the text model are at the top level or, in multimodal models, in "text_config". All
+ * functions take the name without that prefix. The counterpart for GGUF is model/metakeys.h. */
 #ifndef TERN_MODEL_CONFIG_H
 #define TERN_MODEL_CONFIG_H
 
@@ -7,36 +10,42 @@
 
 struct config {
     const struct source *src;
-    const char *in; /* "" or "text_config." */
+    const char *in; /* prefix of all keys: "" or "text_config." */
     const struct arch *arch;
 };
 
-/* dict is "" or a path that ends in a dot: "rope_scaling." */
+/* dict is "" or the path of an object, with a final dot: "rope_scaling.". false: the key is
+ * missing, null, or has another type; *out is unchanged. */
 bool config_has(const struct config *c, const char *dict, const char *name);
 bool config_f64(const struct config *c, const char *dict, const char *name, double *out);
 bool config_str(const struct config *c, const char *dict, const char *name, struct str *out);
 bool config_flag(const struct config *c, const char *dict, const char *name, bool otherwise);
-bool config_int(const struct config *c, const char *name, int *out); /* 0 and more */
+bool config_int(const struct config *c, const char *name, int *out); /* not negative */
 bool config_bool(const struct config *c, const char *name, bool otherwise);
-/* Written as null: not the same as left out, where a library has a value of its own. */
+/* The key is present with the value null. Not the same as missing: then a default applies. */
 bool config_null(const struct config *c, const char *name);
-double config_or(const struct config *c, const char *name, double otherwise); /* null is 0 */
-/* Of several spellings the first that is there; `names` ends with NULL. */
+double config_or(const struct config *c, const char *name,
+                 double otherwise); /* 0 if the value is null */
+/* The first of several names that is present; `names` ends with NULL. */
 bool config_any(const struct config *c, const char *const *names, int *out);
+/* A positive integer under one of the names; E_FORMAT if there is none. */
 int config_need(const struct config *c, const char *const *names, int *out, struct err *e);
 bool config_value(const struct config *c, const char *dict, const char *name, struct value *out);
 
-/* Parts of hparams_from_hf. */
+/* E_UNSUPPORTED: "PATH: config.json: KEY WHY". */
+int config_refuse(const struct config *c, const char *key, const char *why, struct err *e);
+
+/* Parts of hparams_from_hf: rotary embeddings, sliding windows, experts. */
 int hparams_hf_ropes(const struct config *c, struct hparams *hp, struct arena *a, struct err *e);
 void hparams_hf_windows(const struct config *c, struct hparams *hp);
 int hparams_hf_moe(const struct config *c, struct hparams *hp, struct err *e);
-/* Keys of mixers: those that say how tensors look, then the others. */
+/* Keys of mixers: first those that determine tensor shapes, then the others. */
 int hparams_mix_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int hparams_mix(const struct config *c, struct hparams *hp, struct err *e);
-/* And of encoders. */
+/* The same for encoders. */
 int hparams_encoder_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int hparams_encoder(const struct config *c, struct hparams *hp, struct err *e);
-/* Keys of ARCH_OWN_KEYS: those that say how tensors look, then the others. */
+/* The same for architectures with ARCH_OWN_KEYS. */
 int hparams_own_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int hparams_own(const struct config *c, struct hparams *hp, struct err *e);
 #endif

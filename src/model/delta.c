@@ -1,4 +1,8 @@
-/* delta.c - gated delta nets: linear attention that corrects what its state says of a key. */
+/* delta.c - gated delta nets (Yang et al., "Gated Delta Networks"): linear attention whose state is
+ * corrected towards the value of each key.
+ *
+ * Tensors of struct mix_step, per token: in = q, k, v, z; conv = the part q, k, v; mid = q, k, v
+ * after the convolution; low = beta and alpha; z = the output gate. */
 #include "model/mix.h"
 
 #include "model/model.h"
@@ -6,7 +10,7 @@
 
 #include <math.h>
 
-#define L2_EPS 1e-6f /* queries and keys are x / sqrt(sum of squares + this) */
+#define L2_EPS 1e-6f /* queries and keys are normalized to x / sqrt(sum of squares + L2_EPS) */
 
 void delta_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
                 int n)
@@ -42,7 +46,8 @@ void delta_plan(struct layer_step *p, const struct mix_memory *mem, const struct
                                    .q_scale = 1 / (float)h->k_dim };
 }
 
-/* A norm to length 1 is one to mean square 1, divided by sqrt(k_dim): the scales above. */
+/* L2 normalization is done by headnorm, which normalizes the mean square: the result is larger by
+ * sqrt(k_dim), for which q_scale and k_scale correct. */
 void delta_run(const struct mix *x)
 {
     struct backend *be = x->be;

@@ -1,3 +1,7 @@
+/* hparams.c - checks of hyper-parameters, and questions about the rows of the table.
+ *
+ * Every value from a file is checked here before anything is allocated by it: bounds keep products
+ * of shapes within 32 bits and memory within reason. */
 #include "model/hparams.h"
 
 #include "model/model.h"
@@ -117,7 +121,8 @@ bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l, i
     return true;
 }
 
-/* Heads beyond the last power of two take the slopes between the others. */
+/* ALiBi (Press et al.): 2^(-8 i / n). Heads beyond the largest power of two take the slopes
+ * between. */
 void hparams_slopes(const struct hparams *hp, int n_heads, float *slopes)
 {
     int n = 1;
@@ -136,38 +141,47 @@ static int check_layer(const struct hparams *hp, int l, const char *path, struct
     if (rc != OK || (w->mix.kind != MIX_ATTN && w->mix.kind != MIX_MLA)) return rc;
     if (w->n_heads < 1 || w->n_heads > 65536 || w->n_kv_heads < 1 ||
         w->n_heads % w->n_kv_heads != 0)
-        return err_set(e, E_FORMAT, "%s: layer %d: %d heads do not share %d KV heads evenly", path,
-                       l, w->n_heads, w->n_kv_heads);
+        return err_set(e, E_FORMAT,
+                       "%s: layer %d: %d heads cannot be divided evenly among %d KV heads", path, l,
+                       w->n_heads, w->n_kv_heads);
     if (w->head_dim < 1 || w->head_dim > 65536 || w->head_dim_v < 1 || w->head_dim_v > 65536 ||
         (int64_t)w->n_heads * (w->head_dim + w->head_dim_v) > 1 << 24)
-        return err_set(e, E_FORMAT, "%s: layer %d: %d heads of %d numbers make no sense", path, l,
+        return err_set(e, E_FORMAT, "%s: layer %d: %d heads of %d elements: out of range", path, l,
                        w->n_heads, w->head_dim);
     if (w->n_ff < !w->moe || w->n_ff > 1 << 24)
-        return err_set(e, E_FORMAT, "%s: layer %d: a feed-forward width of %d makes no sense", path,
+        return err_set(e, E_FORMAT, "%s: layer %d: a feed-forward width of %d: out of range", path,
                        l, w->n_ff);
     if (!isfinite(w->attn_scale))
-        return err_set(e, E_FORMAT, "%s: layer %d: the scale of scores is not a finite number",
-                       path, l);
+        return err_set(e, E_FORMAT,
+                       "%s: layer %d: the scale of attention scores is not a finite number", path,
+                       l);
     if (w->rope >= 0) {
         int n_rot = hp->rope[w->rope].n_rot;
         if (n_rot < 2 || n_rot % 2 != 0 || n_rot > w->head_dim)
-            return err_set(e, E_FORMAT, "%s: layer %d: %d of %d numbers of a head cannot turn",
-                           path, l, n_rot, w->head_dim);
+            return err_set(
+                e, E_FORMAT,
+                "%s: layer %d: a rotary embedding of %d of the %d elements of a head: must "
+                "be even and at least 2",
+                path, l, n_rot, w->head_dim);
     }
     return OK;
 }
 
-static bool positive(double v) { return v > 0 && isfinite(v); }
+static bool is_positive(double v) { return v > 0 && isfinite(v); }
 
 static int check_rope(const struct rope_hp *r, const char *path, struct err *e)
 {
-    if (!(r->theta > 1) || !isfinite(r->theta) || !positive(r->factor) || !positive(r->attn_factor))
-        return err_set(e, E_FORMAT, "%s: rotary base %g with factor %g makes no sense", path,
+    if (!(r->theta > 1) || !isfinite(r->theta) || !is_positive(r->factor) ||
+        !is_positive(r->attn_factor))
+        return err_set(e, E_FORMAT,
+                       "%s: rotary base %g with factor %g: must be above 1 and positive", path,
                        r->theta, r->factor);
     if (r->scaling == ROPE_NONE || r->scaling == ROPE_LINEAR) return OK;
-    if (!positive(r->orig_ctx) || !positive(r->beta_fast) || !positive(r->beta_slow))
-        return err_set(e, E_FORMAT, "%s: %s scaling from %g tokens on makes no sense", path,
-                       rope_scaling_name(r->scaling), r->orig_ctx);
+    if (!is_positive(r->orig_ctx) || !is_positive(r->beta_fast) || !is_positive(r->beta_slow))
+        return err_set(
+            e, E_FORMAT,
+            "%s: %s scaling from %g tokens: the original context and the betas must be positive",
+            path, rope_scaling_name(r->scaling), r->orig_ctx);
     return OK;
 }
 
@@ -178,40 +192,43 @@ static int check_moe(const struct moe_hp *m, const char *path, struct err *e)
     if (!m->n) return OK;
     if (m->n < 1 || m->n > MOE_MAX_EXPERTS || m->n_groups > MOE_MAX_GROUPS || m->n_used < 1 ||
         m->n_used > m->n || m->n_used > MOE_MAX_USED)
-        return err_set(e, E_FORMAT, "%s: %d of %d experts make no sense (at most %d)", path,
-                       m->n_used, m->n, MOE_MAX_USED);
-    if (m->n_ff < 1 || m->n_ff > 1 << 24 || !positive(m->scale) ||
+        return err_set(e, E_FORMAT,
+                       "%s: %d of %d experts per token: out of range (at most %d of %d)", path,
+                       m->n_used, m->n, MOE_MAX_USED, MOE_MAX_EXPERTS);
+    if (m->n_ff < 1 || m->n_ff > 1 << 24 || !is_positive(m->scale) ||
         !(m->jitter >= 0 && isfinite(m->jitter)))
         return err_set(e, E_FORMAT,
-                       "%s: experts of width %d, their weights times %g, make no sense", path,
+                       "%s: experts of width %d with weights scaled by %g: out of range", path,
                        m->n_ff, (double)m->scale);
     if (m->n_groups &&
         (m->n % m->n_groups || m->n_groups_used < 1 || m->n_groups_used > m->n_groups ||
          m->group_top < 1 || m->group_top > size || m->n_used > m->n_groups_used * size))
-        return err_set(e, E_FORMAT, "%s: %d of %d groups of %d experts make no sense", path,
+        return err_set(e, E_FORMAT, "%s: %d of %d groups of %d experts: not consistent", path,
                        m->n_groups_used, m->n_groups, m->n);
     if (m->route == ROUTE_SPARSEMIXER && m->n_used != 2)
-        return err_set(e, E_UNSUPPORTED, "%s: sparsemixer chooses 2 experts, not %d", path,
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: sparsemixer routing needs 2 experts per token, not %d", path,
                        m->n_used);
     return OK;
 }
 
-static int check(const struct hparams *hp, const char *path, struct err *e)
+static int check_hparams(const struct hparams *hp, const char *path, struct err *e)
 {
     int rc;
     if (hp->n_embd < 1 || hp->n_embd > 1 << 20)
-        return err_set(e, E_FORMAT, "%s: a width of %d makes no sense", path, hp->n_embd);
+        return err_set(e, E_FORMAT, "%s: a hidden size of %d: out of range", path, hp->n_embd);
     if (hp->n_ctx < 1)
-        return err_set(e, E_FORMAT, "%s: a context of %d tokens makes no sense", path, hp->n_ctx);
+        return err_set(e, E_FORMAT, "%s: a context of %d tokens: must be positive", path,
+                       hp->n_ctx);
     if (!isfinite(hp->norm_eps) || hp->norm_eps < 0)
-        return err_set(e, E_FORMAT, "%s: a norm's epsilon of %g makes no sense", path,
-                       (double)hp->norm_eps);
+        return err_set(e, E_FORMAT, "%s: a norm epsilon of %g: must be finite and not negative",
+                       path, (double)hp->norm_eps);
     if (!isfinite(hp->embd_scale * hp->residual_scale * hp->logit_scale) ||
         !isfinite(hp->attn_scale) || !isfinite(hp->attn_softcap) || !isfinite(hp->logit_softcap) ||
         !isfinite(hp->clip_qkv) || !isfinite(hp->alibi) || !isfinite(hp->alibi_scale))
         return err_set(e, E_FORMAT, "%s: a multiplier or soft cap is not a finite number", path);
     if (hp->n_word < 1 || hp->n_word > 1 << 20)
-        return err_set(e, E_FORMAT, "%s: embeddings of width %d make no sense", path, hp->n_word);
+        return err_set(e, E_FORMAT, "%s: embeddings of width %d: out of range", path, hp->n_word);
     if ((rc = check_moe(&hp->moe, path, e)) != OK) return rc;
     for (int i = 0; i < hp->n_rope; i++)
         if ((rc = check_rope(&hp->rope[i], path, e)) != OK) return rc;
@@ -237,5 +254,5 @@ int hparams_read(struct hparams *hp, struct arena *a, const struct source *src, 
         hp->from == SOURCE_GGUF ? hparams_from_gguf(hp, a, src, e) : hparams_from_hf(hp, a, src, e);
     if (rc == OK) rc = hparams_pooling(hp, src, e);
     if (rc != OK) return rc;
-    return check(hp, source_path(src), e);
+    return check_hparams(hp, source_path(src), e);
 }

@@ -1,8 +1,9 @@
-/* hparams.h - hyper-parameters of a model, always from its file, checked once at load.
+/* hparams.h - hyper-parameters of a model, read from its file and checked.
  *
- * One struct describes every architecture: a field that an architecture does not have is 0,
- * NULL or false, and then the block it stands for is not there. Shapes come from keys or,
- * where a key is missing, from the tensors themselves; they are never guessed. */
+ * One struct describes every architecture: a field that an architecture does not have is 0, NULL or
+ * false, and the block it stands for is then skipped. Shapes come from metadata keys or, where a
+ * key is missing, from the tensors; they are never guessed. A struct hparams is constant after
+ * hparams_read; its arrays are in the caller's arena. */
 #ifndef TERN_MODEL_HPARAMS_H
 #define TERN_MODEL_HPARAMS_H
 
@@ -24,125 +25,133 @@ enum rope_scaling {
     ROPE_SCALINGS
 };
 
-/* One kind of rotary embedding; gemma3 has two, most models one. */
+/* One kind of rotary embedding. Most models have one; gemma3 has a second for layers with a window.
+ * Scalings extend the context: linear (position interpolation), llama3, yarn (Peng et al.),
+ * longrope, dynamic (NTK-aware). See model/rotary.h. */
 struct rope_hp {
-    double theta;
-    int n_rot; /* numbers of a head that turn */
+    double theta; /* base of the frequencies */
+    int n_rot;    /* elements of a head that are rotated, from its start */
     enum rope_scaling scaling;
-    double factor, low_freq, high_freq, orig_ctx, max_ctx;
+    double factor;                           /* extension of the context */
+    double low_freq, high_freq;              /* llama3 */
+    double orig_ctx, max_ctx;                /* context of the training, and of the model */
     double beta_fast, beta_slow;             /* yarn */
     double attn_factor;                      /* multiplies cos and sin; never 0 */
-    double attn_factor_long;                 /* longrope: beyond orig_ctx; 0: the same */
-    bool always_short;                       /* longrope: short_factor beyond orig_ctx too */
-    bool truncate;                           /* yarn: round the ramp's ends to whole dimensions */
-    const float *long_factor, *short_factor; /* [n_rot/2] or NULL */
-    const float *freq_factors; /* [n_rot/2] divisors GGUF carries as a tensor, or NULL */
+    double attn_factor_long;                 /* longrope: beyond orig_ctx; 0: attn_factor */
+    bool always_short;                       /* longrope: short_factor also beyond orig_ctx */
+    bool truncate;                           /* yarn: round the ends of the ramp to integers */
+    const float *long_factor, *short_factor; /* longrope: [n_rot/2] divisors, or NULL */
+    const float *freq_factors; /* [n_rot/2] divisors that GGUF stores as a tensor, or NULL */
 };
 
 struct layer_hp {
     int n_heads, n_kv_heads, head_dim, head_dim_v;
-    int window;        /* 0: sees everything */
-    int rope;          /* index into rope[], -1: this layer does not turn */
-    int n_ff;          /* of the dense block; in a layer with experts, of the shared one */
-    float attn_scale;  /* of scores; 0: the model's */
-    bool moe;          /* has experts */
-    struct mix_hp mix; /* what stands in attention's place, where something does */
+    int window;        /* sliding window in positions; 0: full attention */
+    int rope;          /* index into hparams.rope; -1: no rotary embedding */
+    int n_ff;          /* feed-forward width; in a layer with experts, of the shared expert */
+    float attn_scale;  /* of scores; 0: hparams.attn_scale */
+    bool moe;          /* the feed-forward block is a mixture of experts */
+    struct mix_hp mix; /* the layer's mixer, if it is not plain attention */
 };
 
-/* The mixture of experts; n 0: there is none. */
+/* The mixture of experts; n 0: none. See struct route_opt in kernel/backend.h. */
 struct moe_hp {
-    int n, n_used, n_ff;
+    int n, n_used, n_ff; /* experts, experts per token, feed-forward width of an expert */
     enum route_kind route;
-    bool norm;                   /* weights of the chosen sum to 1 */
-    float scale;                 /* and are multiplied by this; never 0 */
-    int n_groups, n_groups_used; /* 0: experts are not in groups */
-    int group_top;               /* a group counts as the sum of its so many best */
-    float jitter;                /* sparsemixer: who is further behind than this takes no weight */
+    bool norm;                   /* weights are divided by their sum */
+    float scale;                 /* then multiplied by this; never 0 */
+    int n_groups, n_groups_used; /* 0: no groups */
+    int group_top;               /* experts that make up the score of a group */
+    float jitter;                /* ROUTE_SPARSEMIXER */
 };
 
 struct hparams {
-    const char *arch;        /* GGUF's name: "llama", "qwen2", "gemma3" */
+    const char *arch;        /* the name in GGUF: "llama", "qwen2", "gemma3" */
     const struct arch *info; /* its entry in the table */
     enum source_kind from;
-    const char *prefix, *head_prefix; /* of tensor names in a folder: "model.", and the head's */
+    const char *prefix, *head_prefix; /* of tensor names in a folder: "model."; of the head: "" */
     int n_layers, n_embd, n_vocab, n_ctx;
-    int n_word;   /* width of embeddings: n_embd, or they are projected */
-    int pos_skip; /* rows before the first learned position */
-    struct layer_hp *layers;
+    int n_word;              /* width of the embedding; not n_embd: it is projected */
+    int pos_skip;            /* unused rows before the first learned position */
+    struct layer_hp *layers; /* [n_layers] */
     struct rope_hp rope[2];
     int n_rope;
     enum rope_style rope_style;
 
     enum norm_kind norm;
     float norm_eps;
-    float norm_bias1; /* added to norms' weights (gemma from Hugging Face: 1) */
+    float norm_bias1; /* added to norm weights at load: 1 for folders of ARCH_NORM1, else 0 */
     enum act act;
 
-    float embd_scale, residual_scale, logit_scale; /* factors; never 0 */
-    float attn_scale;                              /* of scores; 0: 1/sqrt(head_dim) */
+    float embd_scale, residual_scale, logit_scale; /* multipliers; never 0 */
+    float attn_scale;                              /* of scores; 0: 1 / sqrt(head_dim) */
     float attn_softcap, logit_softcap;
-    bool qk_norm;       /* rows of ROW_QK are there */
-    bool qk_norm_whole; /* q/k norm over all heads together (olmo2), else per head */
-    bool tied;          /* lm head is the embedding */
-    bool encoder;       /* looks both ways and has no head: embeddings only */
+    bool qk_norm;       /* ROW_QK rows exist: q and k are normalized */
+    bool qk_norm_whole; /* over all heads together (olmo2), else per head */
+    bool tied;          /* the output head is the embedding */
+    bool encoder;       /* bidirectional attention, no output head */
     enum pooling pooling;
-    int n_types;        /* rows of token types */
-    unsigned bias;      /* BIAS_*: the configuration promises them */
+    int n_types;        /* token types */
+    unsigned bias;      /* BIAS_*: biases that must exist */
     bool bare_norm;     /* norms have no weights */
-    bool last_norm;     /* there is one behind the last layer */
-    bool parallel;      /* attention and feed-forward both read the layer's input, */
-    bool two_norms;     /* each through its own norm */
-    bool norm_after;    /* norms are taken of the residual behind each block (old opt) */
-    bool norm_residual; /* the residual goes on from the norm's result (old bloom) */
-    float clip_qkv;     /* 0: none; else q, k, v are held within it */
-    float alibi;        /* 0: none; else the largest exponent of the slopes: 8 */
+    bool last_norm;     /* there is a norm after the last layer */
+    bool parallel;      /* attention and feed-forward both read the input of the layer */
+    bool two_norms;     /* parallel, each with its own norm */
+    bool norm_after;    /* post-norm: the residual stream is normalized after each block */
+    bool norm_residual; /* the residual connection starts from the normalized input (old bloom) */
+    float clip_qkv;     /* q, k, v are clamped to [-clip_qkv, clip_qkv]; 0: no */
+    float alibi;        /* ALiBi: largest exponent of the slopes, 8; 0: none */
     float alibi_scale;  /* of the slopes; never 0 */
     struct moe_hp moe;
-    bool mxfp4; /* a folder whose experts are in that format */
+    bool mxfp4; /* a folder with experts in MXFP4 */
 };
 
-/* Reads and checks them; names in a's memory. An unknown architecture is E_UNSUPPORTED and named,
- * with the list of known ones. So is an ONNX graph, which has none (model/loadplan.h opens it). */
+/* Reads and checks the hyper-parameters; arrays are allocated from a. E_UNSUPPORTED: an unknown
+ * architecture (the message lists the supported ones), a key that tern cannot honour, or an ONNX
+ * graph, which has no hyper-parameters (model/loadplan.h opens it). E_FORMAT: a value that is
+ * missing or out of range. */
 int hparams_read(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
 
-/* "none", "linear", …: as both worlds spell them. */
+/* "none", "linear", ...: the names in both file formats. */
 const char *rope_scaling_name(enum rope_scaling s);
 bool rope_scaling_by_name(struct str name, enum rope_scaling *out);
 
-/* Is the row of the table for layer l of this model at all (layers of its kind, norms of its kind)?
- */
+/* The row of the table applies to layer l of this model (kind of layer, kind of norms, ...). */
 bool hparams_has(const struct hparams *hp, const struct tensor_row *r, int l);
-/* Must it be there? In GGUF files biases and norms of q and k speak for themselves. */
+/* Its tensor must exist. In GGUF files biases and norms of q and k are optional. */
 bool hparams_needs(const struct hparams *hp, const struct tensor_row *r, int l);
-/* The shape a row of the architecture's table must have in layer l (any l outside the layers). */
+/* The size of a dimension in layer l; l does not matter for tensors outside the layers. */
 int hparams_dim(const struct hparams *hp, enum dim d, int l);
-/* The longest sequence the model can run: it has learned so many positions; 0: there is no end. */
+/* The number of learned positions, which bounds a sequence; 0: no bound. */
 int hparams_max_ctx(const struct hparams *hp);
-/* Writes the tensor's name in the given world, i the number of the expert or head where it has one;
- * false: it has none there. */
+/* Writes the tensor's name in a file format. i: the number of the expert or head, for names with
+ * '#'. false: it does not exist in that format. */
 bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l, int i,
                   enum source_kind world, char *out, size_t cap);
 
-/* slopes[n_heads] of a model with alibi. */
+/* slopes[n_heads] of a model with ALiBi. */
 void hparams_slopes(const struct hparams *hp, int n_heads, float *slopes);
 
-/* Of mixers: a row's shape, checks of a layer, keys of GGUF files. */
+/* ---- parts of hparams_read, in several files ---- */
+
+/* Mixers: size of a dimension, check of a layer, keys of GGUF files (shapes first, then the rest).
+ */
 int hparams_mix_dim(const struct hparams *hp, enum dim d, int l);
 int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct err *e);
-int hparams_mix_gguf(struct hparams *hp, const struct source *src, struct err *e); /* shapes */
+int hparams_mix_gguf(struct hparams *hp, const struct source *src, struct err *e);
 void hparams_mix_gguf_rest(struct hparams *hp, const struct source *src);
 
-/* Of encoders: shapes and the rest, as above; how hidden states are pooled, of any model. */
+/* Encoders: shapes, then the rest; pooling of any model. */
 void hparams_encoder_gguf(struct hparams *hp, const struct source *src);
 void hparams_encoder_gguf_rest(struct hparams *hp, const struct source *src);
 int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e);
 
-/* The readers, for hparams.c: they fill what the file says; checks come after. */
+/* The readers; they fill in what the file says, and hparams_read checks it afterwards. */
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
 int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
-/* Does the file have what the row stands for within the tensor of another row? */
+/* The file has the row's tensor as a part of another row's packed tensor (ROW_SPLIT). */
 bool hparams_covered(const struct hparams *hp, const struct source *src, const struct tensor_row *r,
                      int l);
-/* Shapes that keys left open (0), from the tensors of the layers and the embedding. */
+/* Fills in shapes that are still 0, from the tensors of the layers and the embedding. */
 int hparams_infer(struct hparams *hp, const struct source *src, struct err *e);
 #endif

@@ -1,15 +1,13 @@
-/* hparams_encoder.c - what encoders have of their own, and how a text's hidden states become one
- * vector. */
+/* hparams_encoder.c - hyper-parameters of encoders, and the pooling of hidden states (any model).
+ */
 #include "model/config.h"
 
 #include <math.h>
 #include <stdio.h>
 
-static bool is(const struct hparams *hp, const char *gguf) { return str_is(str_c(hp->arch), gguf); }
-
-static int refuse(const struct config *c, const char *what, struct err *e)
+static bool is_arch(const struct hparams *hp, const char *gguf)
 {
-    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s", source_path(c->src), what);
+    return str_is(str_c(hp->arch), gguf);
 }
 
 /* ---- config.json ---- */
@@ -21,41 +19,42 @@ int hparams_encoder_shapes(const struct config *c, struct hparams *hp, struct er
     hp->encoder = true;
     hp->n_types = 1;
     config_int(c, "type_vocab_size", &hp->n_types);
-    if (config_bool(c, "is_decoder", false)) return refuse(c, "is_decoder is not supported", e);
-    /* Roberta counts positions from behind the padding's. */
-    if (is(hp, "bert") && !str_is(str_c(c->arch->hf[0]), "bert")) {
+    if (config_bool(c, "is_decoder", false))
+        return config_refuse(c, "is_decoder", "is not supported", e);
+    /* Roberta counts positions from pad_token_id + 1. */
+    if (is_arch(hp, "bert") && !str_is(str_c(c->arch->hf[0]), "bert")) {
         config_int(c, "pad_token_id", &pad);
-        if (pad + 1 >= hp->n_ctx) return refuse(c, "pad_token_id leaves no positions", e);
+        if (pad + 1 >= hp->n_ctx) return config_refuse(c, "pad_token_id", "leaves no positions", e);
         hp->pos_skip = pad + 1;
         hp->n_ctx -= hp->pos_skip;
     }
     return OK;
 }
 
-static int bert(const struct config *c, struct hparams *hp, struct err *e)
+static int read_bert(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct str kind;
 
     if (config_str(c, "", "position_embedding_type", &kind) && !str_is(kind, "absolute"))
-        return refuse(c, "only absolute positions are supported", e);
+        return config_refuse(c, "position_embedding_type", "must be \"absolute\"", e);
     hp->norm_after = true;
     hp->last_norm = false;
     return OK;
 }
 
-static int nomic(const struct config *c, struct hparams *hp, struct err *e)
+static int read_nomic(const struct config *c, struct hparams *hp, struct err *e)
 {
     double v;
     struct str act;
 
     if (config_f64(c, "", "rotary_emb_fraction", &v) && v != 1)
-        return refuse(c, "only a rotary_emb_fraction of 1 is supported", e);
+        return config_refuse(c, "rotary_emb_fraction", "must be 1", e);
     if (config_bool(c, "rotary_emb_interleaved", false) || config_bool(c, "prenorm", false) ||
         config_bool(c, "use_rms_norm", false) || config_bool(c, "causal", false))
-        return refuse(c, "rotary_emb_interleaved, prenorm, use_rms_norm and causal must be false",
-                      e);
+        return config_refuse(c, "rotary_emb_interleaved, prenorm, use_rms_norm and causal",
+                             "must be false", e);
     if (config_str(c, "", "activation_function", &act) && !str_is(act, "swiglu"))
-        return refuse(c, "only the activation_function swiglu is supported", e);
+        return config_refuse(c, "activation_function", "must be \"swiglu\"", e);
     if (config_f64(c, "", "rotary_emb_base", &v)) hp->rope[0].theta = v;
     if (config_f64(c, "", "layer_norm_epsilon", &v)) hp->norm_eps = (float)v;
     if (config_bool(c, "mlp_fc1_bias", false)) hp->bias |= BIAS_MLP;
@@ -65,8 +64,8 @@ static int nomic(const struct config *c, struct hparams *hp, struct err *e)
     return OK;
 }
 
-/* All but every n-th layer, from the first on, see only their neighbours. */
-static int modern(const struct config *c, struct hparams *hp, struct err *e)
+/* Every n-th layer, from the first on, has full attention; the others have a window. */
+static int read_modern(const struct config *c, struct hparams *hp, struct err *e)
 {
     int every = 3, window = 128;
     double v;
@@ -81,7 +80,8 @@ static int modern(const struct config *c, struct hparams *hp, struct err *e)
         if (config_str(c, "", key, &type)) {
             local = str_is(type, "sliding_attention");
             if (!local && !str_is(type, "full_attention"))
-                return refuse(c, "layer_types has a type not known", e);
+                return config_refuse(c, "layer_types",
+                                     "must be sliding_attention or full_attention", e);
         }
         hp->layers[l].window = local ? window : 0;
         hp->layers[l].rope = local;
@@ -93,8 +93,8 @@ static int modern(const struct config *c, struct hparams *hp, struct err *e)
 
 int hparams_encoder(const struct config *c, struct hparams *hp, struct err *e)
 {
-    if (is(hp, "bert")) return bert(c, hp, e);
-    return is(hp, "nomic-bert") ? nomic(c, hp, e) : modern(c, hp, e);
+    if (is_arch(hp, "bert")) return read_bert(c, hp, e);
+    return is_arch(hp, "nomic-bert") ? read_nomic(c, hp, e) : read_modern(c, hp, e);
 }
 
 /* ---- GGUF ---- */
@@ -108,19 +108,20 @@ void hparams_encoder_gguf(struct hparams *hp, const struct source *src)
     hp->bare_norm = false;
     hp->n_types =
         types && types->n_dims == 2 && types->dims[0] < INT32_MAX ? (int)types->dims[0] : 1;
-    if (is(hp, "modern-bert")) return;
+    if (is_arch(hp, "modern-bert")) return;
     hp->norm_after = true;
     hp->last_norm = false;
 }
 
-/* A number says: every n-th from the first on sees all; we write a list. */
+/* sliding_window_pattern is a number n in other programs' files (every n-th layer, from the first
+ * on, has full attention) and a list in tern's, which is read like that of decoders. */
 void hparams_encoder_gguf_rest(struct hparams *hp, const struct source *src)
 {
     int64_t every;
     int window = 0;
 
     hp->tied = true;
-    if (!is(hp, "modern-bert") ||
+    if (!is_arch(hp, "modern-bert") ||
         !source_i64(src, "modern-bert.attention.sliding_window_pattern", &every))
         return;
     for (int l = 0; l < hp->n_layers; l++)
@@ -151,8 +152,7 @@ int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e)
     snprintf(key, sizeof key, "%s.pooling_type", hp->arch);
     if (source_i64(src, key, &type)) {
         if (type > 3)
-            return err_set(e, E_UNSUPPORTED,
-                           "%s: the key %s is %lld, which is no pooling that is known",
+            return err_set(e, E_UNSUPPORTED, "%s: the key %s is %lld: must be between 0 and 3",
                            source_path(src), key, (long long)type);
         if (type > 0) hp->pooling = type == 1 ? POOL_MEAN : type == 2 ? POOL_CLS : POOL_LAST;
         return OK;
@@ -164,8 +164,7 @@ int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e)
     }
     if (source_bool(src, modes[0].key, &on) || source_bool(src, modes[1].key, &on))
         return err_set(e, E_UNSUPPORTED,
-                       "%s: 1_Pooling/config.json asks for a pooling other than mean, cls or "
-                       "lasttoken",
+                       "%s: 1_Pooling/config.json: the pooling mode must be mean, cls or lasttoken",
                        source_path(src));
     return OK;
 }

@@ -1,10 +1,13 @@
-/* hparams_hf.c - hyper-parameters from config.json, with the meaning each model's library gives it:
- * the library's own values where a key that is no shape is missing. */
+/* hparams_hf.c - hyper-parameters from config.json of a Hugging Face folder.
+ *
+ * Keys have the meaning that the transformers library gives them for this model_type; defaults for
+ * missing keys are in the table of architectures. Shapes have no defaults. */
 #include "model/config.h"
 
 #include <math.h>
 #include <stdio.h>
 
+/* Names of the same quantity in different families. */
 static const char *const k_layers[] = { "num_hidden_layers", "n_layer", "num_layers", "n_layers",
                                         NULL };
 static const char *const k_embd[] = { "hidden_size", "n_embd", "d_model", "n_embed", NULL };
@@ -16,9 +19,9 @@ static const char *const k_ctx[] = {
     "max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length", NULL
 };
 
-/* ---- which architecture, where its tensors are ---- */
+/* ---- architecture and name prefix ---- */
 
-static int find_arch(struct config *c, struct err *e)
+static int find_hf_arch(struct config *c, struct err *e)
 {
     struct str type, in_text;
     if (!source_str(c->src, "model_type", &type))
@@ -27,12 +30,14 @@ static int find_arch(struct config *c, struct err *e)
     c->arch = arch_by_hf(type);
     if (!c->arch && c->in[0]) c->arch = arch_by_hf(in_text);
     if (!c->arch)
-        return err_set(e, E_UNSUPPORTED, "%s: the architecture \"%.*s\" is not known; known are %s",
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: the architecture \"%.*s\" is not supported; supported are %s",
                        source_path(c->src), STR_ARG(str_take(type, 64)), arch_list(true));
     return OK;
 }
 
-/* By the embedding: before its name, and what then stands before the head's. */
+/* The prefix of tensor names, and that of the output head: the first pair under which the embedding
+ * exists. */
 static void find_prefix(const struct config *c, struct hparams *hp)
 {
     static const char *const prefixes[][2] = {
@@ -64,26 +69,27 @@ static void find_prefix(const struct config *c, struct hparams *hp)
 
 /* ---- shapes ---- */
 
-static bool has_any(const struct config *c, const char *const *names)
+static bool config_has_any(const struct config *c, const char *const *names)
 {
     for (; *names; names++)
         if (config_has(c, "", *names)) return true;
     return false;
 }
 
-static int read_shapes(const struct config *c, struct hparams *hp, struct arena *a, struct err *e)
+static int read_hf_shapes(const struct config *c, struct hparams *hp, struct arena *a,
+                          struct err *e)
 {
     struct layer_hp w = { 0 };
     int rc;
     if ((rc = config_need(c, k_layers, &hp->n_layers, e)) != OK) return rc;
     if ((rc = config_need(c, k_embd, &hp->n_embd, e)) != OK) return rc;
     w.n_heads = c->arch->n_heads;
-    if (!mix_is_alone(c->arch->mix) && !(w.n_heads && !has_any(c, k_heads)) &&
+    if (!mix_is_alone(c->arch->mix) && !(w.n_heads && !config_has_any(c, k_heads)) &&
         (rc = config_need(c, k_heads, &w.n_heads, e)) != OK)
         return rc;
     if (hp->n_layers > 65536)
-        return err_set(e, E_FORMAT, "%s: %d layers make no sense", source_path(c->src),
-                       hp->n_layers);
+        return err_set(e, E_FORMAT, "%s: %d layers: at most 65536 are supported",
+                       source_path(c->src), hp->n_layers);
     if (c->arch->flags & ARCH_MHA) w.n_kv_heads = w.n_heads;
     else config_int(c, "num_key_value_heads", &w.n_kv_heads);
     config_int(c, "head_dim", &w.head_dim);
@@ -92,6 +98,7 @@ static int read_shapes(const struct config *c, struct hparams *hp, struct arena 
     if (!config_any(c, k_ctx, &hp->n_ctx)) hp->n_ctx = c->arch->n_ctx;
     hp->n_word = hp->n_embd;
     hp->layers = arena_array(a, (size_t)hp->n_layers, sizeof *hp->layers);
+    if (!hp->layers) return err_nomem(e, "the layers of a model");
     for (int l = 0; l < hp->n_layers; l++) hp->layers[l] = w;
     if ((rc = hparams_hf_moe(c, hp, e)) != OK) return rc;
     if (c->arch->flags & ARCH_OWN_KEYS && (rc = hparams_own_shapes(c, hp, e)) != OK) return rc;
@@ -100,16 +107,16 @@ static int read_shapes(const struct config *c, struct hparams *hp, struct arena 
     return hparams_infer(hp, c->src, e);
 }
 
-/* ---- the rest ---- */
+/* ---- everything but shapes ---- */
 
-static int read_act(const struct config *c, struct hparams *hp, struct err *e)
+static int read_hf_act(const struct config *c, struct hparams *hp, struct err *e)
 {
     const char *key = c->arch->act_key ? c->arch->act_key : "hidden_act";
     struct str name;
     hp->act = c->arch->act;
     if (!key[0] || !config_str(c, "", key, &name)) return OK;
     if (act_by_name(name, &hp->act)) return OK;
-    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s \"%.*s\" is not known",
+    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s \"%.*s\" is not supported",
                    source_path(c->src), key, STR_ARG(str_take(name, 64)));
 }
 
@@ -138,7 +145,7 @@ static void read_biases(const struct config *c, struct hparams *hp)
     if (config_bool(c, "lm_head_bias", false)) hp->bias |= BIAS_HEAD;
 }
 
-static void read_scales(const struct config *c, struct hparams *hp)
+static void read_hf_scales(const struct config *c, struct hparams *hp)
 {
     unsigned f = c->arch->flags;
     double v;
@@ -161,6 +168,7 @@ static void read_scales(const struct config *c, struct hparams *hp)
     }
 }
 
+/* The output head is the embedding: by its key, or because there is no tensor for it. */
 static bool read_tied(const struct config *c, const struct hparams *hp)
 {
     char name[256];
@@ -177,7 +185,7 @@ static bool read_tied(const struct config *c, const struct hparams *hp)
            !source_find(c->src, name);
 }
 
-/* Folders of quantized weights have tensors of their own; of those only MXFP4 experts are known. */
+/* Quantized folders have other tensors. Of these only MXFP4 experts are supported. */
 static int read_quantized(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct str method;
@@ -196,8 +204,8 @@ static int read_quantized(const struct config *c, struct hparams *hp, struct err
                    source_path(c->src), STR_ARG(str_take(method, 64)));
 }
 
-/* What the table alone says of the shape of a layer. */
-static void read_kind(const struct config *c, struct hparams *hp)
+/* Properties that the table determines, some of them overridden by keys. */
+static void read_properties(const struct config *c, struct hparams *hp)
 {
     unsigned f = c->arch->flags;
 
@@ -208,17 +216,15 @@ static void read_kind(const struct config *c, struct hparams *hp)
     if (f & ARCH_PARALLEL_KEY) hp->parallel = config_bool(c, "use_parallel_residual", hp->parallel);
 }
 
-/* Keys that make another model of any family. */
-static int refuse_others(const struct config *c, struct err *e)
+/* Keys that change the model in ways no architecture here supports. */
+static int refuse_unsupported(const struct config *c, struct err *e)
 {
     const char *key = config_bool(c, "use_bidirectional_attention", false)
                           ? "use_bidirectional_attention"
                       : config_has(c, "", "per_layer_config") ? "per_layer_config"
                                                               : NULL;
 
-    if (!key) return OK;
-    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s is not supported", source_path(c->src),
-                   key);
+    return key ? config_refuse(c, key, "is not supported", e) : OK;
 }
 
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e)
@@ -226,21 +232,21 @@ int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *sr
     struct config c = { .src = src, .in = "" };
     int rc;
 
-    if ((rc = find_arch(&c, e)) != OK) return rc;
+    if ((rc = find_hf_arch(&c, e)) != OK) return rc;
     hp->info = c.arch;
     hp->arch = c.arch->gguf;
     find_prefix(&c, hp);
-    read_kind(&c, hp);
+    read_properties(&c, hp);
     read_norm(&c, hp);
     read_biases(&c, hp);
     if ((rc = read_quantized(&c, hp, e)) != OK) return rc;
-    if ((rc = read_shapes(&c, hp, a, e)) != OK) return rc;
+    if ((rc = read_hf_shapes(&c, hp, a, e)) != OK) return rc;
     hp->tied = read_tied(&c, hp);
-    if ((rc = refuse_others(&c, e)) != OK) return rc;
-    if ((rc = read_act(&c, hp, e)) != OK) return rc;
+    if ((rc = refuse_unsupported(&c, e)) != OK) return rc;
+    if ((rc = read_hf_act(&c, hp, e)) != OK) return rc;
     if ((rc = hparams_hf_ropes(&c, hp, a, e)) != OK) return rc;
     hparams_hf_windows(&c, hp);
-    read_scales(&c, hp);
+    read_hf_scales(&c, hp);
     if (c.arch->mix && (rc = hparams_mix(&c, hp, e)) != OK) return rc;
     if (c.arch->encoder && (rc = hparams_encoder(&c, hp, e)) != OK) return rc;
     return c.arch->flags & ARCH_OWN_KEYS ? hparams_own(&c, hp, e) : OK;

@@ -1,4 +1,4 @@
-/* hparams_hf_moe.c - experts, from config.json: how many, how wide, which layers, who is chosen. */
+/* hparams_hf_moe.c - mixture of experts from config.json: number, width, layers, routing. */
 #include "model/config.h"
 
 #include <stdio.h>
@@ -6,7 +6,8 @@
 static const char *const k_n[] = { "num_local_experts", "num_experts", "n_routed_experts", NULL };
 static const char *const k_used[] = { "num_experts_per_tok", "num_experts_per_token", NULL };
 
-static bool in_list(const struct config *c, const char *name, int l)
+/* The list `name` contains l. */
+static bool list_contains(const struct config *c, const char *name, int l)
 {
     struct value list, v;
     int64_t i;
@@ -17,16 +18,18 @@ static bool in_list(const struct config *c, const char *name, int l)
     return false;
 }
 
-static bool layer_has(const struct config *c, int l)
+static bool layer_has_experts(const struct config *c, int l)
 {
     int first = 0, step = 1;
 
     config_int(c, "first_k_dense_replace", &first);
     config_int(c, "decoder_sparse_step", &step);
-    return l >= first && (step < 2 || (l + 1) % step == 0) && !in_list(c, "mlp_only_layers", l);
+    return l >= first && (step < 2 || (l + 1) % step == 0) &&
+           !list_contains(c, "mlp_only_layers", l);
 }
 
-static bool has_rows(const struct arch *a, unsigned flag)
+/* The architecture has rows with this flag. */
+static bool arch_has_rows(const struct arch *a, unsigned flag)
 {
     int it = 0;
 
@@ -52,7 +55,7 @@ int hparams_hf_moe(const struct config *c, struct hparams *hp, struct err *e)
     struct moe_hp *m = &hp->moe;
     int shared = 0, n_shared = 1, rc;
 
-    if (!has_rows(c->arch, ROW_MOE) || !config_any(c, k_n, &m->n) || m->n == 0) return OK;
+    if (!arch_has_rows(c->arch, ROW_MOE) || !config_any(c, k_n, &m->n) || m->n == 0) return OK;
     if ((rc = config_need(c, k_used, &m->n_used, e)) != OK) return rc;
     m->route = a->route;
     m->norm = a->norm_fixed ? a->norm : config_bool(c, "norm_topk_prob", a->norm);
@@ -60,13 +63,13 @@ int hparams_hf_moe(const struct config *c, struct hparams *hp, struct err *e)
     else m->n_ff = hp->layers[0].n_ff;
     m->scale = (float)config_or(c, "routed_scaling_factor", a->scale != 0 ? (double)a->scale : 1);
     read_groups(c, m);
-    if (has_rows(c->arch, ROW_SHARED) &&
+    if (arch_has_rows(c->arch, ROW_SHARED) &&
         !config_int(c, "shared_expert_intermediate_size", &shared)) {
         config_int(c, "n_shared_experts", &n_shared);
         shared = n_shared * m->n_ff;
     }
     for (int l = 0; l < hp->n_layers; l++)
-        if (layer_has(c, l)) {
+        if (layer_has_experts(c, l)) {
             hp->layers[l].moe = true;
             hp->layers[l].n_ff = shared;
         }

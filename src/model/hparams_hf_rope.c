@@ -1,5 +1,5 @@
-/* hparams_hf_rope.c - which layers slide, which turn and how, from config.json: old spellings
- * (rope_scaling, rope_theta) beside new ones (rope_parameters). */
+/* hparams_hf_rope.c - sliding windows and rotary embeddings from config.json. Both the old keys
+ * (rope_scaling, rope_theta) and the new ones (rope_parameters) are read. */
 #include "model/config.h"
 
 #include "model/rotary.h"
@@ -17,8 +17,8 @@ static bool layer_type_is(const struct config *c, int l, const char *name)
     return config_str(c, "", key, &s) && str_is(s, name);
 }
 
-/* "LLLG": local and global ones in turn. */
-static bool local_by_letters(const struct config *c, int l, bool *local)
+/* sliding_window_pattern as letters, repeated over the layers: "LLLG", L for a window. */
+static bool window_by_letters(const struct config *c, int l, bool *local)
 {
     struct str s;
     if (!config_str(c, "", "sliding_window_pattern", &s) || !s.n) return false;
@@ -26,8 +26,8 @@ static bool local_by_letters(const struct config *c, int l, bool *local)
     return true;
 }
 
-/* Does layer l have the window, by the rule of the architecture where layer_types is missing? */
-static bool sliding_by_rule(const struct config *c, const struct hparams *hp, int l)
+/* Layer l has a window, by the rule of the architecture for configurations without layer_types. */
+static bool window_by_rule(const struct config *c, const struct hparams *hp, int l)
 {
     int every = c->arch->window_every, n = 28;
     bool local;
@@ -38,13 +38,13 @@ static bool sliding_by_rule(const struct config *c, const struct hparams *hp, in
     case WINDOW_ODD: config_int(c, "max_window_layers", &n); return l % 2 == 0 && l < n;
     case WINDOW_EVERY: break;
     }
-    if (local_by_letters(c, l, &local)) return local;
+    if (window_by_letters(c, l, &local)) return local;
     if (every && config_int(c, "sliding_window_pattern", &n) && n > 0) every = n;
     return every == 0 || (l + 1) % every != 0;
 }
 
-/* Kinds of layers that nobody here knows are refused, not taken for others. */
-static int check_types(const struct config *c, const struct hparams *hp, struct err *e)
+/* Unknown layer types are an error, not attention. */
+static int check_layer_types(const struct config *c, const struct hparams *hp, struct err *e)
 {
     char key[64];
     struct str s;
@@ -54,14 +54,14 @@ static int check_types(const struct config *c, const struct hparams *hp, struct 
         if (config_str(c, "", key, &s) && !str_is(s, "full_attention") &&
             !str_is(s, "sliding_attention"))
             return err_set(e, E_UNSUPPORTED,
-                           "%s: config.json: layer_types has \"%.*s\", which is not known",
+                           "%s: config.json: layer_types has \"%.*s\", which is not supported",
                            source_path(c->src), STR_ARG(str_take(s, 64)));
     }
     return OK;
 }
 
-/* Architectures that let position come from windows alone. */
-static void still_layers(const struct config *c, struct hparams *hp)
+/* ARCH_ROPE_SLIDING: layers without a window have no rotary embedding. */
+static void drop_rope_of_full_layers(const struct config *c, struct hparams *hp)
 {
     bool any = false;
 
@@ -83,29 +83,30 @@ void hparams_hf_windows(const struct config *c, struct hparams *hp)
         !config_bool(c, "use_sliding_window", false))
         return;
     for (int l = 0; l < hp->n_layers; l++)
-        if (typed ? layer_type_is(c, l, "sliding_attention") : sliding_by_rule(c, hp, l))
+        if (typed ? layer_type_is(c, l, "sliding_attention") : window_by_rule(c, hp, l))
             hp->layers[l].window = window;
-    if (f & ARCH_ROPE_SLIDING) still_layers(c, hp);
+    if (f & ARCH_ROPE_SLIDING) drop_rope_of_full_layers(c, hp);
 }
 
-/* Where there are two rotary bases, a layer of the sliding kind takes the second. */
-static bool layer_slides(const struct config *c, const struct hparams *hp, int l)
+/* With two rotary bases, layers with a window use the second. */
+static bool uses_second_rope(const struct config *c, const struct hparams *hp, int l)
 {
     return config_has(c, "", "layer_types.0") ? layer_type_is(c, l, "sliding_attention")
-                                              : sliding_by_rule(c, hp, l);
+                                              : window_by_rule(c, hp, l);
 }
 
 /* ---- rotary ---- */
 
-static const float *read_factors(const struct config *c, struct arena *a, const char *dict,
-                                 const char *name, int n)
+/* A list of n positive values; NULL: missing or malformed, or no memory (the arena has failed). */
+static const float *read_factor_list(const struct config *c, struct arena *a, const char *dict,
+                                     const char *name, int n)
 {
     struct value list, v;
     float *out;
     double f;
     if (!config_value(c, dict, name, &list) || list.kind != VALUE_LIST || list.n != (size_t)n)
         return NULL;
-    out = arena_array(a, (size_t)n, sizeof *out);
+    if (!(out = arena_array(a, (size_t)n, sizeof *out))) return NULL;
     for (int i = 0; i < n; i++) {
         if (!value_at(&list, (size_t)i, &v) || !value_f64(&v, &f) || !(f > 0)) return NULL;
         out[i] = (float)f;
@@ -121,12 +122,12 @@ static int read_scaling_type(const struct config *c, struct rope_hp *r, const ch
     if (c->arch->flags & ARCH_LONGROPE && (str_is(type, "su") || str_is(type, "yarn")))
         type = STR("longrope");
     if (!rope_scaling_by_name(type, &r->scaling))
-        return err_set(e, E_UNSUPPORTED, "%s: config.json: rope type \"%.*s\" is not known",
+        return err_set(e, E_UNSUPPORTED, "%s: config.json: rope type \"%.*s\" is not supported",
                        source_path(c->src), STR_ARG(str_take(type, 64)));
     return OK;
 }
 
-/* original_max_position_embeddings: the one outside the dictionary wins, as its library has it. */
+/* original_max_position_embeddings: the key at the top level wins, as in the reference library. */
 static double read_orig_ctx(const struct config *c, const char *dict, int n_ctx)
 {
     const char *name = "original_max_position_embeddings";
@@ -137,7 +138,7 @@ static double read_orig_ctx(const struct config *c, const char *dict, int n_ctx)
     return n_ctx;
 }
 
-/* The factor positions are stretched by, and the one yarn and longrope give cos and sin. */
+/* The scaling factor of positions, and the factor of cos and sin of yarn and longrope. */
 static int read_rope_factor(const struct config *c, const struct hparams *hp, struct rope_hp *r,
                             const char *dict, struct err *e)
 {
@@ -160,8 +161,8 @@ static int read_rope_factor(const struct config *c, const struct hparams *hp, st
     return OK;
 }
 
-static int read_rope(const struct config *c, struct hparams *hp, struct arena *a, struct rope_hp *r,
-                     const char *dict, double theta, struct err *e)
+static int read_hf_rope(const struct config *c, struct hparams *hp, struct arena *a,
+                        struct rope_hp *r, const char *dict, double theta, struct err *e)
 {
     double partial = c->arch->flags & ARCH_PARTIAL_ROPE ? c->arch->partial : 1;
     int rc = read_scaling_type(c, r, dict, e);
@@ -174,7 +175,8 @@ static int read_rope(const struct config *c, struct hparams *hp, struct arena *a
         !config_f64(c, "", "partial_rotary_factor", &partial))
         config_f64(c, "", "rotary_pct", &partial);
     if (!(partial > 0 && partial <= 1))
-        return err_set(e, E_FORMAT, "%s: config.json: partial_rotary_factor %g makes no sense",
+        return err_set(e, E_FORMAT,
+                       "%s: config.json: partial_rotary_factor %g: must be above 0 and at most 1",
                        source_path(c->src), partial);
     r->n_rot = (int)(hp->layers[0].head_dim * partial);
     r->max_ctx = hp->n_ctx;
@@ -189,18 +191,22 @@ static int read_rope(const struct config *c, struct hparams *hp, struct arena *a
     if ((rc = read_rope_factor(c, hp, r, dict, e)) != OK) return rc;
 
     if (r->scaling == ROPE_LLAMA3 && !(r->high_freq > r->low_freq && r->low_freq > 0))
-        return err_set(e, E_FORMAT,
-                       "%s: config.json: llama3 scaling between %g and %g makes no sense",
-                       source_path(c->src), r->low_freq, r->high_freq);
+        return err_set(
+            e, E_FORMAT,
+            "%s: config.json: llama3 scaling: low_freq_factor %g must be positive and below "
+            "high_freq_factor %g",
+            source_path(c->src), r->low_freq, r->high_freq);
     if (r->scaling != ROPE_LONGROPE) return OK;
-    r->long_factor = read_factors(c, a, dict, "long_factor", r->n_rot / 2);
-    r->short_factor = read_factors(c, a, dict, "short_factor", r->n_rot / 2);
+    r->long_factor = read_factor_list(c, a, dict, "long_factor", r->n_rot / 2);
+    r->short_factor = read_factor_list(c, a, dict, "short_factor", r->n_rot / 2);
     if (r->long_factor && r->short_factor) return OK;
+    if ((rc = arena_check(a, e)) != OK) return rc;
     return err_set(e, E_FORMAT, "%s: config.json: longrope needs %d short and long factors",
                    source_path(c->src), r->n_rot / 2);
 }
 
-static bool is_dict(const struct config *c, const char *dict)
+/* The object holds rotary parameters. */
+static bool has_rope_keys(const struct config *c, const char *dict)
 {
     return config_has(c, dict, "rope_type") || config_has(c, dict, "type") ||
            config_has(c, dict, "factor") || config_has(c, dict, "rope_theta");
@@ -213,18 +219,18 @@ static void read_no_rope(const struct config *c, struct hparams *hp)
     config_int(c, "no_rope_layer_interval", &every);
     for (int l = 0; l < hp->n_layers; l++) {
         char key[64];
-        int turns = every < 1 || (l + 1) % every != 0;
+        int rotates = every < 1 || (l + 1) % every != 0;
         snprintf(key, sizeof key, "no_rope_layers.%d", l);
-        if (listed && !config_int(c, key, &turns)) turns = config_bool(c, key, true);
-        if (!turns) hp->layers[l].rope = -1;
+        if (listed && !config_int(c, key, &rotates)) rotates = config_bool(c, key, true);
+        if (!rotates) hp->layers[l].rope = -1;
     }
 }
 
 int hparams_hf_ropes(const struct config *c, struct hparams *hp, struct arena *a, struct err *e)
 {
     double theta = c->arch->theta != 0 ? c->arch->theta : 10000, local = c->arch->theta_window;
-    const char *old = "rope_scaling.", *dict = is_dict(c, old) ? old : "rope_parameters.";
-    int rc = check_types(c, hp, e);
+    const char *old = "rope_scaling.", *dict = has_rope_keys(c, old) ? old : "rope_parameters.";
+    int rc = check_layer_types(c, hp, e);
 
     if (rc != OK) return rc;
     if (!config_f64(c, "", "rotary_emb_base", &theta) && !str_is(str_c(c->arch->hf[0]), "gpt_neox"))
@@ -235,17 +241,17 @@ int hparams_hf_ropes(const struct config *c, struct hparams *hp, struct arena *a
     if (c->arch->flags & ARCH_NO_ROPE) read_no_rope(c, hp);
     if (!(c->arch->flags & ARCH_TWO_ROPES)) {
         hp->n_rope = 1;
-        return read_rope(c, hp, a, &hp->rope[0], dict, theta, e);
+        return read_hf_rope(c, hp, a, &hp->rope[0], dict, theta, e);
     }
-    /* The old dictionary is about the layers without a window only. */
+    /* The old object describes the layers without a window only. */
     config_f64(c, "", "rope_local_base_freq", &local);
     config_f64(c, "rope_parameters.full_attention.", "rope_theta", &theta);
     hp->n_rope = 2;
-    rc = read_rope(c, hp, a, &hp->rope[0], dict == old ? old : "rope_parameters.full_attention.",
-                   theta, e);
+    rc = read_hf_rope(c, hp, a, &hp->rope[0], dict == old ? old : "rope_parameters.full_attention.",
+                      theta, e);
     if (rc == OK)
-        rc = read_rope(c, hp, a, &hp->rope[1], "rope_parameters.sliding_attention.", local, e);
+        rc = read_hf_rope(c, hp, a, &hp->rope[1], "rope_parameters.sliding_attention.", local, e);
     for (int l = 0; l < hp->n_layers; l++)
-        if (layer_slides(c, hp, l)) hp->layers[l].rope = 1;
+        if (uses_second_rope(c, hp, l)) hp->layers[l].rope = 1;
     return rc;
 }

@@ -1,4 +1,4 @@
-/* hparams_infer.c - shapes that keys left open, seen from the tensors. */
+/* hparams_infer.c - shapes that no key gives, inferred from the shapes of tensors. */
 #include "model/hparams.h"
 
 #include "model/model.h"
@@ -23,24 +23,25 @@ bool hparams_covered(const struct hparams *hp, const struct source *src, const s
     return false;
 }
 
-struct seen {
-    const struct tensor_row *row;  /* who it would be; NULL: the architecture has no such tensor */
+/* A matrix of a layer as found in the file. */
+struct found_matrix {
+    const struct tensor_row *row;  /* its row; NULL: the architecture has no such tensor */
     const struct source_tensor *t; /* NULL: not in the file */
-    int64_t rows, cols;            /* of the matrix; of each, where there are several */
+    int64_t rows, cols;            /* of the matrix; of one matrix if they are stacked */
 };
 
-/* The matrix that fills the member at `at` of layer l, as the first row of the table that is in the
- * file. */
-static struct seen probe(const struct hparams *hp, const struct source *src, size_t at, int l)
+/* Finds the matrix for member `at` of layer l: the first row of the table whose tensor exists. */
+static struct found_matrix find_matrix(const struct hparams *hp, const struct source *src,
+                                       size_t at, int l)
 {
-    struct seen s = { 0 };
+    struct found_matrix s = { 0 };
     char name[256];
     int it = 0;
 
     for (const struct tensor_row *r = arch_row(hp->info, &it); r && !s.t;
          r = arch_row(hp->info, &it)) {
         const struct source_tensor *t;
-        bool turned = r->flags & ROW_TURNED && hp->from == SOURCE_HF;
+        bool transposed = r->flags & ROW_TRANSPOSED && hp->from == SOURCE_HF;
         if (!row_in_layer(r) || r->at != at || r->cols == DIM_NONE || !hparams_has(hp, r, l) ||
             !hparams_name(hp, r, l, 0, hp->from, name, sizeof name))
             continue;
@@ -48,46 +49,48 @@ static struct seen probe(const struct hparams *hp, const struct source *src, siz
         if (!s.row || t) s.row = r;
         if (!t || t->n_dims < 2 || t->n_dims > 3) continue;
         s.t = t;
-        s.rows = t->dims[t->n_dims - (turned ? 1 : 2)];
-        s.cols = t->dims[t->n_dims - (turned ? 2 : 1)];
+        s.rows = t->dims[t->n_dims - (transposed ? 1 : 2)];
+        s.cols = t->dims[t->n_dims - (transposed ? 2 : 1)];
     }
     return s;
 }
 
-static int small(int64_t v) { return v > 0 && v < (1 << 24) ? (int)v : 0; }
+/* v as an int; 0 if it is out of range. */
+static int as_size(int64_t v) { return v > 0 && v < (1 << 24) ? (int)v : 0; }
 
-/* GGUF files of some families say four times the width whatever there is: two tensors that agree
- * know better. */
+/* GGUF files of some families have 4 * n_embd as the feed-forward length, whatever the tensors are.
+ * Two tensors that agree override it. */
 static void infer_ff(struct hparams *hp, const struct source *src, int l)
 {
     struct layer_hp *w = &hp->layers[l];
-    struct seen down = probe(hp, src, offsetof(struct layer, down), l);
-    struct seen up = probe(hp, src, offsetof(struct layer, up), l);
+    struct found_matrix down = find_matrix(hp, src, offsetof(struct layer, down), l);
+    struct found_matrix up = find_matrix(hp, src, offsetof(struct layer, up), l);
 
     if (!w->n_ff || (hp->from == SOURCE_GGUF && w->n_ff == 4 * hp->n_embd && up.rows == down.cols))
-        w->n_ff = small(down.cols);
+        w->n_ff = as_size(down.cols);
 }
 
 static void infer_layer(struct hparams *hp, const struct source *src, int l)
 {
     struct layer_hp *w = &hp->layers[l];
-    struct seen q = probe(hp, src, offsetof(struct layer, wq), l);
+    struct found_matrix q = find_matrix(hp, src, offsetof(struct layer, wq), l);
     bool packed = q.row && q.row->kind == ROW_QKV;
-    int64_t n_q = packed ? probe(hp, src, offsetof(struct layer, wo), l).cols : q.rows;
+    int64_t n_q = packed ? find_matrix(hp, src, offsetof(struct layer, wo), l).cols : q.rows;
 
-    if (!w->head_dim && w->n_heads && n_q % w->n_heads == 0) w->head_dim = small(n_q / w->n_heads);
+    if (!w->head_dim && w->n_heads && n_q % w->n_heads == 0)
+        w->head_dim = as_size(n_q / w->n_heads);
     if (!w->head_dim_v) w->head_dim_v = w->head_dim;
     if (!w->n_kv_heads && w->head_dim) {
         int64_t n_kv =
-            packed ? (q.rows - n_q) / 2 : probe(hp, src, offsetof(struct layer, wk), l).rows;
-        if (n_kv % w->head_dim == 0) w->n_kv_heads = small(n_kv / w->head_dim);
+            packed ? (q.rows - n_q) / 2 : find_matrix(hp, src, offsetof(struct layer, wk), l).rows;
+        if (n_kv % w->head_dim == 0) w->n_kv_heads = as_size(n_kv / w->head_dim);
     }
     if (!w->moe) infer_ff(hp, src, l);
     if (w->moe && !hp->moe.n_ff)
-        hp->moe.n_ff = small(probe(hp, src, offsetof(struct layer, x_down), l).cols);
+        hp->moe.n_ff = as_size(find_matrix(hp, src, offsetof(struct layer, x_down), l).cols);
 }
 
-/* The embedding is [vocab, hidden], or [hidden, vocab] in a file of the other habit. */
+/* The embedding is [vocab, hidden]; some files have [hidden, vocab]. */
 static void infer_vocab(struct hparams *hp, const struct source *src)
 {
     char name[256];
@@ -99,12 +102,12 @@ static void infer_vocab(struct hparams *hp, const struct source *src)
     if (!hparams_name(hp, r, 0, 0, hp->from, name, sizeof name) || !(t = source_find(src, name)))
         return;
     if (hp->n_vocab || t->n_dims != 2) return;
-    if (t->dims[1] == hp->n_word) hp->n_vocab = small(t->dims[0]);
-    else if (t->dims[0] == hp->n_word) hp->n_vocab = small(t->dims[1]);
+    if (t->dims[1] == hp->n_word) hp->n_vocab = as_size(t->dims[0]);
+    else if (t->dims[0] == hp->n_word) hp->n_vocab = as_size(t->dims[1]);
 }
 
-/* A shape stayed open: its tensor is not there, or it does not tell. */
-static int not_inferred(const struct hparams *hp, const struct source *src, int l, struct err *e)
+/* The error for a shape that could not be inferred: a tensor is missing, or has an odd shape. */
+static int fail_to_infer(const struct hparams *hp, const struct source *src, int l, struct err *e)
 {
     const struct layer_hp *w = &hp->layers[l];
     bool attends = w->mix.kind == MIX_ATTN || w->mix.kind == MIX_MLA;
@@ -112,13 +115,13 @@ static int not_inferred(const struct hparams *hp, const struct source *src, int 
                 : attends && !w->n_kv_heads ? offsetof(struct layer, wk)
                 : w->moe                    ? offsetof(struct layer, x_down)
                                             : offsetof(struct layer, down);
-    struct seen s = probe(hp, src, at, l);
+    struct found_matrix s = find_matrix(hp, src, at, l);
     char name[256];
 
     if (s.row && !s.t && hparams_name(hp, s.row, l, 0, hp->from, name, sizeof name))
         return err_set(e, E_NOTFOUND, "%s: the tensor '%s' is missing (the model has %d layers)",
                        source_path(src), name, hp->n_layers);
-    return err_set(e, E_FORMAT, "%s: layer %d: %s is neither a key nor seen from the tensors",
+    return err_set(e, E_FORMAT, "%s: layer %d: no key gives %s, and the tensors do not show it",
                    source_path(src), l,
                    attends && !w->head_dim     ? "the size of a head"
                    : attends && !w->n_kv_heads ? "the number of KV heads"
@@ -132,7 +135,7 @@ int hparams_infer(struct hparams *hp, const struct source *src, struct err *e)
     if (!hp->n_vocab)
         return err_set(
             e, E_FORMAT,
-            "%s: the vocabulary's size is neither a key nor seen from an embedding of width %d",
+            "%s: no key gives the vocabulary size, and there is no embedding of width %d",
             source_path(src), hp->n_word);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
@@ -140,7 +143,7 @@ int hparams_infer(struct hparams *hp, const struct source *src, struct err *e)
         infer_layer(hp, src, l);
         if (mix_is_alone(w->mix.kind)) continue;
         if ((attends && (!w->head_dim || !w->n_kv_heads)) || (w->moe ? !hp->moe.n_ff : !w->n_ff))
-            return not_inferred(hp, src, l, e);
+            return fail_to_infer(hp, src, l, e);
     }
     return OK;
 }

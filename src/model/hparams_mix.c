@@ -1,11 +1,11 @@
-/* hparams_mix.c - numbers of mixers: shapes, checks, and what config.json says of them. */
+/* hparams_mix.c - hyper-parameters of mixers: tensor shapes, checks, and keys of config.json. */
 #include "model/config.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#define MOST (1 << 20) /* of any of them */
-#define MOST_TAPS 64   /* what kernels take */
+#define MOST (1 << 20) /* limit of each value */
+#define MOST_TAPS 64   /* limit of the convolution kernels */
 
 int hparams_mix_dim(const struct hparams *hp, enum dim d, int l)
 {
@@ -29,9 +29,10 @@ int hparams_mix_dim(const struct hparams *hp, enum dim d, int l)
     }
 }
 
-static bool fair(int64_t v) { return v > 0 && v <= MOST; }
+static bool in_range(int64_t v) { return v > 0 && v <= MOST; }
 
-static bool good(const struct hparams *hp, int l)
+/* The values are in range and consistent. Bounds keep products of them within 32 bits. */
+static bool is_valid_mix(const struct hparams *hp, int l)
 {
     const struct layer_hp *w = &hp->layers[l];
     const struct mix_hp *h = &w->mix;
@@ -39,25 +40,25 @@ static bool good(const struct hparams *hp, int l)
 
     switch (h->kind) {
     case MIX_MAMBA:
-        return taps && fair(h->inner) && fair(h->n_state) && fair(h->dt_rank) &&
+        return taps && in_range(h->inner) && in_range(h->n_state) && in_range(h->dt_rank) &&
                (int64_t)h->inner * h->n_state < 1 << 28;
     case MIX_MAMBA2:
-        return taps && fair(h->inner) && fair(h->n_state) && fair(h->n_heads) &&
-               fair(h->head_dim) && fair(h->n_groups) && fair(h->norm_groups) &&
+        return taps && in_range(h->inner) && in_range(h->n_state) && in_range(h->n_heads) &&
+               in_range(h->head_dim) && in_range(h->n_groups) && in_range(h->norm_groups) &&
                (int64_t)h->n_heads * h->head_dim == h->inner && h->n_heads % h->n_groups == 0 &&
                h->inner % h->norm_groups == 0 && (int64_t)h->inner * h->n_state < 1 << 28 &&
                (int64_t)h->n_groups * h->n_state < MOST && h->dt_min >= 0 && h->dt_max >= h->dt_min;
     case MIX_SHORTCONV: return taps;
     case MIX_DELTA:
-        return taps && fair(h->n_heads) && fair(h->n_k_heads) && fair(h->head_dim) &&
-               fair(h->k_dim) && h->n_heads % h->n_k_heads == 0 &&
+        return taps && in_range(h->n_heads) && in_range(h->n_k_heads) && in_range(h->head_dim) &&
+               in_range(h->k_dim) && h->n_heads % h->n_k_heads == 0 &&
                (int64_t)h->n_heads * h->head_dim < MOST &&
                (int64_t)h->n_k_heads * h->k_dim < MOST &&
                (int64_t)h->n_heads * h->head_dim * h->k_dim < 1 << 28;
     case MIX_MLA:
-        return fair(h->kv_rank) && fair(h->nope) && fair(h->rope) && fair(w->head_dim_v) &&
-               h->q_rank >= 0 && h->q_rank <= MOST && fair(w->n_heads) &&
-               (int64_t)w->n_heads * (h->nope + w->head_dim_v) <= 1 << 24 &&
+        return in_range(h->kv_rank) && in_range(h->nope) && in_range(h->rope) &&
+               in_range(w->head_dim_v) && h->q_rank >= 0 && h->q_rank <= MOST &&
+               in_range(w->n_heads) && (int64_t)w->n_heads * (h->nope + w->head_dim_v) <= 1 << 24 &&
                (int64_t)w->n_heads * (h->kv_rank + h->rope) <= 1 << 24;
     case MIX_ATTN: break;
     }
@@ -73,39 +74,38 @@ int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct 
                                          [MIX_MLA] = "latent attention" };
     const struct mix_hp *h = &hp->layers[l].mix;
 
-    if (good(hp, l)) return OK;
-    return err_set(
-        e, E_FORMAT,
-        "%s: layer %d: a %s of these numbers makes no sense: %d taps, %d channels, state %d, "
-        "%d heads of %d in %d groups, latent %d",
-        path, l, names[h->kind], h->taps, h->inner, h->n_state, h->n_heads, h->head_dim,
-        h->n_groups, h->kv_rank);
+    if (is_valid_mix(hp, l)) return OK;
+    return err_set(e, E_FORMAT,
+                   "%s: layer %d: invalid shape of a %s: %d taps, %d channels, state %d, "
+                   "%d heads of %d in %d groups, latent %d",
+                   path, l, names[h->kind], h->taps, h->inner, h->n_state, h->n_heads, h->head_dim,
+                   h->n_groups, h->kv_rank);
 }
 
 /* ---- config.json ---- */
 
-static int need(const struct config *c, const char *name, int *out, struct err *e)
+static int need_config_int(const struct config *c, const char *name, int *out, struct err *e)
 {
     return config_need(c, (const char *const[]){ name, NULL }, out, e);
 }
 
-static void all_layers(struct hparams *hp, const struct mix_hp *h)
+static void set_mix_of_layers(struct hparams *hp, const struct mix_hp *h)
 {
     for (int l = 0; l < hp->n_layers; l++) hp->layers[l].mix = *h;
 }
 
-/* "auto", also where it is missing: a sixteenth of the width. */
-static int read_rank(const struct config *c, struct hparams *hp, int *rank, struct err *e)
+/* time_step_rank: "auto" (also if missing) is n_embd / 16, rounded up. */
+static int read_dt_rank(const struct config *c, struct hparams *hp, int *rank, struct err *e)
 {
     struct str text;
 
     *rank = (hp->n_embd + 15) / 16;
     if (!config_has(c, "", "time_step_rank") || config_str(c, "", "time_step_rank", &text))
         return OK;
-    return need(c, "time_step_rank", rank, e);
+    return need_config_int(c, "time_step_rank", rank, e);
 }
 
-static int mamba(const struct config *c, struct hparams *hp, struct err *e)
+static int read_mamba(const struct config *c, struct hparams *hp, struct err *e)
 {
     bool two = c->arch->mix == MIX_MAMBA2;
     struct mix_hp h = { .kind = c->arch->mix, .dt_max = INFINITY, .norm_groups = 1 };
@@ -113,16 +113,16 @@ static int mamba(const struct config *c, struct hparams *hp, struct err *e)
     int rc;
 
     h.inner = expand > 0 && expand < 1024 ? (int)(expand * hp->n_embd) : 0;
-    if ((rc = need(c, "state_size", &h.n_state, e)) != OK) return rc;
+    if ((rc = need_config_int(c, "state_size", &h.n_state, e)) != OK) return rc;
     h.taps = 4;
     config_int(c, "conv_kernel", &h.taps);
-    if (!two && (rc = read_rank(c, hp, &h.dt_rank, e)) != OK) return rc;
-    if (two && (rc = need(c, "num_heads", &h.n_heads, e)) != OK) return rc;
-    if (two && (rc = need(c, "head_dim", &h.head_dim, e)) != OK) return rc;
-    if (two && (rc = need(c, "n_groups", &h.n_groups, e)) != OK) return rc;
+    if (!two && (rc = read_dt_rank(c, hp, &h.dt_rank, e)) != OK) return rc;
+    if (two && (rc = need_config_int(c, "num_heads", &h.n_heads, e)) != OK) return rc;
+    if (two && (rc = need_config_int(c, "head_dim", &h.head_dim, e)) != OK) return rc;
+    if (two && (rc = need_config_int(c, "n_groups", &h.n_groups, e)) != OK) return rc;
     if (two && config_f64(c, "time_step_limit.", "0", &limit)) h.dt_min = (float)limit;
     if (two && config_f64(c, "time_step_limit.", "1", &limit)) h.dt_max = (float)limit;
-    all_layers(hp, &h);
+    set_mix_of_layers(hp, &h);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
         w->n_heads = w->n_kv_heads = w->head_dim = w->n_ff = 0;
@@ -131,7 +131,7 @@ static int mamba(const struct config *c, struct hparams *hp, struct err *e)
     return OK;
 }
 
-/* Does layer l attend, by layer_types? -1: it does not say. */
+/* Layer l has attention, by layer_types: 1 yes, 0 no (type `other`), -1 not given, -2 error. */
 static int attends_by_type(const struct config *c, int l, const char *other, struct err *e)
 {
     char key[64];
@@ -141,11 +141,12 @@ static int attends_by_type(const struct config *c, int l, const char *other, str
     if (!config_str(c, "", key, &s)) return -1;
     if (str_is(s, "full_attention")) return 1;
     if (str_is(s, other)) return 0;
-    err_set(e, E_UNSUPPORTED, "%s: config.json: layer_types has \"%.*s\", which is not known",
+    err_set(e, E_UNSUPPORTED, "%s: config.json: layer_types has \"%.*s\", which is not supported",
             source_path(c->src), STR_ARG(str_take(s, 64)));
     return -2;
 }
 
+/* Layer l has attention, by full_attn_idxs; without the key all layers do. */
 static bool attends_by_list(const struct config *c, int l)
 {
     struct value list, v;
@@ -157,7 +158,7 @@ static bool attends_by_list(const struct config *c, int l)
     return false;
 }
 
-static int lfm2(const struct config *c, struct hparams *hp, struct err *e)
+static int read_lfm2(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct mix_hp h = { .kind = MIX_SHORTCONV, .taps = 3 };
 
@@ -166,23 +167,23 @@ static int lfm2(const struct config *c, struct hparams *hp, struct err *e)
         int attends = attends_by_type(c, l, "conv", e);
         if (attends == -2) return E_UNSUPPORTED;
         if (attends == -1) attends = attends_by_list(c, l);
-        hp->layers[l].n_ff = 0; /* keys say how it was rounded; the tensors have it */
+        hp->layers[l].n_ff = 0; /* inferred from the tensors: the key is before rounding */
         if (!hp->layers[l].head_dim) hp->layers[l].head_dim = hp->n_embd / hp->layers[l].n_heads;
         if (!attends) hp->layers[l].mix = h, hp->layers[l].rope = -1;
     }
     return OK;
 }
 
-static int qwen3_next(const struct config *c, struct hparams *hp, struct err *e)
+static int read_qwen3_next(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct mix_hp h = { .kind = MIX_DELTA, .taps = 4 };
     int every = 4, rc;
 
     config_int(c, "linear_conv_kernel_dim", &h.taps);
-    if ((rc = need(c, "linear_num_key_heads", &h.n_k_heads, e)) != OK) return rc;
-    if ((rc = need(c, "linear_num_value_heads", &h.n_heads, e)) != OK) return rc;
-    if ((rc = need(c, "linear_key_head_dim", &h.k_dim, e)) != OK) return rc;
-    if ((rc = need(c, "linear_value_head_dim", &h.head_dim, e)) != OK) return rc;
+    if ((rc = need_config_int(c, "linear_num_key_heads", &h.n_k_heads, e)) != OK) return rc;
+    if ((rc = need_config_int(c, "linear_num_value_heads", &h.n_heads, e)) != OK) return rc;
+    if ((rc = need_config_int(c, "linear_key_head_dim", &h.k_dim, e)) != OK) return rc;
+    if ((rc = need_config_int(c, "linear_value_head_dim", &h.head_dim, e)) != OK) return rc;
     config_int(c, "full_attention_interval", &every);
     for (int l = 0; l < hp->n_layers; l++) {
         int attends = attends_by_type(c, l, "linear_attention", e);
@@ -194,18 +195,18 @@ static int qwen3_next(const struct config *c, struct hparams *hp, struct err *e)
     return OK;
 }
 
-static int deepseek(const struct config *c, struct hparams *hp, struct err *e)
+static int read_deepseek(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct mix_hp h = { .kind = MIX_MLA };
     struct str method;
     int v, rc;
 
     config_int(c, "q_lora_rank", &h.q_rank);
-    if ((rc = need(c, "kv_lora_rank", &h.kv_rank, e)) != OK) return rc;
-    if ((rc = need(c, "qk_nope_head_dim", &h.nope, e)) != OK) return rc;
-    if ((rc = need(c, "qk_rope_head_dim", &h.rope, e)) != OK) return rc;
-    if ((rc = need(c, "v_head_dim", &v, e)) != OK) return rc;
-    all_layers(hp, &h);
+    if ((rc = need_config_int(c, "kv_lora_rank", &h.kv_rank, e)) != OK) return rc;
+    if ((rc = need_config_int(c, "qk_nope_head_dim", &h.nope, e)) != OK) return rc;
+    if ((rc = need_config_int(c, "qk_rope_head_dim", &h.rope, e)) != OK) return rc;
+    if ((rc = need_config_int(c, "v_head_dim", &v, e)) != OK) return rc;
+    set_mix_of_layers(hp, &h);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
         w->n_kv_heads = 1;
@@ -216,7 +217,7 @@ static int deepseek(const struct config *c, struct hparams *hp, struct err *e)
     if (!config_str(c, "", "topk_method", &method)) method = STR("greedy");
     if (str_is(method, "greedy")) hp->moe.n_groups = 0;
     else if (!str_is(method, "group_limited_greedy"))
-        return err_set(e, E_UNSUPPORTED, "%s: config.json: topk_method \"%.*s\" is not known",
+        return err_set(e, E_UNSUPPORTED, "%s: config.json: topk_method \"%.*s\" is not supported",
                        source_path(c->src), STR_ARG(str_take(method, 64)));
     return OK;
 }
@@ -225,17 +226,17 @@ int hparams_mix_shapes(const struct config *c, struct hparams *hp, struct err *e
 {
     switch (c->arch->mix) {
     case MIX_MAMBA:
-    case MIX_MAMBA2: return mamba(c, hp, e);
-    case MIX_SHORTCONV: return lfm2(c, hp, e);
-    case MIX_DELTA: return qwen3_next(c, hp, e);
-    case MIX_MLA: return deepseek(c, hp, e);
+    case MIX_MAMBA2: return read_mamba(c, hp, e);
+    case MIX_SHORTCONV: return read_lfm2(c, hp, e);
+    case MIX_DELTA: return read_qwen3_next(c, hp, e);
+    case MIX_MLA: return read_deepseek(c, hp, e);
     case MIX_ATTN: break;
     }
     return OK;
 }
 
-/* Scores are scaled by the whole head, and by yarn's factor twice. */
-static void deepseek_scale(const struct config *c, struct hparams *hp)
+/* Scores are scaled by 1 / sqrt(nope + rope), and with yarn by mscale^2. */
+static void read_deepseek_scale(const struct config *c, struct hparams *hp)
 {
     const struct mix_hp *h = &hp->layers[0].mix;
     const char *dict =
@@ -259,6 +260,6 @@ int hparams_mix(const struct config *c, struct hparams *hp, struct err *e)
         tied = config_bool(c, "tie_embedding", hp->tied);
         hp->tied = tied;
     }
-    if (c->arch->mix == MIX_MLA) deepseek_scale(c, hp);
+    if (c->arch->mix == MIX_MLA) read_deepseek_scale(c, hp);
     return OK;
 }

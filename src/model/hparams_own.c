@@ -1,30 +1,28 @@
-/* hparams_own.c - keys of config.json that only one architecture has. */
+/* hparams_own.c - keys of config.json that a single architecture has (ARCH_OWN_KEYS).
+ *
+ * Each function is named after its model_type. A key whose value would change the results is
+ * honoured or refused. */
 #include "model/config.h"
 
 #include <math.h>
 #include <stdio.h>
 
-static int refuse(const struct config *c, const char *key, const char *why, struct err *e)
-{
-    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s %s", source_path(c->src), key, why);
-}
-
-static void all_kv_heads(struct hparams *hp, int n)
+static void set_kv_heads(struct hparams *hp, int n)
 {
     for (int l = 0; l < hp->n_layers; l++) hp->layers[l].n_kv_heads = n;
 }
 
-static void all_scales(struct hparams *hp, float scale)
+static void set_attn_scales(struct hparams *hp, float scale)
 {
     for (int l = 0; l < hp->n_layers; l++) hp->layers[l].attn_scale = scale;
 }
 
-/* ---- gpt2 and its kin ---- */
+/* ---- gpt2, gpt_bigcode, gpt_neo, gptj ---- */
 
-static int gpt2(const struct config *c, struct hparams *hp, struct err *e)
+static int read_gpt2(const struct config *c, struct hparams *hp, struct err *e)
 {
     if (config_bool(c, "add_cross_attention", false))
-        return refuse(c, "add_cross_attention", "is not supported", e);
+        return config_refuse(c, "add_cross_attention", "is not supported", e);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
         w->attn_scale =
@@ -35,14 +33,14 @@ static int gpt2(const struct config *c, struct hparams *hp, struct err *e)
     return OK;
 }
 
-/* attention_types: [[["global", "local"], 12], …]: runs of a pattern, each so many times. */
-static int neo(const struct config *c, struct hparams *hp, struct err *e)
+/* attention_types: [[["global", "local"], 12], ...]: patterns of layers, each repeated n times. */
+static int read_neo(const struct config *c, struct hparams *hp, struct err *e)
 {
     int window = c->arch->window, l = 0;
     bool typed = config_has(c, "", "attention_types.0");
 
     config_int(c, "window_size", &window);
-    all_scales(hp, 1);
+    set_attn_scales(hp, 1);
     for (int i = 0; typed && l < hp->n_layers; i++) {
         char key[64];
         int times, first = l;
@@ -54,7 +52,7 @@ static int neo(const struct config *c, struct hparams *hp, struct err *e)
                 snprintf(key, sizeof key, "attention_types.%d.0.%d", i, k);
                 if (!config_str(c, "", key, &type)) break;
                 if (!str_is(type, "global") && !str_is(type, "local"))
-                    return refuse(c, key, "is neither \"global\" nor \"local\"", e);
+                    return config_refuse(c, key, "must be \"global\" or \"local\"", e);
                 hp->layers[l].window = str_is(type, "local") ? window : 0;
             }
             if (l == first) break;
@@ -64,17 +62,17 @@ static int neo(const struct config *c, struct hparams *hp, struct err *e)
     for (int i = 0; !typed && i < hp->n_layers; i++) hp->layers[i].window = i % 2 ? window : 0;
     if (typed && l < hp->n_layers)
         return err_set(e, E_FORMAT,
-                       "%s: config.json: attention_types tells of %d layers, expected %d",
+                       "%s: config.json: attention_types describes %d layers, expected %d",
                        source_path(c->src), l, hp->n_layers);
     return OK;
 }
 
-static int gptj(const struct config *c, struct hparams *hp, struct err *e)
+static int read_gptj(const struct config *c, struct hparams *hp, struct err *e)
 {
     int n = 64;
 
     if (config_null(c, "rotary_dim"))
-        return refuse(c, "rotary_dim", "is null: which numbers turn is not known", e);
+        return config_refuse(c, "rotary_dim", "is null; a number is required", e);
     config_int(c, "rotary_dim", &n);
     hp->rope[0].n_rot = n;
     return OK;
@@ -82,26 +80,26 @@ static int gptj(const struct config *c, struct hparams *hp, struct err *e)
 
 /* ---- falcon ---- */
 
-static int falcon_shapes(const struct config *c, struct hparams *hp, struct err *e)
+static int read_falcon_shapes(const struct config *c, struct hparams *hp, struct err *e)
 {
     bool fresh = config_bool(c, "new_decoder_architecture", false),
          mq = config_bool(c, "multi_query", true);
     int n = hp->layers[0].n_heads, kv = n, norms = fresh ? 2 : 1;
 
     if (fresh && !config_int(c, "num_kv_heads", &kv)) config_int(c, "n_head_kv", &kv);
-    all_kv_heads(hp, fresh ? kv : mq ? 1 : n);
+    set_kv_heads(hp, fresh ? kv : mq ? 1 : n);
     hp->parallel = fresh || config_bool(c, "parallel_attn", true);
     config_int(c, "num_ln_in_parallel_attn", &norms);
     if (norms != 1 && norms != 2)
-        return refuse(c, "num_ln_in_parallel_attn", "is neither 1 nor 2", e);
+        return config_refuse(c, "num_ln_in_parallel_attn", "must be 1 or 2", e);
     if (fresh && !config_bool(c, "parallel_attn", true))
-        return refuse(c, "parallel_attn", "is false in a model of the new decoder architecture", e);
+        return config_refuse(c, "parallel_attn", "must be true with new_decoder_architecture", e);
     hp->two_norms = fresh && norms == 2;
     return OK;
 }
 
-/* Its ALiBi is scaled like the scores. */
-static int falcon(const struct config *c, struct hparams *hp)
+/* Falcon scales ALiBi like the scores, and it replaces the rotary embedding. */
+static int read_falcon(const struct config *c, struct hparams *hp)
 {
     if (!config_bool(c, "alibi", false)) return OK;
     hp->alibi = 8;
@@ -113,21 +111,21 @@ static int falcon(const struct config *c, struct hparams *hp)
 
 /* ---- mpt, bloom, opt ---- */
 
-static int mpt(const struct config *c, struct hparams *hp, struct err *e)
+static int read_mpt(const struct config *c, struct hparams *hp, struct err *e)
 {
     double v;
     struct str s;
 
     if (config_str(c, "attn_config.", "attn_type", &s) && !str_is(s, "multihead_attention"))
-        return refuse(c, "attn_config.attn_type", "is not multihead_attention", e);
+        return config_refuse(c, "attn_config.attn_type", "must be multihead_attention", e);
     if (config_flag(c, "attn_config.", "prefix_lm", false))
-        return refuse(c, "attn_config.prefix_lm", "is not supported", e);
-    if (config_f64(c, "attn_config.", "softmax_scale", &v)) all_scales(hp, (float)v);
+        return config_refuse(c, "attn_config.prefix_lm", "is not supported", e);
+    if (config_f64(c, "attn_config.", "softmax_scale", &v)) set_attn_scales(hp, (float)v);
     if (config_f64(c, "attn_config.", "clip_qkv", &v)) hp->clip_qkv = (float)v;
     return OK;
 }
 
-static int opt_shapes(const struct config *c, struct hparams *hp)
+static int read_opt_shapes(const struct config *c, struct hparams *hp)
 {
     hp->pos_skip = 2;
     hp->bare_norm = !config_bool(c, "layer_norm_elementwise_affine", true);
@@ -137,10 +135,10 @@ static int opt_shapes(const struct config *c, struct hparams *hp)
     return OK;
 }
 
-/* ---- llama's kin ---- */
+/* ---- relatives of llama ---- */
 
-/* Its dynamic scaling with alpha is another base, for every length. */
-static int hunyuan(const struct config *c, struct hparams *hp)
+/* Dynamic scaling with "alpha" is a fixed change of the rotary base, at every length. */
+static int read_hunyuan(const struct config *c, struct hparams *hp)
 {
     struct rope_hp *r = &hp->rope[0];
     double alpha, dim = hp->layers[0].head_dim;
@@ -156,9 +154,9 @@ static int hunyuan(const struct config *c, struct hparams *hp)
     return OK;
 }
 
-/* Its longrope names the factor of cos and sin for each regime; its library turns by the short
- * factors in both. */
-static int phimoe(const struct config *c, struct hparams *hp)
+/* Longrope with keys for the factor of cos and sin below and above the original context. The
+ * reference library uses the short frequency factors in both cases. */
+static int read_phimoe(const struct config *c, struct hparams *hp)
 {
     struct rope_hp *r = &hp->rope[0];
     const char *dict =
@@ -172,8 +170,8 @@ static int phimoe(const struct config *c, struct hparams *hp)
     return OK;
 }
 
-/* What its library takes where nothing is said of rotary scaling. */
-static int gpt_oss(const struct config *c, struct hparams *hp)
+/* The defaults of the reference library without a rotary scaling key. */
+static int read_gpt_oss(const struct config *c, struct hparams *hp)
 {
     struct rope_hp *r = &hp->rope[0];
 
@@ -190,10 +188,10 @@ int hparams_own_shapes(const struct config *c, struct hparams *hp, struct err *e
 {
     struct str type = str_c(c->arch->hf[0]);
 
-    if (str_is(type, "falcon")) return falcon_shapes(c, hp, e);
-    if (str_is(type, "opt")) return opt_shapes(c, hp);
+    if (str_is(type, "falcon")) return read_falcon_shapes(c, hp, e);
+    if (str_is(type, "opt")) return read_opt_shapes(c, hp);
     if (str_is(type, "gpt_bigcode"))
-        all_kv_heads(hp, config_bool(c, "multi_query", true) ? 1 : hp->layers[0].n_heads);
+        set_kv_heads(hp, config_bool(c, "multi_query", true) ? 1 : hp->layers[0].n_heads);
     return OK;
 }
 
@@ -201,16 +199,16 @@ int hparams_own(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct str type = str_c(c->arch->hf[0]);
 
-    if (str_is(type, "gpt2") || str_is(type, "gpt_bigcode")) return gpt2(c, hp, e);
-    if (str_is(type, "gpt_neo")) return neo(c, hp, e);
-    if (str_is(type, "gptj")) return gptj(c, hp, e);
-    if (str_is(type, "falcon")) return falcon(c, hp);
-    if (str_is(type, "mpt")) return mpt(c, hp, e);
+    if (str_is(type, "gpt2") || str_is(type, "gpt_bigcode")) return read_gpt2(c, hp, e);
+    if (str_is(type, "gpt_neo")) return read_neo(c, hp, e);
+    if (str_is(type, "gptj")) return read_gptj(c, hp, e);
+    if (str_is(type, "falcon")) return read_falcon(c, hp);
+    if (str_is(type, "mpt")) return read_mpt(c, hp, e);
     if (str_is(type, "bloom"))
         hp->norm_residual = config_bool(c, "apply_residual_connection_post_layernorm", false);
-    if (str_is(type, "hunyuan_v1_dense")) return hunyuan(c, hp);
-    if (str_is(type, "phimoe")) return phimoe(c, hp);
-    if (str_is(type, "gpt_oss")) return gpt_oss(c, hp);
+    if (str_is(type, "hunyuan_v1_dense")) return read_hunyuan(c, hp);
+    if (str_is(type, "phimoe")) return read_phimoe(c, hp);
+    if (str_is(type, "gpt_oss")) return read_gpt_oss(c, hp);
     if (str_is(type, "olmo") || str_is(type, "olmoe"))
         hp->clip_qkv = (float)config_or(c, "clip_qkv", 0);
     return OK;

@@ -1,3 +1,4 @@
+/* layout.c - computes layouts and reads rows through them. */
 #include "model/layout.h"
 
 #include "kernel/quantblocks.h"
@@ -5,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { MX_BLOCK = 32 };
+enum { MX_BLOCK = 32 }; /* elements of an MXFP4 block */
 
 static void set_parts(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l)
 {
@@ -22,7 +23,7 @@ static void set_parts(struct layout *y, const struct hparams *hp, const struct t
     }
 }
 
-/* Orders of rows that mixers have, the same in both worlds. */
+/* Row orders of mixers, the same in both file formats. */
 static void set_order(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l)
 {
     const struct layer_hp *w = &hp->layers[l < hp->n_layers ? l : 0];
@@ -74,14 +75,14 @@ void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_r
                           .heads = w->n_heads,
                           .kv_heads = w->n_kv_heads };
     y->cols = y->vector ? 1 : hparams_dim(hp, r->cols, l);
-    y->turned = f & ROW_TURNED && !y->vector;
+    y->transposed = f & ROW_TRANSPOSED && !y->vector;
     y->mx = f & ROW_MX;
     if (f & ROW_GROUPS && w->n_kv_heads > 1) y->order = ORDER_GROUPS;
     if (f & ROW_ALTERNATE) y->order = ORDER_ALTERNATE;
     set_parts(y, hp, r, l);
     if (r->count && !many) y->dims[y->n_dims++] = n;
-    y->dims[y->n_dims++] = y->turned ? y->cols : y->rows;
-    if (!y->vector) y->dims[y->n_dims++] = y->turned ? y->rows : y->cols;
+    y->dims[y->n_dims++] = y->transposed ? y->cols : y->rows;
+    if (!y->vector) y->dims[y->n_dims++] = y->transposed ? y->rows : y->cols;
     y->loose = r->kind == ROW_FLAT || r->kind == ROW_PLANE;
     set_order(y, hp, r, l);
     if (!y->mx) return;
@@ -131,7 +132,7 @@ bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *fl
     if (same) return true;
     if (n != want) return false;
     if (y->loose) return t->n_dims < 2 || t->dims[0] == y->dims[0] || y->n_dims == 1;
-    /* Vectors, and matrices of one row, may have fewer or more dimensions of 1. */
+    /* Vectors, and matrices with one row, may have more or fewer dimensions of 1. */
     if (y->vector && (t->n_dims < 2 || n == 1)) return true;
     if (y->rows == 1 && y->count == 1 && t->n_dims == 1) return true;
     *flipped = t->n_dims == 2 && y->n_dims == 2 && t->dims[0] == y->dims[1] &&
@@ -148,8 +149,8 @@ void layout_text(const struct layout *y, char *out, size_t cap)
     if (n < cap) snprintf(out + n, cap - n, "]");
 }
 
-/* Row r of the whole, q then k then v, in groups of a KV head's queries, its key and its value. */
-static int64_t grouped(const struct layout *y, int64_t r)
+/* ORDER_GROUPS: the stored row of row r of q, k, v one after the other. */
+static int64_t find_grouped_row(const struct layout *y, int64_t r)
 {
     int64_t per = y->heads / y->kv_heads, dim = y->part[1] / y->kv_heads, head = r / dim, at;
 
@@ -159,8 +160,8 @@ static int64_t grouped(const struct layout *y, int64_t r)
     return at * dim + r % dim;
 }
 
-/* Row r of q, k, v one behind the other, or of the gates. */
-static int64_t by_key_head(const struct layout *y, int part, int64_t r)
+/* ORDER_QKVZ: the stored row of row r of q, k, v one after the other (part 0), or of the gates. */
+static int64_t find_key_head_row(const struct layout *y, int part, int64_t r)
 {
     int64_t group = 2 * y->each + 2 * y->values, heads = y->part[1] / y->values,
             keys = heads * y->each;
@@ -180,9 +181,10 @@ int64_t layout_row(const struct layout *y, int part, int64_t r)
 {
     switch (y->order) {
     case ORDER_PLANE: return r % y->each * (y->rows / y->each) + r / y->each;
-    case ORDER_QKVZ: return by_key_head(y, part, r);
+    case ORDER_QKVZ: return find_key_head_row(y, part, r);
     case ORDER_KV_B:
-        return r / y->values * (y->each + y->values) + y->each + r % y->values; /* of values */
+        return r / y->values * (y->each + y->values) + y->each +
+               r % y->values; /* part 1; part 0 is read by read_keys */
     case ORDER_HEADS:
         if (y->n_parts == 1) part = (int)(r / (y->rows / 2)), r %= y->rows / 2;
         return r / y->each * 2 * y->each + part * y->each + r % y->each;
@@ -190,16 +192,16 @@ int64_t layout_row(const struct layout *y, int part, int64_t r)
     }
     if (y->order == ORDER_ALTERNATE) return r * y->n_parts + part;
     for (int i = 0; i < part; i++) r += y->part[i];
-    return y->order == ORDER_GROUPS ? grouped(y, r) : r;
+    return y->order == ORDER_GROUPS ? find_grouped_row(y, r) : r;
 }
 
 bool layout_in_place(const struct layout *y)
 {
-    return y->order == ORDER_PLAIN && !y->turned && !y->mx;
+    return y->order == ORDER_PLAIN && !y->transposed && !y->mx;
 }
 
-/* Folders put number 2j and 2j + 1 into a byte, GGUF's blocks j and j + 16. */
-static void mx_block(struct block_mxfp4 *out, uint8_t scale, const uint8_t *in)
+/* A byte holds elements 2j and 2j + 1 in folders, j and j + 16 in GGUF. */
+static void make_mx_block(struct block_mxfp4 *out, uint8_t scale, const uint8_t *in)
 {
     uint8_t q[MX_BLOCK];
 
@@ -208,8 +210,8 @@ static void mx_block(struct block_mxfp4 *out, uint8_t scale, const uint8_t *in)
     for (int j = 0; j < MX_BLOCK / 2; j++) out->qs[j] = (uint8_t)(q[j] | q[j + MX_BLOCK / 2] << 4);
 }
 
-static void read_mx(const struct layout *y, const struct source_tensor *t, size_t row,
-                    enum dtype to, void *dst, float *tmp)
+static void read_mx_row(const struct layout *y, const struct source_tensor *t, size_t row,
+                        enum dtype to, void *dst, float *tmp)
 {
     size_t n = (size_t)y->cols / MX_BLOCK;
     const uint8_t *q = (const uint8_t *)t->data + row * n * (MX_BLOCK / 2);
@@ -217,16 +219,16 @@ static void read_mx(const struct layout *y, const struct source_tensor *t, size_
 
     for (size_t b = 0; b < n; b++) {
         struct block_mxfp4 block;
-        mx_block(&block, e[b], q + b * (MX_BLOCK / 2));
+        make_mx_block(&block, e[b], q + b * (MX_BLOCK / 2));
         if (to == DT_MXFP4) memcpy((char *)dst + b * sizeof block, &block, sizeof block);
         else quant_decode(DT_MXFP4, &block, tmp + b * MX_BLOCK, MX_BLOCK);
     }
     if (to != DT_MXFP4) quant_encode(to, tmp, dst, y->cols);
 }
 
-/* A row that lies across the stored ones. */
-static void read_turned(const struct layout *y, const struct source_tensor *t, const char *data,
-                        int64_t row, float *out)
+/* A row of a transposed tensor: a column of the stored one. */
+static void read_transposed(const struct layout *y, const struct source_tensor *t, const char *data,
+                            int64_t row, float *out)
 {
     size_t size = (size_t)dtype_info((int)t->type)->bytes;
 
@@ -235,7 +237,8 @@ static void read_turned(const struct layout *y, const struct source_tensor *t, c
                      1);
 }
 
-/* Row r of keys, turned: a head's numbers at one place of the latent. */
+/* ORDER_KV_B, part 0: row r of the transposed keys, a head's elements at one index of the latent.
+ */
 static void read_keys(const struct layout *y, const struct source_tensor *t, int64_t r,
                       enum dtype to, void *dst, float *tmp)
 {
@@ -267,15 +270,15 @@ void layout_read(const struct layout *y, const struct source_tensor *t, int i, i
         read_keys(y, t, r, to, dst, tmp);
         return;
     }
-    if (y->turned) {
+    if (y->transposed) {
         data +=
             (size_t)i * (size_t)y->rows * (size_t)y->cols * (size_t)dtype_info((int)t->type)->bytes;
-        read_turned(y, t, data, row, tmp);
+        read_transposed(y, t, data, row, tmp);
         quant_encode(to, tmp, dst, y->cols);
         return;
     }
     if (y->mx) {
-        read_mx(y, t, (size_t)i * (size_t)y->rows + (size_t)row, to, dst, tmp);
+        read_mx_row(y, t, (size_t)i * (size_t)y->rows + (size_t)row, to, dst, tmp);
         return;
     }
     dtype_row_bytes(t->type, (uint64_t)y->cols, &bytes);
@@ -295,8 +298,8 @@ size_t layout_tmp(const struct layout *y)
 }
 
 /* Column by column, as they are stored: what lies together is read together. */
-static void read_turned_rows(const struct layout *y, const struct source_tensor *t, int i, int part,
-                             int64_t r, int n, float *tile)
+static void read_transposed_rows(const struct layout *y, const struct source_tensor *t, int i,
+                                 int part, int64_t r, int n, float *tile)
 {
     float *run = tile + (size_t)y->cols * LAYOUT_ROWS;
     int64_t first = layout_row(y, part, r), span = layout_row(y, part, r + n - 1) - first + 1;
@@ -312,8 +315,8 @@ static void read_turned_rows(const struct layout *y, const struct source_tensor 
 void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part,
                       int64_t r, int n, enum dtype to, void *dst, size_t row_bytes, float *tmp)
 {
-    if (y->turned && y->order != ORDER_GROUPS) {
-        read_turned_rows(y, t, i, part, r, n, tmp);
+    if (y->transposed && y->order != ORDER_GROUPS) {
+        read_transposed_rows(y, t, i, part, r, n, tmp);
         for (int k = 0; k < n; k++)
             quant_encode(to, tmp + k * y->cols, (char *)dst + (size_t)k * row_bytes, y->cols);
         return;

@@ -1,75 +1,79 @@
-/* layout.h - how a tensor of the table lies in a file: its shape there, and where its rows are.
+/* layout.h - how a tensor of the table is stored in a file: its shape there, and where its rows
+ * are.
  *
- * GGUF files have matrices [out, in] with rows in order. Folders have what each library made of it:
- * turned matrices, rows of q, k and v by head, gate and up in turn. */
+ * tern uses matrices [out, in] with rows in order, and so do GGUF files. Folders store some tensors
+ * differently, as each library does: transposed, with the rows of q, k and v grouped by head, with
+ * alternating rows of gate and up, or several matrices packed into one tensor. A struct layout maps
+ * the rows that tern uses (row r of part p of matrix i) to the stored ones. */
 #ifndef TERN_MODEL_LAYOUT_H
 #define TERN_MODEL_LAYOUT_H
 
 #include "model/hparams.h"
 
 enum row_order {
-    ORDER_PLAIN,
+    ORDER_PLAIN,     /* parts one after the other */
     ORDER_GROUPS,    /* q, k, v by KV head: its queries, its key, its value */
-    ORDER_ALTERNATE, /* parts in turn */
-    ORDER_PLANE,     /* numbers of a matrix, columns first */
-    ORDER_HEADS,     /* parts in turn, so many rows (`each`) of each at a time */
-    ORDER_QKVZ, /* by key head: q, k, its values, its gates; parts: q, k, v one behind the other;
-                   gates */
-    ORDER_KV_B  /* by head: rows of keys, of values; parts: keys turned, values */
+    ORDER_ALTERNATE, /* one row of each part in turn */
+    ORDER_PLANE,     /* elements of a matrix, used as a vector in column-major order */
+    ORDER_HEADS,     /* `each` rows of each part in turn */
+    ORDER_QKVZ, /* by key head: q, k, its values, its gates; part 0: all q, k, v; part 1: gates */
+    ORDER_KV_B  /* by head: rows of keys, rows of values; part 0: keys, transposed; 1: values */
 };
 
 struct layout {
-    int n_dims; /* as stored, slowest first */
+    int n_dims; /* as stored, slowest dimension first */
     int64_t dims[4];
     int count;          /* matrices (or vectors) in one tensor */
-    int tensors;        /* of the name with '#': so many of them */
-    int64_t rows, cols; /* of a matrix as it is used, all parts; a vector has cols 1 */
-    bool turned, vector;
-    bool mx; /* nibbles of MXFP4, their scales in a tensor of their own: */
-    const struct source_tensor *scales; /* filled by layout_scales */
-    bool loose; /* dimensions of 1 may stand between, rows may be in groups */
+    int tensors;        /* number of tensors, for names with '#' */
+    int64_t rows, cols; /* of one matrix as tern uses it, all parts; a vector has cols 1 */
+    bool transposed;    /* stored as [in, out] */
+    bool vector;
+    bool mx;                            /* MXFP4: nibbles here, block scales in another tensor: */
+    const struct source_tensor *scales; /* found by layout_scales */
+    bool loose;                         /* dimensions of 1 may be added, rows may be grouped */
     enum row_order order;
     int n_parts;
-    int64_t part[3];     /* rows of each */
+    int64_t part[3];     /* rows of each part */
     int heads, kv_heads; /* ORDER_GROUPS */
-    int64_t each; /* ORDER_HEADS; ORDER_PLANE: rows of the matrix; ORDER_QKVZ: of a key; ORDER_KV_B:
-                     of keys */
-    int64_t values; /* ORDER_QKVZ, ORDER_KV_B: of a head's values */
-    int per_weight; /* matrices that make one weight */
+    int64_t each;   /* ORDER_HEADS: see there; ORDER_PLANE: rows of the matrix; ORDER_QKVZ: of a
+                     * key head; ORDER_KV_B: key rows of a head */
+    int64_t values; /* ORDER_QKVZ, ORDER_KV_B: value rows of a head */
+    int per_weight; /* matrices that become one struct weight; 0: one */
 };
 
-/* The row must be there in that world (hparams_has, a name). */
+/* The layout of row r in layer l. The row must exist in that file format (hparams_has, a name). */
 void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l,
                enum source_kind world);
 
-/* Has the tensor this shape? *flipped: an embedding [in, out], which some files have. */
+/* The tensor has this shape. *flipped: it is a matrix [in, out], as some files store the embedding.
+ */
 bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *flipped);
-/* The type a tensor of this layout has in memory and in GGUF files. */
+/* The type of the tensor in memory and in GGUF files. */
 enum dtype layout_type(const struct layout *y, const struct source_tensor *t);
-/* Finds what belongs to the tensor t; false: it is not there, or has another shape. */
+/* Finds the scales of an MXFP4 tensor t; false: they are missing or have another shape. */
 bool layout_scales(struct layout *y, const struct source *src, const struct source_tensor *t);
-/* "[4, 320, 64]" */
+/* The stored shape as text: "[4, 320, 64]". */
 void layout_text(const struct layout *y, char *out, size_t cap);
 
-/* Numbers in a row of a part. */
+/* Elements in a row of a part. */
 int64_t layout_cols(const struct layout *y, int part);
-/* As the tensor lies, for formats that keep its order: one part, rows as they come. */
+/* Changes y to the stored order where GGUF keeps it (one part, rows as stored). */
 void layout_plain(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l);
 
-/* Where row r of a part is among the stored rows. */
+/* The stored row that row r of a part is. */
 int64_t layout_row(const struct layout *y, int part, int64_t r);
-/* Are the parts where they are used: whole rows behind each other? Then nothing has to be copied.
- */
+/* The stored rows can be used as they are, without a copy. */
 bool layout_in_place(const struct layout *y);
 
+/* Floats of scratch memory for layout_read. */
 static inline size_t layout_room(const struct layout *y) { return (size_t)(y->cols + y->each); }
-/* Reads row r of a part of matrix i as type `to`; tmp has room for layout_room numbers (and dst is
- * no part of it, but for F32). The tensor fits y. */
+/* Reads row r of a part of matrix i as type `to`. tmp: scratch of layout_room floats; dst may be
+ * tmp for F32. The tensor must fit y. */
 void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
                  enum dtype to, void *dst, float *tmp);
-/* The same for rows [r, r + n) of a part, into rows of row_bytes each; tmp has room for layout_tmp
- * numbers. Turned tensors are much faster to read so. */
-enum { LAYOUT_ROWS = 32 }; /* n at most */
+/* Reads rows [r, r + n), n <= LAYOUT_ROWS, into rows of row_bytes. tmp: scratch of layout_tmp
+ * floats. Much faster than single rows for transposed tensors. */
+enum { LAYOUT_ROWS = 32 };
 size_t layout_tmp(const struct layout *y);
 void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part,
                       int64_t r, int n, enum dtype to, void *dst, size_t row_bytes, float *tmp);

@@ -1,3 +1,4 @@
+/* mix.c - shapes and dispatch of mixers; the mixers are in ssm.c, delta.c and mla.c. */
 #include "model/mix.h"
 
 #include "model/model.h"
@@ -69,6 +70,7 @@ struct kvshape mix_kvshape(const struct hparams *hp, int l)
     }
 }
 
+/* Attention with an output gate (Qwen3-Next): a fourth product beside q, k and v. */
 static void plan_gate(struct layer_step *p, const struct mix_memory *mem, const struct model *m,
                       int l, int n)
 {
@@ -102,7 +104,8 @@ void mix_run(const struct mix *x, bool wanted)
     }
 }
 
-static const char *lacking(enum mixer kind, const struct backend *be)
+/* The operation that a mixer needs and the backend lacks, or NULL. */
+static const char *find_missing_operation(enum mixer kind, const struct backend *be)
 {
     switch (kind) {
     case MIX_MAMBA:
@@ -111,7 +114,7 @@ static const char *lacking(enum mixer kind, const struct backend *be)
     case MIX_SHORTCONV: return !be->conv ? "a causal convolution" : NULL;
     case MIX_DELTA:
         return !be->conv ? "a causal convolution" : !be->delta ? "the gated delta rule" : NULL;
-    case MIX_MLA: return !be->linear_heads ? "attention over a latent" : NULL;
+    case MIX_MLA: return !be->linear_heads ? "products per head for latent attention" : NULL;
     case MIX_ATTN: break;
     }
     return NULL;
@@ -120,12 +123,12 @@ static const char *lacking(enum mixer kind, const struct backend *be)
 int mix_check(const struct hparams *hp, const struct backend *be, int first, int end, struct err *e)
 {
     for (int l = first; l < end; l++) {
-        const char *what = lacking(hp->layers[l].mix.kind, be);
+        const char *what = find_missing_operation(hp->layers[l].mix.kind, be);
         if (what)
             return err_set(
                 e, E_UNSUPPORTED,
-                "layer %d of this %s model needs %s, which %s does not have; the CPU does", l,
-                hp->arch, what, be->name);
+                "layer %d of this %s model needs %s, which %s does not support; run it on the CPU",
+                l, hp->arch, what, be->name);
     }
     return OK;
 }

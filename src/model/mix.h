@@ -1,9 +1,9 @@
-/* mix.h - what stands in a layer's place of attention: state space models, short convolutions,
- * gated delta nets, attention over a latent.
+/* mix.h - token mixers other than plain attention: state space models (Mamba, Mamba 2), short
+ * convolutions (LFM2), gated delta nets (Qwen3-Next), multi-head latent attention (DeepSeek).
  *
- * A mixer reads the normed rows of a step (p->h) and leaves p->a, which the layer's wo brings back
- * into the residual. What it keeps of the past lies in a sequence's state, or in KV blocks where it
- * attends. */
+ * A mixer reads the normalized rows of a step (p->h) and writes p->a, which the layer's output
+ * projection wo adds to the residual stream. Its memory of earlier tokens is the recurrent state of
+ * the sequence (kv/state.h), or the KV cache for latent attention. */
 #ifndef TERN_MODEL_MIX_H
 #define TERN_MODEL_MIX_H
 
@@ -17,43 +17,46 @@ struct layer;
 struct layer_hp;
 struct layer_step;
 
+/* The kind of a layer's mixer. */
 enum mixer { MIX_ATTN, MIX_MAMBA, MIX_MAMBA2, MIX_SHORTCONV, MIX_DELTA, MIX_MLA };
 
-/* No layer attends, and there is no feed-forward block. */
+/* Architectures of this mixer have neither attention nor feed-forward blocks. */
 static inline bool mix_is_alone(enum mixer m) { return m == MIX_MAMBA || m == MIX_MAMBA2; }
 
-/* A layer's numbers that only its mixer has. */
+/* Hyper-parameters of a layer's mixer. */
 struct mix_hp {
     enum mixer kind;
-    bool gate; /* attention: sigmoid of a projection multiplies what it leaves */
-    int taps;  /* of the convolution */
-    int inner, n_state,
-        dt_rank; /* mamba 1 and 2: channels, state of each; rank of the time step (1) */
-    int n_groups, norm_groups; /* mamba 2: of b and c; of the norm behind the gate */
-    int n_heads, head_dim;     /* mamba 2; delta: of values */
-    int n_k_heads, k_dim;      /* delta */
-    float dt_min, dt_max;      /* mamba 2: limits of the time step */
-    int q_rank, kv_rank;       /* latent attention; q_rank 0: queries are not compressed */
-    int nope, rope;            /* of a query's head: what does not turn, what does */
+    bool gate;                 /* attention: its output is multiplied by sigmoid of a projection */
+    int taps;                  /* kernel size of the convolution */
+    int inner, n_state;        /* Mamba 1 and 2: channels, state elements per channel */
+    int dt_rank;               /* Mamba 1: rank of the time step projection */
+    int n_groups, norm_groups; /* Mamba 2: groups of b and c; groups of the norm after the gate */
+    int n_heads, head_dim;     /* Mamba 2; delta: of values */
+    int n_k_heads, k_dim;      /* delta: of queries and keys */
+    float dt_min, dt_max;      /* Mamba 2: bounds of the time step */
+    int q_rank, kv_rank; /* latent attention: widths of the latents; q_rank 0: no latent for q */
+    int nope, rope;      /* latent attention: parts of a query head without and with rotary
+                          * embedding */
 };
 
-/* Its weights beside those of struct layer. wo is the product behind the mixer in any case. */
+/* Weights of a mixer, in addition to those of struct layer. wo is the output projection of every
+ * mixer. Vectors are in device memory. */
 struct mix_weights {
-    struct weight
-        in; /* mamba: x, z; mamba 2: z, x, b, c, dt; short convolution: b, c, x; delta: q, k, v */
-    struct weight z, ba;     /* delta: gate; beta and alpha */
-    struct weight x, dt;     /* mamba: dt, b, c of x; the time step of its low rank */
-    struct weight q_a, kv_a; /* latent: queries and keys down; wq is up, or all of it */
-    struct weight k_b,
-        v_b; /* latent, a matrix a head: from queries to the latent, from it to values */
+    /* Input projection. Mamba: x, z; Mamba 2: z, x, b, c, dt; short convolution: b, c, x; delta: q,
+     * k, v. */
+    struct weight in;
+    struct weight z, ba;           /* delta: gate; beta and alpha */
+    struct weight x, dt;           /* Mamba: x to (dt, b, c); the time step from its low rank */
+    struct weight q_a, kv_a;       /* latent: down-projections; wq is the up-projection of q */
+    struct weight k_b, v_b;        /* latent, per head: query to latent, latent to value */
     float *in_b, *conv_w, *conv_b; /* conv_w [taps][channels] */
-    float *a, *d, *dt_b, *norm;    /* a below 0; mamba: [n_state][channels] */
+    float *a, *d, *dt_b, *norm;    /* a is negative; Mamba: [n_state][channels] */
     float *q_a_norm, *kv_a_norm, *q_a_b, *kv_a_b;
 };
 
-/* A layer's calls, filled by mix_plan. */
+/* Arguments of a layer's backend calls, filled in by mix_plan for the size of a step. */
 struct mix_step {
-    struct tensor in, mid, z, conv, low, q, lat; /* see ssm.c, delta.c, mla.c */
+    struct tensor in, mid, z, conv, low, q; /* see ssm.c, delta.c, mla.c */
     struct linear jobs[3], up, dt;
     struct conv_opt conv_opt;
     struct scan_in scan_in;
@@ -64,18 +67,19 @@ struct mix_step {
     struct tensor latent, k_rot, q_rot;
 };
 
-/* Numbers a token needs in the step's memory for the mixer: of its projections, behind them, and
- * small ones. */
+/* Floats of scratch memory per token: for the input projection, for what follows it, for low-rank
+ * values. */
 struct mix_width {
     int in, mid, low;
 };
 struct mix_width mix_width(const struct hparams *hp, int l);
 int mix_out(const struct hparams *hp, int l); /* width of p->a */
 
+/* Shapes of the layer's recurrent state and KV cache; 0: it has none. */
 struct stateshape mix_stateshape(const struct hparams *hp, int l);
 struct kvshape mix_kvshape(const struct hparams *hp, int l);
 
-/* What a mixer works with. */
+/* Arguments of a mixer's run. */
 struct mix {
     struct backend *be;
     const struct hparams *hp;
@@ -84,20 +88,22 @@ struct mix {
     struct layer_step *p;
     const struct kvview *kv;
     const struct stateview *st;
-    const struct tensor *table; /* of the layer's rotary embedding */
-    int l;
+    const struct tensor *table; /* angles of the layer's rotary embedding */
+    int l;                      /* the layer */
 };
 
 struct mix_memory {
-    float *in, *mid, *low; /* [n][mix_width] */
+    float *in, *mid, *low; /* device memory, [n_tokens][mix_width] */
 };
 
+/* Fills in p for a step of n tokens. */
 void mix_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
               int n);
-/* The layer's mixer but for attention itself: state and KV are behind this batch then. */
-void mix_run(const struct mix *x, bool wanted); /* wanted: p->a is read */
+/* Runs the mixer of a layer, and updates its state or KV cache. Nothing for MIX_ATTN, which pass.c
+ * does. wanted: p->a is needed; else only the memory is updated. */
+void mix_run(const struct mix *x, bool wanted);
 
-/* E_UNSUPPORTED names the operation that be lacks for one of the layers [first, end). */
+/* E_UNSUPPORTED if the backend lacks an operation that one of the layers [first, end) needs. */
 int mix_check(const struct hparams *hp, const struct backend *be, int first, int end,
               struct err *e);
 

@@ -1,17 +1,20 @@
-/* mla.c - attention over a latent: a token leaves kv_rank numbers and one turned key for all heads.
+/* mla.c - multi-head latent attention (DeepSeek-V2): the KV cache holds a latent of kv_rank
+ * elements and one rotated key per token, shared by all heads.
  *
- * Keys and values would be products of the latent with a matrix a head. Those products are
- * absorbed: queries are brought to the latent instead, attention weighs latents, and what comes out
- * is brought to values. So only the latent is kept, and decode reads nothing else of the past. */
+ * Keys and values of a head are products of the latent with that head's matrices. These products
+ * are absorbed into the query and the output: queries are projected into the latent space
+ * (to_latent), attention works on latents as keys and values of a single KV head, and its result is
+ * projected to values (from_latent). Decoding thus reads nothing but the latents. */
 #include "model/mix.h"
 
 #include "model/model.h"
 #include "model/scratch.h"
 
-#define LATENT_EPS 1e-6f /* of the norms in the middle, whatever the model's own is */
+#define LATENT_EPS 1e-6f /* epsilon of the latents' norms, fixed in the reference library */
 
-static void plan_products(struct mix_step *s, struct layer_step *p, const struct mix_memory *mem,
-                          const struct model *m, int l, int n)
+/* The down-projections of keys and queries, and the up-projection of queries. */
+static void plan_projections(struct mix_step *s, struct layer_step *p, const struct mix_memory *mem,
+                             const struct model *m, int l, int n)
 {
     const struct layer *w = &m->layers[l];
     const struct mix_hp *h = &m->hp.layers[l].mix;
@@ -35,7 +38,7 @@ void mla_plan(struct layer_step *p, const struct mix_memory *mem, const struct m
     struct mix_step *s = &p->mix;
 
     p->k = tensor_f32(p->k.data, n, key);
-    plan_products(s, p, mem, m, l, n);
+    plan_projections(s, p, mem, m, l, n);
     s->latent = tensor_cols(p->k, 0, h->kv_rank);
     s->k_rot = tensor_cols(p->k, h->kv_rank, h->rope);
     s->q_rot = tensor_cols(p->q, h->nope, lh->n_heads * head - h->nope);

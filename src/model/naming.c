@@ -1,3 +1,8 @@
+/* naming.c - the tensors of a folder as tensors of a GGUF file.
+ *
+ * Works from the rows of the table: each row that has a name in folders is looked up there, and
+ * becomes the tensor of the same row in GGUF, or of the rows that have the same members. Tensors of
+ * the folder that no row claims are an error, so that nothing is lost silently. */
 #include "model/naming.h"
 
 #include "base/map.h"
@@ -14,10 +19,11 @@ struct plan {
     struct arena *arena;
     struct gguf_item *items;
     int n;
-    struct map used; /* names of the folder that have a place */
+    struct map used; /* names of tensors that were claimed by a row */
 };
 
-static int missing(const struct plan *p, const char *name, const struct layout *y, struct err *e)
+static int fail_missing(const struct plan *p, const char *name, const struct layout *y,
+                        struct err *e)
 {
     char want[64];
     layout_text(y, want, sizeof want);
@@ -25,7 +31,15 @@ static int missing(const struct plan *p, const char *name, const struct layout *
                    name, want);
 }
 
-static int check_one(struct plan *p, const struct source_tensor *t, struct layout *y, struct err *e)
+/* Marks a tensor of the folder as claimed. */
+static int claim_tensor(struct plan *p, const struct source_tensor *t, struct err *e)
+{
+    return map_put(&p->used, t->name, 1) == E_NOMEM ? err_nomem(e, "a plan of tensors") : OK;
+}
+
+/* Checks shape and type of a tensor, and finds the scales of MXFP4. */
+static int check_tensor(struct plan *p, const struct source_tensor *t, struct layout *y,
+                        struct err *e)
 {
     char want[64];
     bool flipped;
@@ -36,41 +50,42 @@ static int check_one(struct plan *p, const struct source_tensor *t, struct layou
                        source_path(p->src), STR_ARG(t->name), want);
     }
     if (!layout_scales(y, p->src, t))
-        return err_set(e, E_FORMAT, "%s: tensor %.*s has no scales of its shape beside it",
+        return err_set(e, E_FORMAT, "%s: tensor %.*s has no matching tensor of scales",
                        source_path(p->src), STR_ARG(t->name));
-    if (y->scales) map_put(&p->used, y->scales->name, 1);
-    if (!quant_can_decode(t->type) || (y->turned && dtype_info((int)t->type)->quantized))
-        return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s' is %s, which is no weight type",
+    if (y->scales && claim_tensor(p, y->scales, e) != OK) return E_NOMEM;
+    if (!quant_can_decode(t->type) || (y->transposed && dtype_info((int)t->type)->quantized))
+        return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s' has type %s, which weights cannot have",
                        source_path(p->src), STR_ARG(t->name), dtype_name((int)t->type));
     return OK;
 }
 
-/* The tensors a row stands for; *from NULL: there are none, and none are needed. */
-static int find_row(struct plan *p, const struct tensor_row *r, int l, struct layout *y,
-                    const struct source_tensor ***from, struct err *e)
+/* Finds the tensors of a row. *from NULL: they do not exist and are not required. */
+static int find_row_tensors(struct plan *p, const struct tensor_row *r, int l, struct layout *y,
+                            const struct source_tensor ***from, struct err *e)
 {
     const struct source_tensor **list = arena_array(p->arena, (size_t)y->tensors, sizeof *list);
     char name[256];
     int rc;
 
     *from = NULL;
+    if (!list) return err_nomem(e, "a plan of tensors");
     for (int i = 0; i < y->tensors; i++) {
         hparams_name(p->hp, r, l, i, SOURCE_HF, name, sizeof name);
         list[i] = source_find(p->src, name);
         if (!list[i] && i == 0 &&
             (!hparams_needs(p->hp, r, l) || hparams_covered(p->hp, p->src, r, l)))
             return OK;
-        if (!list[i]) return missing(p, name, y, e);
-        if ((rc = check_one(p, list[i], y, e)) != OK) return rc;
-        map_put(&p->used, list[i]->name, 1);
+        if (!list[i]) return fail_missing(p, name, y, e);
+        if ((rc = check_tensor(p, list[i], y, e)) != OK) return rc;
+        if ((rc = claim_tensor(p, list[i], e)) != OK) return rc;
     }
     *from = list;
     return OK;
 }
 
-/* GGUF's own row for a part that a folder has packed with others. */
-static const struct tensor_row *row_of_part(const struct plan *p, const struct tensor_row *r, int l,
-                                            int part)
+/* The GGUF row of a part that a folder has packed with others: the one with the same member. */
+static const struct tensor_row *find_part_row(const struct plan *p, const struct tensor_row *r,
+                                              int l, int part)
 {
     size_t size = r->cols == DIM_NONE || r->count ? sizeof(void *) : sizeof(struct weight);
     int it = 0;
@@ -119,25 +134,25 @@ static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct er
 
     if (!r->hf || !hparams_has(p->hp, r, l)) return OK;
     layout_of(&y, p->hp, r, l, SOURCE_HF);
-    if ((rc = find_row(p, r, l, &y, &from, e)) != OK || !from) return rc;
+    if ((rc = find_row_tensors(p, r, l, &y, &from, e)) != OK || !from) return rc;
     layout_plain(&y, p->hp, r, l);
     if (r->gguf) {
         add_item(p, r, r, l, y.n_parts > 1 ? -1 : 0, &y, from);
         return OK;
     }
     for (int i = 0; i < y.n_parts; i++) {
-        const struct tensor_row *g = row_of_part(p, r, l, i);
+        const struct tensor_row *g = find_part_row(p, r, l, i);
         if (!g)
-            return err_set(e, E_UNSUPPORTED, "%s: no GGUF name is known for '%s'",
-                           source_path(p->src), r->hf);
+            return err_set(e, E_UNSUPPORTED, "%s: GGUF has no name for '%s'", source_path(p->src),
+                           r->hf);
         add_item(p, r, g, l, i, &y, from);
     }
     return OK;
 }
 
-/* Tensors without a place that are no loss: buffers, tied heads, layers that only guess ahead,
- * parts that see pictures. */
-static bool no_loss(const struct hparams *hp, struct str name)
+/* Tensors that may be left out: buffers, tied heads, layers for multi-token prediction, and the
+ * vision part of multimodal models. */
+static bool may_be_dropped(const struct hparams *hp, struct str name)
 {
     char prefix[128];
     struct str rest = name;
@@ -168,10 +183,12 @@ int naming_plan(const struct hparams *hp, const struct source *src, struct arena
 
     if (hp->n_rope > 1 && hp->rope[1].scaling != ROPE_NONE)
         return err_set(e, E_UNSUPPORTED,
-                       "%s: no GGUF key is known for %s scaling in layers with a window",
+                       "%s: GGUF has no key for %s scaling in layers with a window",
                        source_path(src), rope_scaling_name(hp->rope[1].scaling));
     while (arch_row(hp->info, &it)) n_rows++;
+    /* A row becomes at most three tensors per layer. */
     p.items = arena_array(a, 3 * n_rows * (size_t)(hp->n_layers + 1), sizeof *p.items);
+    if (!p.items) return err_nomem(e, "a plan of tensors");
     for (int l = -1; l < hp->n_layers; l++)
         for (it = 0, r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
             if (row_in_layer(r) == (l >= 0) && (rc = plan_row(&p, r, l < 0 ? 0 : l, e)) != OK)
@@ -179,8 +196,8 @@ int naming_plan(const struct hparams *hp, const struct source *src, struct arena
     for (size_t i = 0; i < n_tensors && rc == OK; i++) {
         struct str name = source_tensor(src, i)->name;
         uint64_t one;
-        if (!map_get(&p.used, name, &one) && !no_loss(hp, name))
-            rc = err_set(e, E_UNSUPPORTED, "%s: no GGUF name is known for the tensor '%.*s' of %s",
+        if (!map_get(&p.used, name, &one) && !may_be_dropped(hp, name))
+            rc = err_set(e, E_UNSUPPORTED, "%s: GGUF has no name for the tensor '%.*s' of %s",
                          source_path(src), STR_ARG(name), hp->arch);
     }
     *items = p.items;

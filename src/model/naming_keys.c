@@ -1,42 +1,18 @@
-/* naming_keys.c - hyper-parameters as keys of a GGUF file. */
-#include "model/naming.h"
+/* naming_keys.c - hyper-parameters as metadata keys of a GGUF file: the inverse of hparams_gguf.c.
+ * Keys that llama.cpp does not know have no effect there. */
+#include "model/naming_impl.h"
 
+#include "base/mem.h"
 #include "model/rotary.h"
 
 #include <math.h>
-#include <stdio.h>
 
-struct keys {
-    const struct hparams *hp;
-    struct ggufw *w;
-    char buf[160];
-};
-
-static const char *key(struct keys *k, const char *name)
-{
-    snprintf(k->buf, sizeof k->buf, "%s.%s", k->hp->arch, name);
-    return k->buf;
-}
-
-static void put_int(struct keys *k, const char *name, int v)
-{
-    ggufw_u32(k->w, key(k, name), (uint32_t)v);
-}
-static void put_f32(struct keys *k, const char *name, double v)
-{
-    ggufw_f32(k->w, key(k, name), (float)v);
-}
-static void put_str(struct keys *k, const char *name, const char *v)
-{
-    ggufw_str(k->w, key(k, name), str_c(v));
-}
-
-static void put_windows(struct keys *k)
+/* list: scratch, [n_layers]. */
+static void put_windows(struct key_writer *k, bool *list)
 {
     const struct hparams *hp = k->hp;
-    struct arena a = { 0 };
-    bool *list = arena_array(&a, (size_t)hp->n_layers, sizeof *list);
     int window = 0, n = 0;
+
     for (int l = 0; l < hp->n_layers; l++) {
         list[l] = hp->layers[l].window > 0 || hp->layers[l].rope == 1;
         n += list[l];
@@ -44,16 +20,16 @@ static void put_windows(struct keys *k)
     }
     if (n || (hp->info->window_every && !(hp->info->flags & ARCH_WINDOW_KEYED))) {
         put_int(k, "attention.sliding_window", window);
-        ggufw_bools(k->w, key(k, "attention.sliding_window_pattern"), list, (size_t)hp->n_layers);
+        ggufw_bools(k->w, full_name(k, "attention.sliding_window_pattern"), list,
+                    (size_t)hp->n_layers);
     }
     if (hp->info->flags & (ARCH_NO_ROPE | ARCH_ROPE_SLIDING)) {
         for (int l = 0; l < hp->n_layers; l++) list[l] = hp->layers[l].rope >= 0;
-        ggufw_bools(k->w, key(k, "rope.layers"), list, (size_t)hp->n_layers);
+        ggufw_bools(k->w, full_name(k, "rope.layers"), list, (size_t)hp->n_layers);
     }
-    arena_release(&a);
 }
 
-static void put_rope(struct keys *k)
+static void put_rope(struct key_writer *k)
 {
     const struct rope_hp *r = &k->hp->rope[0];
     if (k->hp->n_rope == 0) return;
@@ -61,8 +37,8 @@ static void put_rope(struct keys *k)
     put_f32(k, "rope.freq_base", r->theta);
     if (k->hp->n_rope > 1) put_f32(k, "rope.freq_base_swa", k->hp->rope[1].theta);
     if (r->scaling == ROPE_NONE || r->scaling == ROPE_LLAMA3)
-        return; /* llama3 is a tensor of divisors */
-    put_str(k, "rope.scaling.type", rope_scaling_name(r->scaling));
+        return; /* llama3 is stored as a tensor of divisors */
+    ggufw_str(k->w, full_name(k, "rope.scaling.type"), str_c(rope_scaling_name(r->scaling)));
     put_f32(k, "rope.scaling.factor", r->factor);
     if (r->scaling == ROPE_LINEAR || r->scaling == ROPE_DYNAMIC) return;
     put_int(k, "rope.scaling.original_context_length", (int)r->orig_ctx);
@@ -70,7 +46,7 @@ static void put_rope(struct keys *k)
         put_f32(k, "rope.scaling.attn_factor", r->attn_factor);
         if (r->attn_factor_long != 0)
             put_f32(k, "rope.scaling.attn_factor_long", r->attn_factor_long);
-        if (r->always_short) ggufw_bool(k->w, key(k, "rope.scaling.always_short"), true);
+        if (r->always_short) put_bool(k, "rope.scaling.always_short", true);
         return;
     }
     if (k->hp->info->mix != MIX_MLA)
@@ -78,15 +54,13 @@ static void put_rope(struct keys *k)
                 r->attn_factor / rotary_yarn_factor(r->factor, 0, 0));
     put_f32(k, "rope.scaling.yarn_beta_fast", r->beta_fast);
     put_f32(k, "rope.scaling.yarn_beta_slow", r->beta_slow);
-    ggufw_bool(k->w, key(k, "rope.scaling.yarn_truncate"), r->truncate);
+    put_bool(k, "rope.scaling.yarn_truncate", r->truncate);
 }
 
-/* The scale of scores: one number, or one a layer where they differ. */
-static void put_attn_scale(struct keys *k)
+/* The scale of attention scores: one value, or one per layer if they differ. list: scratch. */
+static void put_attn_scale(struct key_writer *k, float *list)
 {
     const struct hparams *hp = k->hp;
-    struct arena a = { 0 };
-    float *list = arena_array(&a, (size_t)hp->n_layers, sizeof *list);
     bool own = false, same = true;
 
     for (int l = 0; l < hp->n_layers; l++) {
@@ -95,12 +69,11 @@ static void put_attn_scale(struct keys *k)
         list[l] = w->attn_scale != 0 ? w->attn_scale : hp->attn_scale;
         same &= list[l] == list[0];
     }
-    if (own && !same) ggufw_f32s(k->w, key(k, "attention.scale"), list, (size_t)hp->n_layers);
+    if (own && !same) ggufw_f32s(k->w, full_name(k, "attention.scale"), list, (size_t)hp->n_layers);
     else if (own || hp->attn_scale != 0) put_f32(k, "attention.scale", list[0]);
-    arena_release(&a);
 }
 
-static void put_moe(struct keys *k)
+static void put_moe(struct key_writer *k)
 {
     static const int func[] = {
         [ROUTE_SOFTMAX] = 1, [ROUTE_SIGMOID] = 2, [ROUTE_TOP_SOFTMAX] = 3, [ROUTE_SPARSEMIXER] = 1
@@ -120,7 +93,7 @@ static void put_moe(struct keys *k)
     }
     if (k->hp->info->moe.dense_ff) put_int(k, "leading_dense_block_count", dense);
     put_int(k, "expert_gating_func", func[m->route]);
-    ggufw_bool(k->w, key(k, "expert_weights_norm"), m->norm);
+    put_bool(k, "expert_weights_norm", m->norm);
     put_f32(k, "expert_weights_scale", m->scale);
     if (m->n_groups) {
         put_int(k, "expert_group_count", m->n_groups);
@@ -129,28 +102,27 @@ static void put_moe(struct keys *k)
     if (m->route == ROUTE_SPARSEMIXER) put_f32(k, "expert_jitter", m->jitter);
 }
 
-/* Blocks that are not as most models have them. */
-static void put_kind(struct keys *k)
+/* Properties in which a model differs from the usual decoder. */
+static void put_properties(struct key_writer *k)
 {
     const struct hparams *hp = k->hp;
 
-    if (hp->info->flags & ARCH_PARALLEL_KEY)
-        ggufw_bool(k->w, key(k, "use_parallel_residual"), hp->parallel);
+    if (hp->info->flags & ARCH_PARALLEL_KEY) put_bool(k, "use_parallel_residual", hp->parallel);
     if (hp->alibi != 0) put_f32(k, "attention.max_alibi_bias", hp->alibi);
     if (hp->clip_qkv != 0) put_f32(k, "attention.clamp_kqv", hp->clip_qkv);
-    if (hp->norm_after) ggufw_bool(k->w, key(k, "norm_after"), true);
-    if (hp->norm_residual) ggufw_bool(k->w, key(k, "norm_residual"), true);
-    if (!hp->last_norm) ggufw_bool(k->w, key(k, "last_norm"), false);
+    if (hp->norm_after) put_bool(k, "norm_after", true);
+    if (hp->norm_residual) put_bool(k, "norm_residual", true);
+    if (!hp->last_norm) put_bool(k, "last_norm", false);
     if (!hp->encoder) return;
-    ggufw_bool(k->w, key(k, "attention.causal"), false);
+    put_bool(k, "attention.causal", false);
     put_int(k, "pooling_type", hp->pooling == POOL_MEAN ? 1 : hp->pooling == POOL_CLS ? 2 : 3);
     ggufw_u32(k->w, "tokenizer.ggml.token_type_count", (uint32_t)hp->n_types);
 }
 
-static void put_scales(struct keys *k)
+static void put_multipliers(struct key_writer *k)
 {
     const struct hparams *hp = k->hp;
-    put_attn_scale(k);
+
     if (hp->info->flags & ARCH_LOGIT_SCALE) put_f32(k, "logit_scale", hp->logit_scale);
     if (hp->info->flags & ARCH_MULTIPLIERS) {
         put_f32(k, "embedding_scale", hp->embd_scale);
@@ -160,11 +132,11 @@ static void put_scales(struct keys *k)
     if (hp->info->flags & ARCH_ATTN_CAP) put_f32(k, "attn_logit_softcapping", hp->attn_softcap);
     if (hp->info->flags & ARCH_LOGIT_CAP) put_f32(k, "final_logit_softcapping", hp->logit_softcap);
     if (hp->act != hp->info->act || hp->info->gguf_silu)
-        put_str(k, "hidden_activation", act_name(hp->act));
+        ggufw_str(k->w, full_name(k, "hidden_activation"), str_c(act_name(hp->act)));
 }
 
-/* Of the dense layers, where there are any; else of the experts. */
-static void put_ff(struct keys *k)
+/* The feed-forward width of the dense layers, or of the experts if all layers have them. */
+static void put_ff_length(struct key_writer *k)
 {
     int n = k->hp->moe.n_ff;
 
@@ -173,31 +145,52 @@ static void put_ff(struct keys *k)
     put_int(k, "feed_forward_length", n);
 }
 
-void naming_keys(const struct hparams *hp, struct ggufw *w)
+static void put_heads(struct key_writer *k, const struct layer_hp *w)
 {
-    struct keys k = { .hp = hp, .w = w };
-    const struct layer_hp *first = &hp->layers[0];
-    ggufw_str(w, "general.architecture", str_c(hp->arch));
-    put_int(&k, "block_count", hp->n_layers);
-    put_int(&k, "context_length", hp->n_ctx);
-    put_int(&k, "embedding_length", hp->n_embd);
-    put_ff(&k);
-    if (hp->info->mix) naming_mix_keys(hp, w);
-    else {
-        put_int(&k, "attention.head_count", first->n_heads);
-        put_int(&k, "attention.head_count_kv", first->n_kv_heads);
-        put_int(&k, "attention.key_length", first->head_dim);
-        put_int(&k, "attention.value_length", first->head_dim_v);
-    }
-    if (hp->norm == NORM_LAYER) put_f32(&k, "attention.layer_norm_epsilon", hp->norm_eps);
+    put_int(k, "attention.head_count", w->n_heads);
+    put_int(k, "attention.head_count_kv", w->n_kv_heads);
+    put_int(k, "attention.key_length", w->head_dim);
+    put_int(k, "attention.value_length", w->head_dim_v);
+}
+
+static void put_shapes(struct key_writer *k)
+{
+    const struct hparams *hp = k->hp;
+
+    put_int(k, "block_count", hp->n_layers);
+    put_int(k, "context_length", hp->n_ctx);
+    put_int(k, "embedding_length", hp->n_embd);
+    put_ff_length(k);
+    if (!hp->info->mix) put_heads(k, &hp->layers[0]);
+    if (hp->norm == NORM_LAYER) put_f32(k, "attention.layer_norm_epsilon", hp->norm_eps);
     if (hp->norm == NORM_RMS || hp->moe.n)
-        put_f32(&k, "attention.layer_norm_rms_epsilon", hp->norm_eps);
-    put_int(&k, "vocab_size", hp->n_vocab);
-    put_rope(&k);
-    put_windows(&k);
-    put_scales(&k);
-    put_kind(&k);
-    put_moe(&k);
+        put_f32(k, "attention.layer_norm_rms_epsilon", hp->norm_eps);
+    put_int(k, "vocab_size", hp->n_vocab);
+}
+
+int naming_keys(const struct hparams *hp, struct ggufw *w, struct err *e)
+{
+    struct key_writer k = { .hp = hp, .w = w };
+    float *scales = mem_array((size_t)hp->n_layers, sizeof *scales);
+    bool *flags = mem_array((size_t)hp->n_layers, sizeof *flags);
+    int rc = scales && flags ? OK : err_nomem(e, "the keys of a model");
+
+    if (rc == OK) {
+        ggufw_str(w, "general.architecture", str_c(hp->arch));
+        put_shapes(&k);
+        if (hp->info->mix) rc = naming_mix_keys(&k, e);
+    }
+    if (rc == OK) {
+        put_rope(&k);
+        put_windows(&k, flags);
+        put_attn_scale(&k, scales);
+        put_multipliers(&k);
+        put_properties(&k);
+        put_moe(&k);
+    }
+    mem_free(scales);
+    mem_free(flags);
+    return rc;
 }
 
 int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra out[2])
@@ -214,6 +207,7 @@ int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra o
         struct rope_hp plain = *r;
         float *f = arena_array(a, (size_t)n, sizeof *f),
               *scaled = arena_array(a, (size_t)n, sizeof *f);
+        if (!f || !scaled) return 0;
         plain.scaling = ROPE_NONE;
         rotary_freq(&plain, 0, f);
         rotary_freq(r, 0, scaled);

@@ -1,3 +1,5 @@
+/* rotary.c - rotary scalings. yarn: Peng et al., "YaRN"; llama3: interpolation by wavelength (Llama
+ * 3.1); longrope: Ding et al.; dynamic: NTK-aware base change. Computed in double, rounded once. */
 #include "model/rotary.h"
 
 #include <math.h>
@@ -5,18 +7,18 @@
 #define PI 3.14159265358979323846
 
 struct ramp {
-    double low, high; /* dimensions where yarn begins and ends to interpolate */
+    double low, high; /* pairs between which yarn goes from original to interpolated frequencies */
 };
 
-/* The dimension that turns n times over the original context. */
-static double yarn_dim(const struct rope_hp *r, double n)
+/* The index of the pair that makes n full rotations over the original context. */
+static double find_yarn_dim(const struct rope_hp *r, double n)
 {
     return r->n_rot * log(r->orig_ctx / (n * 2 * PI)) / (2 * log(r->theta));
 }
 
-static struct ramp yarn_ramp(const struct rope_hp *r)
+static struct ramp make_yarn_ramp(const struct rope_hp *r)
 {
-    struct ramp p = { yarn_dim(r, r->beta_fast), yarn_dim(r, r->beta_slow) };
+    struct ramp p = { find_yarn_dim(r, r->beta_fast), find_yarn_dim(r, r->beta_slow) };
     if (r->truncate) {
         p.low = floor(p.low);
         p.high = ceil(p.high);
@@ -27,14 +29,14 @@ static struct ramp yarn_ramp(const struct rope_hp *r)
     return p;
 }
 
-static double yarn(const struct rope_hp *r, struct ramp p, double inv, int i)
+static double scale_yarn(const struct rope_hp *r, struct ramp p, double inv, int i)
 {
     double t = (i - p.low) / (p.high - p.low);
     t = t < 0 ? 0 : t > 1 ? 1 : t;
     return inv / r->factor * t + inv * (1 - t);
 }
 
-static double llama3(const struct rope_hp *r, double inv)
+static double scale_llama3(const struct rope_hp *r, double inv)
 {
     double wave = 2 * PI / inv;
     double s = (r->orig_ctx / wave - r->low_freq) / (r->high_freq - r->low_freq);
@@ -55,7 +57,7 @@ bool rotary_is_long(const struct rope_hp *r, int seq_len)
 
 void rotary_freq(const struct rope_hp *r, int seq_len, float *freq)
 {
-    struct ramp p = r->scaling == ROPE_YARN ? yarn_ramp(r) : (struct ramp){ 0, 1 };
+    struct ramp p = r->scaling == ROPE_YARN ? make_yarn_ramp(r) : (struct ramp){ 0, 1 };
     bool is_long = rotary_is_long(r, seq_len);
     const float *divide = is_long && !r->always_short ? r->long_factor : r->short_factor;
     double base = r->theta;
@@ -68,8 +70,8 @@ void rotary_freq(const struct rope_hp *r, int seq_len, float *freq)
         double inv = pow(base, -2.0 * i / r->n_rot);
         switch (r->scaling) {
         case ROPE_LINEAR: inv /= r->factor; break;
-        case ROPE_LLAMA3: inv = llama3(r, inv); break;
-        case ROPE_YARN: inv = yarn(r, p, inv, i); break;
+        case ROPE_LLAMA3: inv = scale_llama3(r, inv); break;
+        case ROPE_YARN: inv = scale_yarn(r, p, inv, i); break;
         case ROPE_LONGROPE: inv /= divide[i]; break;
         default: break;
         }

@@ -1,18 +1,24 @@
-/* ssm.c - layers that carry a state: mamba, mamba 2, and lfm2's short convolutions. */
+/* ssm.c - recurrent mixers with a convolution: Mamba (Gu, Dao), Mamba 2 (Dao, Gu), and the short
+ * convolutions of LFM2.
+ *
+ * Tensors of struct mix_step, per token:
+ *     in    output of the input projection    conv   the part of it that is convolved
+ *     mid   output of the convolution         z      the part of it that gates the result
+ *     low   Mamba: dt, b, c of low rank       q      Mamba: dt in low; LFM2: the input gate b */
 #include "model/mix.h"
 
 #include "model/model.h"
 #include "model/scratch.h"
 
-/* The convolution's activation is its own where the backend has that; others follow it. */
-static void conv(const struct mix *x, const struct tensor *out, const struct tensor *in,
-                 const struct conv_opt *o)
+/* The convolution and its activation. The backend fuses SiLU; others are a second call. */
+static void run_conv(const struct mix *x, const struct tensor *out, const struct tensor *in,
+                     const struct conv_opt *o)
 {
     x->be->conv(x->be, out, in, x->st, x->l, o);
     if (!o->silu) x->be->act(x->be, out, out, NULL, x->hp->act);
 }
 
-static struct conv_opt conv_of(const struct model *m, int l)
+static struct conv_opt make_conv_opt(const struct model *m, int l)
 {
     const struct mix_weights *w = &m->layers[l].mix;
     return (struct conv_opt){ .w = w->conv_w,
@@ -21,7 +27,7 @@ static struct conv_opt conv_of(const struct model *m, int l)
                               .silu = m->hp.act == ACT_SILU };
 }
 
-/* ---- mamba ---- */
+/* ---- Mamba ---- */
 
 void mamba_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
                 int n)
@@ -36,12 +42,12 @@ void mamba_plan(struct layer_step *p, const struct mix_memory *mem, const struct
     s->conv = tensor_cols(s->in, 0, h->inner);
     s->mid = tensor_f32(mem->mid, n, h->inner);
     s->low = tensor_f32(mem->low, n, h->dt_rank + 2 * h->n_state);
-    dt = s->conv; /* the convolution is through with it */
+    dt = s->conv; /* reuses the memory: the convolution has read it */
     s->jobs[0] = (struct linear){ .out = s->in, .w = &w->in, .bias = w->in_b };
     s->up = (struct linear){ .out = s->low, .w = &w->x };
     s->dt = (struct linear){ .out = dt, .w = &w->dt };
     s->q = tensor_cols(s->low, 0, h->dt_rank);
-    s->conv_opt = conv_of(m, l);
+    s->conv_opt = make_conv_opt(m, l);
     s->scan_in = (struct scan_in){ .x = s->mid,
                                    .dt = dt,
                                    .b = tensor_cols(s->low, h->dt_rank, h->n_state),
@@ -64,14 +70,14 @@ void mamba_run(const struct mix *x)
     struct mix_step *s = &x->p->mix;
 
     be->linear(be, &x->p->h, s->jobs, 1);
-    conv(x, &s->mid, &s->conv, &s->conv_opt);
+    run_conv(x, &s->mid, &s->conv, &s->conv_opt);
     be->linear(be, &s->mid, &s->up, 1);
     be->linear(be, &s->q, &s->dt, 1);
     be->scan(be, &x->p->a, &s->scan_in, x->st, x->l, &s->scan);
     be->act(be, &x->p->a, &s->z, &x->p->a, ACT_SILU);
 }
 
-/* ---- mamba 2 ---- */
+/* ---- Mamba 2 ---- */
 
 void mamba2_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
                  int n)
@@ -86,7 +92,7 @@ void mamba2_plan(struct layer_step *p, const struct mix_memory *mem, const struc
     s->conv = tensor_cols(s->in, h->inner, wide);
     s->mid = tensor_f32(mem->mid, n, wide);
     s->jobs[0] = (struct linear){ .out = s->in, .w = &w->in, .bias = w->in_b };
-    s->conv_opt = conv_of(m, l);
+    s->conv_opt = make_conv_opt(m, l);
     s->scan_in = (struct scan_in){ .x = tensor_cols(s->mid, 0, h->inner),
                                    .dt = tensor_cols(s->in, h->inner + wide, h->n_heads),
                                    .b = tensor_cols(s->mid, h->inner, bc),
@@ -109,7 +115,7 @@ void mamba2_run(const struct mix *x)
     int groups = x->lh->mix.norm_groups, dim = x->lh->mix.inner / groups;
 
     be->linear(be, &x->p->h, s->jobs, 1);
-    conv(x, &s->mid, &s->conv, &s->conv_opt);
+    run_conv(x, &s->mid, &s->conv, &s->conv_opt);
     be->scan(be, &x->p->a, &s->scan_in, x->st, x->l, &s->scan);
     be->act(be, &x->p->a, &s->z, &x->p->a, ACT_SILU);
     be->headnorm(be, &x->p->a, groups, dim, x->w->mix.norm, dim, x->hp->norm_eps);
@@ -125,12 +131,12 @@ void shortconv_plan(struct layer_step *p, const struct mix_memory *mem, const st
     struct mix_step *s = &p->mix;
 
     s->in = tensor_f32(mem->in, n, 3 * wide);
-    s->q = tensor_cols(s->in, 0, wide);    /* b: gates what goes in */
-    s->z = tensor_cols(s->in, wide, wide); /* c: gates what comes out */
+    s->q = tensor_cols(s->in, 0, wide);    /* b: input gate */
+    s->z = tensor_cols(s->in, wide, wide); /* c: output gate */
     s->conv = tensor_cols(s->in, 2 * wide, wide);
     s->mid = tensor_f32(mem->mid, n, wide);
     s->jobs[0] = (struct linear){ .out = s->in, .w = &w->in, .bias = w->in_b };
-    s->conv_opt = conv_of(m, l);
+    s->conv_opt = make_conv_opt(m, l);
     s->conv_opt.silu = false;
 }
 

@@ -28,11 +28,12 @@ static int check_tensor(const struct source *src, struct weight_item *w, const c
 
     if (!layout_fits(&w->lay, w->t, &flipped) || (flipped && w->r->rows != DIM_VOCAB))
         return wrong_shape(src, w, name, e);
-    if (flipped) w->lay.turned = !w->lay.turned;
+    if (flipped) w->lay.transposed = !w->lay.transposed;
     if (!layout_scales(&w->lay, src, w->t))
         return err_set(e, E_FORMAT, "%s: tensor %s has no tensor of scales of its shape",
                        source_path(src), name);
-    if (!quant_can_decode(w->t->type) || (w->lay.turned && dtype_info((int)w->t->type)->quantized))
+    if (!quant_can_decode(w->t->type) ||
+        (w->lay.transposed && dtype_info((int)w->t->type)->quantized))
         return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, which is no weight type",
                        source_path(src), name, dtype_name((int)w->t->type));
     return OK;
