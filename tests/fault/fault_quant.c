@@ -1,10 +1,13 @@
-/* Fault injection over quantization: importance matrices, plans and rewritten files. */
+/* Fault injection over quantization and what it stands on: importance matrices, plans, rewritten
+ * files, hyper-parameters, and the names of tensors in GGUF. */
 #include "fault.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "format/ggufw.h"
 #include "format/source.h"
+#include "model/hparams.h"
+#include "model/naming.h"
 #include "quant/imatrix.h"
 #include "quant/plan.h"
 #include "quant/rewrite.h"
@@ -135,6 +138,66 @@ static void a_model_is_quantized_or_nothing_is_left(void **state)
     mem_free(dst);
 }
 
+static int read_hparams(void *arg, struct err *e)
+{
+    struct arena a = { 0 };
+    struct hparams hp;
+    int rc = hparams_read(&hp, &a, arg, e);
+
+    arena_release(&a);
+    return rc;
+}
+
+/* Hyper-parameters, the list of GGUF tensors, and the file's metadata. */
+static int name_tensors(void *arg, struct err *e)
+{
+    char *path = path_join(temp_dir(), "names.gguf");
+    struct gguf_extra extra[2];
+    struct gguf_item *items;
+    struct ggufw *w = NULL;
+    struct arena a = { 0 };
+    struct hparams hp;
+    int n, rc = path ? hparams_read(&hp, &a, arg, e) : err_nomem(e, "a path");
+
+    if (rc == OK) rc = naming_plan(&hp, arg, &a, &items, &n, e);
+    if (rc == OK) {
+        naming_extras(&hp, &a, extra);
+        rc = arena_check(&a, e);
+    }
+    if (rc == OK) rc = ggufw_open(&w, path, e);
+    if (rc == OK) rc = naming_keys(&hp, w, e);
+    if (w && rc == OK) rc = ggufw_close(w, e);
+    else ggufw_abort(w);
+    arena_release(&a);
+    mem_free(path);
+    return rc;
+}
+
+/* A folder for each way to read a configuration: biases and yarn, partial and long rotary scaling,
+ * windows, experts, recurrent layers, latent attention, packed tensors. */
+static void hyper_parameters_are_read_or_refused(void **state)
+{
+    static const char *const names[] = { "bitnet",    "bloom",           "deepseek_v3",
+                                         "falcon-mq", "gemma3_text",     "glm4_moe",
+                                         "gpt2",      "llama-yarn-bias", "mamba2",
+                                         "phi3",      "qwen2",           "qwen3_next" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct source *src = NULL;
+        struct err e = { 0 };
+        char dir[64], what[96];
+
+        snprintf(dir, sizeof dir, "tests/golden/hf/%s", names[i]);
+        if (source_open(&src, repo(dir), &e) != OK) fail_msg("%s", e.msg);
+        snprintf(what, sizeof what, "hyper-parameters of %s", names[i]);
+        fault_run(what, read_hparams, src);
+        snprintf(what, sizeof what, "GGUF names of %s", names[i]);
+        fault_run(what, name_tensors, src);
+        source_close(src);
+    }
+}
+
 static int open_files(void **state)
 {
     (void)state;
@@ -161,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(importance_matrices_are_read_and_written_or_refused),
         cmocka_unit_test(a_model_is_quantized_or_nothing_is_left),
+        cmocka_unit_test(hyper_parameters_are_read_or_refused),
     };
     fault_init();
     return cmocka_run_group_tests(tests, open_files, free_names);
