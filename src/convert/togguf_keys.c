@@ -11,6 +11,7 @@
 #include "convert/hfkeys.h"
 #include "token/tokenizer.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -159,14 +160,29 @@ static int write_tokenizer(struct ggufw *w, const struct source *src, struct err
 
 /* ---- copies of the folder's files, see hfkeys.h ---- */
 
+/* Fills *out with the path of a file of the folder, from mem_alloc; NULL: the folder has none.
+ * source_file returns NULL also without memory; leaving a file out for that reason would make a
+ * GGUF file that silently lacks its tokenizer, so the existence is checked once more. */
+static int find_file(char **out, const struct source *src, const char *name, struct err *e)
+{
+    const char *folder = source_path(src);
+    int n = file_is_dir(folder) ? (int)strlen(folder) : (int)(path_base(folder) - folder);
+    char path[PATH_MAX];
+
+    if ((*out = source_file(src, name))) return OK;
+    n = snprintf(path, sizeof path, "%.*s/%s", n, folder, name);
+    return n < (int)sizeof path && file_exists(path) ? err_nomem(e, "the path of a file") : OK;
+}
+
 /* A file that is missing, empty or larger than MAX_FILE_BYTES is left out. */
 static int write_file_copy(struct ggufw *w, const struct source *src, const char *name,
                            const char *key, struct err *e)
 {
-    char *path = source_file(src, name);
+    char *path = NULL;
     struct buf text = { 0 };
-    int rc = path ? file_read(&text, path, MAX_FILE_BYTES, e) : OK;
+    int rc = find_file(&path, src, name, e);
 
+    if (rc == OK && path) rc = file_read(&text, path, MAX_FILE_BYTES, e);
     if (rc == OK && text.n) ggufw_str(w, key, buf_str(&text));
     if (rc == E_FORMAT) rc = OK;
     buf_release(&text);
@@ -246,12 +262,12 @@ int togguf_write_exact(struct ggufw *w, const struct source_tensor *t, float add
 int togguf_write_keys(struct ggufw *w, const struct source *src, int file_type, bool bare,
                       struct err *e)
 {
-    char *file = source_file(src, "tokenizer.json");
-    int rc = OK;
+    char *file = NULL;
+    int rc = find_file(&file, src, "tokenizer.json", e);
 
     write_general(w, src, file_type);
     write_sampling(w, src);
-    if (file) rc = write_tokenizer(w, src, e);
+    if (rc == OK && file) rc = write_tokenizer(w, src, e);
     if (rc == OK && !bare) rc = write_folder_copy(w, src, e);
     mem_free(file);
     return rc;
