@@ -158,6 +158,7 @@ static const struct row rows[] = {
     { "Trilu", 14, "", { "f 2x2: 1 2 3 4" }, "f 2x2: 1 2 0 4" },
     { "Trilu", 14, "upper=0", { "i 2x2: 1 2 3 4", "i : -1" }, "i 2x2: 0 0 3 0" },
     { "NonZero", 13, "", { "i 2x2: 1 0 3 4" }, "i 2x3: 0 1 1 0 0 1" },
+    { "NonZero", 13, "", { "f 4: -0 2 0 nan" }, "i 1x2: 1 3" },
     /* over dimensions */
     { "ReduceSum", 13, "keepdims=0", { N6, "i 1: 1" }, "f 2: 6 15" },
     { "ReduceSum", 11, "axes=[0]", { N6 }, "f 1x3: 5 7 9" },

@@ -12,6 +12,7 @@
 
 /* ---- methods of containers ---- */
 
+/* keys(), values() and items() share this: they take no arguments and read the dict lazily. */
 static struct jval make_view(struct render *r, struct jval self, const struct jargs *a,
                              enum jview_kind kind)
 {
@@ -36,6 +37,7 @@ static struct jval dict_values(struct render *r, struct jval self, const struct 
     return make_view(r, self, a, VIEW_VALUES);
 }
 
+/* d.get(key, default=None). */
 static struct jval dict_get(struct render *r, struct jval self, const struct jargs *a)
 {
     const struct jval *v;
@@ -54,6 +56,7 @@ static struct jval copy_value(struct render *r, struct jval self, const struct j
     return self;
 }
 
+/* Number of items that equal the argument. */
 static struct jval list_count(struct render *r, struct jval self, const struct jargs *a)
 {
     int64_t n = 0;
@@ -63,6 +66,7 @@ static struct jval list_count(struct render *r, struct jval self, const struct j
     return jv_int(n);
 }
 
+/* index(value, start, stop): the first index of an equal item; an error if there is none. */
 static struct jval list_index(struct render *r, struct jval self, const struct jargs *a)
 {
     int64_t from = 0, n = (int64_t)self.l->n, to = n;
@@ -77,6 +81,7 @@ static struct jval list_index(struct render *r, struct jval self, const struct j
     return jv_fail(r, "%.*s is not in list", STR_ARG(str_take(jv_repr(r, a->v[0]), 60)));
 }
 
+/* True for integers; for floats whether the value is finite and has no fraction. */
 static struct jval float_is_integer(struct render *r, struct jval self, const struct jargs *a)
 {
     (void)r, (void)a;
@@ -84,6 +89,7 @@ static struct jval float_is_integer(struct render *r, struct jval self, const st
                    (self.f - self.f == 0 && self.f == (double)(int64_t)self.f));
 }
 
+/* The current item; then advances. */
 static struct jval cycler_next(struct render *r, struct jval self, const struct jargs *a)
 {
     struct jcycler *c = self.cycler;
@@ -101,6 +107,8 @@ static struct jval cycler_reset(struct render *r, struct jval self, const struct
     return jv_none();
 }
 
+/* Methods that templates may call, by type. Those that Python has but the sandbox refuses are in
+ * is_unsafe. */
 static const struct jmethod_def dict_methods[] = { { "items", dict_items },   { "keys", dict_keys },
                                                    { "values", dict_values }, { "get", dict_get },
                                                    { "copy", copy_value },    { NULL, NULL } };
@@ -139,6 +147,7 @@ static const struct jmethod_def *find_method_in(const struct jmethod_def *t, str
     return NULL;
 }
 
+/* The method of a value; NULL: its type has none of that name. */
 static const struct jmethod_def *find_method(struct jval of, struct str name)
 {
     const struct jmethod_def *m = NULL;
@@ -160,6 +169,7 @@ static const struct jmethod_def *find_method(struct jval of, struct str name)
 
 /* ---- attributes ---- */
 
+/* macro.arguments: the names of its parameters. */
 static struct jval macro_arguments(struct render *r, const struct jmacro *m)
 {
     struct jval t = jv_tuple(r, 4);
@@ -169,6 +179,7 @@ static struct jval macro_arguments(struct render *r, const struct jmacro *m)
     return t;
 }
 
+/* Attributes of jinja2's Macro object; false: no such attribute. */
 static bool macro_attr(struct render *r, const struct jmacro *m, struct str name, struct jval *out)
 {
     const struct node *n = jmacro_node(m);
@@ -218,6 +229,7 @@ static bool find_attr(struct render *r, struct jval of, struct str name, struct 
     }
 }
 
+/* The undefined value that a missing attribute gives. Using it is the error, not asking for it. */
 static struct jval make_no_attr(struct render *r, struct jval of, struct str name)
 {
     return jv_undef(r, "'%s object' has no attribute '%.*s'", jv_type(of),
@@ -232,6 +244,7 @@ struct jval attr_only(struct render *r, struct jval of, struct str name)
     return find_attr(r, of, name, &v) ? v : make_no_attr(r, of, name);
 }
 
+/* A missing attribute is tried as a key: message.role reads message["role"]. */
 struct jval attr_get(struct render *r, struct jval of, struct str name)
 {
     const struct jval *item;
@@ -256,6 +269,7 @@ size_t text_offset(struct str s, size_t n)
     return i;
 }
 
+/* The i-th character of a str. Linear in the length, which is charged as steps. */
 static struct jval char_at(struct render *r, struct jval of, int64_t i)
 {
     struct str rest = str_skip(of.s, text_offset(of.s, (size_t)i));
@@ -282,6 +296,7 @@ static bool item_at(struct render *r, struct jval of, int64_t i, struct jval *ou
     return true;
 }
 
+/* Keys that are unhashable or out of range give an undefined value, as in jinja2, not an error. */
 struct jval attr_item(struct render *r, struct jval of, struct jval key)
 {
     const struct jval *item;
@@ -302,6 +317,7 @@ static bool is_all_digits(struct str s)
     return s.n > 0 && s.n < 19;
 }
 
+/* Parts that are decimal digits are integer indexes. */
 struct jval attr_path(struct render *r, struct jval of, struct jval path, struct jval fallback)
 {
     struct str rest = path.s;
@@ -339,6 +355,7 @@ static bool clamp_bound(struct render *r, struct jval v, int64_t n, int64_t step
     return true;
 }
 
+/* A step of 1 shares the bytes of the text; other steps copy characters. */
 static struct jval slice_str(struct render *r, struct jval of, int64_t from, int64_t step,
                              size_t count)
 {
@@ -359,6 +376,7 @@ static struct jval slice_str(struct render *r, struct jval of, int64_t from, int
     return out;
 }
 
+/* A slice of a range is a range. */
 static struct jval slice_range(struct render *r, const struct jrange *of, int64_t from, int64_t to,
                                int64_t step, size_t count)
 {
@@ -372,6 +390,7 @@ static struct jval slice_range(struct render *r, const struct jrange *of, int64_
     return (struct jval){ .kind = J_RANGE, .range = g };
 }
 
+/* of[from:to:step] of a str, list, tuple or range. Bounds are clamped, as in Python. */
 struct jval attr_slice(struct render *r, struct jval of, struct jval from, struct jval to,
                        struct jval step)
 {

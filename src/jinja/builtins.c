@@ -28,6 +28,8 @@ static bool bind_keyword(struct render *r, const struct jpair *kw, const char *w
     return false;
 }
 
+/* Positional arguments fill parameters in order; named ones may fill the rest, each parameter
+ * once. */
 bool jargs_bind(struct render *r, const struct jargs *a, const char *what, const char *const *names,
                 size_t n_required, struct jval *out)
 {
@@ -51,6 +53,7 @@ const struct jval *jargs_keyword(const struct jargs *a, struct str name)
     return NULL;
 }
 
+/* bool is an integer in Python; float is not. */
 bool jarg_int(struct render *r, struct jval v, int64_t fallback, int64_t *out)
 {
     *out = fallback;
@@ -64,10 +67,12 @@ bool jarg_int(struct render *r, struct jval v, int64_t fallback, int64_t *out)
 
 /* ---- tests ---- */
 
+/* A test receives the value on its left and its arguments. */
 #define TEST(name) \
     static struct jval test_##name(struct render *r, struct jval v, const struct jargs *a)
 #define UNUSED (void)r, (void)v, (void)a
 
+/* Comparisons and sameas take exactly one positional argument. */
 static bool check_one_arg(struct render *r, const struct jargs *a, const char *what)
 {
     if (a->n == 1 && !a->n_kw) return true;
@@ -156,6 +161,7 @@ TEST(test)
     return jv_bool(v.kind == J_STR && test_find(v.s));
 }
 
+/* jinja2 tests for len() and __getitem__: true for str and dict too, and for an undefined value. */
 TEST(sequence)
 {
     UNUSED;
@@ -196,6 +202,7 @@ TEST(even)
     UNUSED;
     return test_remainder(r, v, jv_int(2), 0);
 }
+/* x is divisibleby 3 */
 TEST(divisibleby)
 {
     static const char *const names[] = { "num", NULL };
@@ -203,6 +210,7 @@ TEST(divisibleby)
     return jargs_bind(r, a, "divisibleby", names, 1, &by) ? test_remainder(r, v, by, 0) : v;
 }
 
+/* Tests that are an operator under another name: x is gt 3. */
 #define COMPARING(name, op) \
     TEST(name) { return check_one_arg(r, a, op) ? jv_bool(op_compare(r, op, v, a->v[0])) : v; }
 COMPARING(eq, "==")
@@ -214,6 +222,7 @@ COMPARING(le, "<=")
 TEST(in) { return check_one_arg(r, a, "in") ? jv_bool(jv_contains(r, a->v[0], v)) : v; }
 TEST(sameas) { return check_one_arg(r, a, "sameas") ? jv_bool(jv_same(v, a->v[0])) : v; }
 
+/* Names and aliases of jinja2. */
 static const struct jfilter tests[] = { { "odd", test_odd },
                                         { "even", test_even },
                                         { "divisibleby", test_divisibleby },
@@ -264,6 +273,8 @@ static const struct jfilter *find_filter_in(const struct jfilter *t, struct str 
 
 const struct jfilter *test_find(struct str name) { return find_filter_in(tests, name); }
 
+/* Searched while parsing, so a linear search does not matter; map and select also search while
+ * rendering. */
 const struct jfilter *filter_find(struct str name)
 {
     const struct jfilter *f = find_filter_in(filters_misc, name);
@@ -279,6 +290,7 @@ bool test_true(struct render *r, const struct jfilter *test, struct jval v, cons
 
 /* ---- functions ---- */
 
+/* range(stop), range(start, stop[, step]). The sandbox limits the number of items. */
 static struct jval call_range(struct render *r, const struct jargs *a)
 {
     enum { MAX_RANGE = 100000 }; /* jinja2's sandbox: MAX_RANGE */
@@ -327,6 +339,7 @@ static void put_pairs(struct render *r, struct jdict *d, struct jval from)
     }
 }
 
+/* dict(mapping_or_pairs, **kwargs) */
 static struct jval call_dict(struct render *r, const struct jargs *a)
 {
     struct jval d = jv_dict(r, 0);
@@ -338,6 +351,8 @@ static struct jval call_dict(struct render *r, const struct jargs *a)
     return d;
 }
 
+/* namespace(...): a dict whose attributes can be set. It is the only way to carry a value out of a
+ * loop's scope. */
 static struct jval call_namespace(struct render *r, const struct jargs *a)
 {
     struct jval v = call_dict(r, a);
@@ -346,6 +361,7 @@ static struct jval call_namespace(struct render *r, const struct jargs *a)
     return v;
 }
 
+/* cycler(a, b, ...): next() returns the items in turn. */
 static struct jval call_cycler(struct render *r, const struct jargs *a)
 {
     struct jcycler *c = jv_alloc(r, sizeof *c);
@@ -358,6 +374,7 @@ static struct jval call_cycler(struct render *r, const struct jargs *a)
     return (struct jval){ .kind = J_CYCLER, .cycler = c };
 }
 
+/* joiner(sep): the first call returns "", every later one the separator. */
 static struct jval call_joiner(struct render *r, const struct jargs *a)
 {
     static const char *const names[] = { "sep", NULL };
@@ -371,6 +388,8 @@ static struct jval call_joiner(struct render *r, const struct jargs *a)
     return (struct jval){ .kind = J_JOINER, .cycler = c };
 }
 
+/* raise_exception(message) of transformers: the template refuses the conversation. The error code
+ * tells callers apart from a fault of the template. */
 static struct jval call_raise(struct render *r, const struct jargs *a)
 {
     static const char *const names[] = { "message", NULL };
@@ -383,6 +402,8 @@ static struct jval call_raise(struct render *r, const struct jargs *a)
     return jv_none();
 }
 
+/* strftime_now(format) of transformers. Results longer than 1023 bytes are empty, as strftime
+ * defines. */
 static struct jval call_strftime(struct render *r, const struct jargs *a)
 {
     static const char *const names[] = { "format", NULL };
@@ -398,6 +419,7 @@ static struct jval call_strftime(struct render *r, const struct jargs *a)
     return jv_str(jv_copy_str(r, str_of(text, n)));
 }
 
+/* Globals are looked up when a scope is entered; variables of the caller hide them. */
 const struct jfunc *global_find(struct str name)
 {
     static const struct jfunc functions[] = {

@@ -99,6 +99,7 @@ static int probe_arguments(const struct chat_template *c, struct variant *f, str
 
 /* ---- opening ---- */
 
+/* Parses one template and probes it. */
 static int open_variant(struct chat_template *c, struct variant *f, struct str text,
                         const char *name, struct err *e)
 {
@@ -118,6 +119,7 @@ static bool add_token(json_t *tokens, const char *name, struct str piece)
     return json_object_set_new(tokens, name, json_stringn(piece.p, piece.n)) == 0;
 }
 
+/* The special tokens as variables; names are those of transformers. */
 static int make_tokens(struct chat_template *c, const struct chat_template_source *src,
                        struct err *e)
 {
@@ -160,6 +162,7 @@ void chat_template_close(struct chat_template *c)
     mem_free(c);
 }
 
+/* Requests with tools use the tool template if the model has one. */
 static const struct variant *select_variant(const struct chat_template *c, bool tools)
 {
     return tools && c->tools.t ? &c->tools : &c->plain;
@@ -191,6 +194,7 @@ static bool is_all_text(const json_t *parts)
     return true;
 }
 
+/* The texts of all parts as one string; NULL: no memory. */
 static json_t *join_parts(const json_t *parts)
 {
     struct buf all = { 0 };
@@ -205,6 +209,9 @@ static json_t *join_parts(const json_t *parts)
     return out;
 }
 
+/* Lists of parts become a string where the template does not understand lists, and strings become
+ * a list of one part where it understands nothing else. Parts without a text, such as images, are
+ * left alone. */
 static bool adapt_content(const struct variant *f, json_t *msg)
 {
     json_t *content = json_object_get(msg, "content");

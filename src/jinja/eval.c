@@ -37,6 +37,8 @@ static struct jval lookup_name(struct render *r, struct str name)
     return f ? jv_func(f) : jv_missing();
 }
 
+/* Gives the variables of a scope their first values. Slots of parameters were filled by the
+ * statement that enters the scope. */
 static void enter_frame(struct render *r, struct activation *act, const struct frame *f)
 {
     for (size_t i = 0; i < f->n_loads; i++) {
@@ -47,6 +49,7 @@ static void enter_frame(struct render *r, struct activation *act, const struct f
     }
 }
 
+/* Empties the slots, so that the next entry of the scope starts without old values. */
 static void leave_frame(struct activation *act, const struct frame *f)
 {
     for (size_t i = 0; i < f->n_loads; i++) act->v[f->loads[i].slot].kind = J_MISSING;
@@ -57,6 +60,7 @@ static void leave_frame(struct activation *act, const struct frame *f)
 static void assign_target(struct render *r, struct activation *act, const struct node *to,
                           struct jval v);
 
+/* a, b = value: the number of items must match. */
 static void unpack_value(struct render *r, struct activation *act, const struct node *to,
                          struct jval v)
 {
@@ -103,6 +107,7 @@ static void export_target(struct render *r, struct activation *act, const struct
     for (const struct node *i = to->list; i; i = i->next) export_target(r, act, i);
 }
 
+/* {% set target = expression %}. On the top level the variable is also visible in blocks. */
 static void exec_set(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval v = eval(r, act, n->b);
@@ -114,6 +119,7 @@ static void exec_set(struct render *r, struct activation *act, const struct node
 
 /* ---- output ---- */
 
+/* Writes str(v) to the output. Long output is charged as steps. */
 static void emit_value(struct render *r, struct jval v)
 {
     size_t before = r->out->n;
@@ -183,6 +189,8 @@ struct loop_filter { /* state of the generator behind "for x in xs if test" */
     struct activation *act; /* of the test */
 };
 
+/* The next item of a filtered loop: assigns the target in the scope of the test and evaluates it.
+ */
 static bool next_filtered(struct render *r, struct jiter *it, struct jval *out)
 {
     const struct loop_filter *f = it->extra;
@@ -196,6 +204,7 @@ static bool next_filtered(struct render *r, struct jiter *it, struct jval *out)
     return false;
 }
 
+/* The generator for "for x in over if test". */
 static struct jval make_filtered(struct render *r, struct activation *act, const struct node *n,
                                  struct jval over)
 {
@@ -259,6 +268,7 @@ static struct jval run_recursive(struct render *r, struct activation *up, const 
     return jtext_done(&text);
 }
 
+/* loop(iterable) inside a recursive loop runs the loop again, one level deeper. */
 struct jval loop_call(struct render *r, const struct jloop *l, const struct jargs *a)
 {
     if (!l->recursive) return jv_fail(r, "the loop must have the 'recursive' marker to be called");
@@ -267,6 +277,7 @@ struct jval loop_call(struct render *r, const struct jloop *l, const struct jarg
     return run_recursive(r, l->act, l->recursive, a->v[0], l->depth0 + 1);
 }
 
+/* The iterable is evaluated in the scope around the loop. */
 static void exec_for(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval over = eval(r, act, n->b);
@@ -323,6 +334,8 @@ static void bind_rest(struct render *r, struct activation *act, const struct nod
     *slot_at(act, n->varargs) = more;
 }
 
+/* Stores the arguments of a macro call in its slots. Parameters without an argument stay J_MISSING
+ * until their defaults are evaluated. */
 static void bind_params(struct render *r, struct activation *act, const struct node *n,
                         const struct jargs *a)
 {
@@ -341,6 +354,8 @@ static void bind_params(struct render *r, struct activation *act, const struct n
     bind_rest(r, act, n, a, i);
 }
 
+/* Calls a macro: its output is the result. Variables of the place of definition are reached
+ * through m->up. */
 struct jval macro_call(struct render *r, const struct jmacro *m, const struct jargs *a)
 {
     const struct node *n = m->n;
@@ -363,6 +378,7 @@ struct jval macro_call(struct render *r, const struct jmacro *m, const struct ja
     return text;
 }
 
+/* A macro value: the node and the variables around it (a closure). */
 static struct jval make_macro(struct render *r, struct activation *act, const struct node *n)
 {
     struct jmacro *m = jv_alloc(r, sizeof *m);
@@ -372,6 +388,7 @@ static struct jval make_macro(struct render *r, struct activation *act, const st
     return (struct jval){ .kind = J_MACRO, .macro = m };
 }
 
+/* {% macro %}: stores the macro in the variable of its name. */
 static void exec_macro(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval m = make_macro(r, act, n);
@@ -404,6 +421,7 @@ static void exec_call_block(struct render *r, struct activation *act, const stru
 
 /* ---- statements ---- */
 
+/* if, elif, else: not scopes; variables set inside are visible after it. */
 static enum flow exec_if(struct render *r, struct activation *act, const struct node *n)
 {
     if (jv_truth(r, eval(r, act, n->a))) return exec_list(r, act, n->list);
@@ -412,6 +430,7 @@ static enum flow exec_if(struct render *r, struct activation *act, const struct 
     return exec_list(r, act, n->other);
 }
 
+/* {% with a = 1 %}: values are evaluated in the scope around it. */
 static enum flow exec_with(struct render *r, struct activation *act, const struct node *n)
 {
     enum flow flow;
@@ -424,6 +443,8 @@ static enum flow exec_with(struct render *r, struct activation *act, const struc
     return flow;
 }
 
+/* {% block %}: without inheritance it renders its body in place. Unless it is scoped, it sees no
+ * variables of loops around it. */
 static enum flow exec_block(struct render *r, struct activation *act, const struct node *n)
 {
     enum flow flow;
@@ -435,6 +456,7 @@ static enum flow exec_block(struct render *r, struct activation *act, const stru
     return flow;
 }
 
+/* Runs one statement. r->at is where an error in it is reported. */
 static enum flow exec_statement(struct render *r, struct activation *act, const struct node *n)
 {
     r->at = n->at;
@@ -457,6 +479,7 @@ static enum flow exec_statement(struct render *r, struct activation *act, const 
     return FLOW_ON;
 }
 
+/* Runs statements until one breaks or continues a loop, or the rendering fails. */
 static enum flow exec_list(struct render *r, struct activation *act, const struct node *n)
 {
     enum flow flow = FLOW_ON;
@@ -467,6 +490,7 @@ static enum flow exec_list(struct render *r, struct activation *act, const struc
     return flow;
 }
 
+/* Runs the whole template; output goes to r->out. */
 void eval_template(struct render *r)
 {
     const struct node *root = r->t->root;

@@ -9,6 +9,7 @@
 
 /* ---- arguments ---- */
 
+/* Linear: calls have few named arguments. */
 static bool is_keyword_given(const struct jpair *kw, size_t n, struct str name)
 {
     for (size_t i = 0; i < n; i++)
@@ -16,6 +17,7 @@ static bool is_keyword_given(const struct jpair *kw, size_t n, struct str name)
     return false;
 }
 
+/* Adds a named argument; a name that is given twice is an error. */
 static void push_keyword(struct render *r, struct jval dict, struct jval key, struct jval value)
 {
     if (key.kind != J_STR) jv_fail(r, "keywords must be strings");
@@ -46,6 +48,8 @@ static void push_iterable(struct render *r, struct jval list, struct jval from)
     while (jiter_next(r, &it, &v)) jlist_push(r, list.l, v);
 }
 
+/* Arguments in source order. After a failure the result may be incomplete; callers check
+ * jv_failed. */
 struct jargs eval_args(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval list, dict;
@@ -78,6 +82,7 @@ static struct jval call_method(struct render *r, const struct jmethod *m, const 
     return v;
 }
 
+/* f(*a) for every callable type. */
 struct jval value_call(struct render *r, struct jval f, const struct jargs *a)
 {
     struct jcycler *c;
@@ -96,6 +101,7 @@ struct jval value_call(struct render *r, struct jval f, const struct jargs *a)
     }
 }
 
+/* The callee is evaluated before the arguments, as in Python. */
 static struct jval eval_call(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval f = eval(r, act, n->a);
@@ -106,6 +112,7 @@ static struct jval eval_call(struct render *r, struct activation *act, const str
     return jv_failed(r) ? jv_none() : value_call(r, f, &a);
 }
 
+/* An unknown filter inside an if is only an error when it is reached. */
 struct jval eval_filter(struct render *r, struct activation *act, const struct node *n,
                         struct jval input)
 {
@@ -120,6 +127,7 @@ struct jval eval_filter(struct render *r, struct activation *act, const struct n
     return f->call(r, input, &a);
 }
 
+/* value is test(args). Negation is a NODE_NOT around it. */
 static struct jval eval_test(struct render *r, struct activation *act, const struct node *n)
 {
     const struct jfilter *f = n->def;
@@ -134,6 +142,7 @@ static struct jval eval_test(struct render *r, struct activation *act, const str
 
 /* ---- other expressions ---- */
 
+/* A variable without a value is undefined: the error occurs when it is used. */
 static struct jval eval_name(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval v = *slot_at(act, n->ref);
@@ -142,6 +151,7 @@ static struct jval eval_name(struct render *r, struct activation *act, const str
                                : jv_undef(r, "'%.*s' is undefined", STR_ARG(str_take(n->name, 80)));
 }
 
+/* A list or tuple display. */
 static struct jval eval_items(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval list = n->type == NODE_TUPLE ? jv_tuple(r, 4) : jv_list(r, 4);
@@ -151,6 +161,7 @@ static struct jval eval_items(struct render *r, struct activation *act, const st
     return list;
 }
 
+/* A dict display. A key that occurs twice keeps its place and gets the later value. */
 static struct jval eval_dict(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval dict = jv_dict(r, 4);
@@ -162,6 +173,7 @@ static struct jval eval_dict(struct render *r, struct activation *act, const str
     return dict;
 }
 
+/* a ~ b ~ c: str() of all operands, joined. */
 static struct jval eval_concat(struct render *r, struct activation *act, const struct node *n)
 {
     struct jtext t = { .r = r };
@@ -171,6 +183,7 @@ static struct jval eval_concat(struct render *r, struct activation *act, const s
     return jtext_done(&t);
 }
 
+/* A chain a < b < c: each operand is evaluated once, and the first false comparison ends it. */
 static struct jval eval_compare(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval left = eval(r, act, n->a), right;
@@ -184,6 +197,7 @@ static struct jval eval_compare(struct render *r, struct activation *act, const 
     return jv_bool(true);
 }
 
+/* a if b else c; without else the result is undefined. */
 static struct jval eval_cond(struct render *r, struct activation *act, const struct node *n)
 {
     if (jv_truth(r, eval(r, act, n->b))) return eval(r, act, n->a);
@@ -191,6 +205,7 @@ static struct jval eval_cond(struct render *r, struct activation *act, const str
                 : jv_undef(r, "the inline if expression was false and has no else");
 }
 
+/* Absent bounds are None. */
 static struct jval eval_slice(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval of = eval(r, act, n->a), none = jv_none();
@@ -215,6 +230,7 @@ static struct jval eval_pair(struct render *r, struct activation *act, const str
     return n->type == NODE_GETITEM ? attr_item(r, a, b) : b;
 }
 
+/* Dispatches on the type of the node. */
 static struct jval eval_one(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval v;
@@ -239,6 +255,7 @@ static struct jval eval_one(struct render *r, struct activation *act, const stru
     }
 }
 
+/* Evaluates an expression: one step, one level of recursion. */
 struct jval eval(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval v = jv_none();

@@ -13,17 +13,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A filter receives the value on its left and its arguments. */
 #define FILTER(name) \
     static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
 
 /* ---- texts to numbers ---- */
 
+/* 99: not a digit in any base. */
 static int digit_value(char c)
 {
     c = (char)tolower((unsigned char)c);
     return isdigit((unsigned char)c) ? c - '0' : c >= 'a' && c <= 'z' ? c - 'a' + 10 : 99;
 }
 
+/* int(text, base): white space, sign, prefix for base 0, 2, 8 or 16, single underscores between
+ * digits. */
 bool text_to_int(struct str s, int base, int64_t *out)
 {
     bool negative = false, any = false, under = true;
@@ -58,6 +62,8 @@ bool text_to_int(struct str s, int base, int64_t *out)
     return true;
 }
 
+/* float(text): also "inf" and "nan". Hexadecimal floats, which strtod reads, are refused as in
+ * Python. */
 bool text_to_float(struct str s, double *out)
 {
     char text[400], *end;
@@ -93,6 +99,8 @@ static bool convert_to_int(struct render *r, struct jval v, int base, int64_t *o
     return true;
 }
 
+/* int(default=0, base=10): never raises ValueError; text that is not a number gives the default.
+ * "42.7" gives 42. */
 FILTER(int)
 {
     static const char *const names[] = { "default", "base", NULL };
@@ -109,6 +117,7 @@ FILTER(int)
     return jv_given(arg[0]) ? arg[0] : jv_int(0);
 }
 
+/* float(default=0.0) */
 FILTER(float)
 {
     static const char *const names[] = { "default", NULL };
@@ -122,6 +131,7 @@ FILTER(float)
     return jv_given(arg) ? arg : jv_float(0);
 }
 
+/* abs(value) */
 FILTER(abs)
 {
     (void)a;
@@ -165,6 +175,7 @@ static struct jval round_common(struct render *r, struct jval v, int64_t precisi
     return jv_float(strtod(text, NULL));
 }
 
+/* round(precision=0, method='common'); ceil and floor work on value * 10 ** precision. */
 FILTER(round)
 {
     static const char *const names[] = { "precision", "method", NULL };
@@ -188,6 +199,8 @@ FILTER(round)
 
 /* ---- other filters ---- */
 
+/* default(default_value='', boolean=false), also d: for undefined values, or with boolean for all
+ * false ones. */
 FILTER(default)
 {
     static const char *const names[] = { "default_value", "boolean", NULL };
@@ -198,6 +211,7 @@ FILTER(default)
     return jv_given(arg[0]) ? arg[0] : jv_str(STR(""));
 }
 
+/* attr(name): getattr without the fallback to items. */
 FILTER(attr)
 {
     static const char *const names[] = { "name", NULL };
@@ -209,12 +223,14 @@ FILTER(attr)
     return attr_only(r, v, name.s);
 }
 
+/* str(value); Markup stays Markup. */
 FILTER(string)
 {
     (void)a;
     return v.kind == J_STR ? v : jv_str(jv_text(r, v));
 }
 
+/* Marks a str as safe HTML. */
 FILTER(safe)
 {
     (void)a;
@@ -223,6 +239,7 @@ FILTER(safe)
     return v;
 }
 
+/* "%s and %s" | format(a, b), or with named arguments. */
 FILTER(format)
 {
     struct jval args;
@@ -235,6 +252,7 @@ FILTER(format)
     return format_percent(r, jv_text(r, v), args, v.kind == J_STR && v.flags & JV_MARKUP);
 }
 
+/* filesizeformat(binary=false): 1300 becomes "1.3 kB", with binary 1.3 KiB. */
 FILTER(filesizeformat)
 {
     static const char *const names[] = { "binary", NULL }, units[] = "kMGTPEZY";
@@ -263,6 +281,7 @@ FILTER(pprint)
     return pprint_value(r, v);
 }
 
+/* Names and aliases of jinja2. */
 const struct jfilter filters_misc[] = {
     { "tojson", json_dump }, { "default", f_default },
     { "d", f_default },      { "string", f_string },

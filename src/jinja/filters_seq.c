@@ -6,9 +6,11 @@
 #include "jinja/iter.h"
 #include "jinja/render.h"
 
+/* A filter receives the value on its left and its arguments. */
 #define FILTER(name) \
     static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
 
+/* For filters without parameters. */
 static bool check_no_args(struct render *r, const struct jargs *a, const char *what)
 {
     if (a->n + a->n_kw == 0) return true;
@@ -16,6 +18,7 @@ static bool check_no_args(struct render *r, const struct jargs *a, const char *w
     return false;
 }
 
+/* Sorting and comparing ignore the case of str unless case_sensitive is set. */
 static struct jval fold_case(struct render *r, struct jval v)
 {
     return v.kind == J_STR ? text_lower(r, v.s) : v;
@@ -26,6 +29,7 @@ static bool is_set(struct render *r, struct jval v) { return jv_given(v) && jv_t
 
 /* ---- ends ---- */
 
+/* The first item; undefined if there is none. */
 FILTER(first)
 {
     struct jiter it;
@@ -35,6 +39,7 @@ FILTER(first)
     return jiter_next(r, &it, &item) ? item : jv_undef(r, "No first item, sequence was empty.");
 }
 
+/* The last item; needs a reversible type, so not a generator. */
 FILTER(last)
 {
     struct jval none = jv_undef(r, "No last item, sequence was empty."), item;
@@ -50,6 +55,7 @@ FILTER(last)
     return jiter_next(r, &it, &item) ? item : none;
 }
 
+/* A random item; the only result that is not the same on every rendering. */
 FILTER(random)
 {
     struct jval none = jv_undef(r, "No random item, sequence was empty.");
@@ -61,14 +67,17 @@ FILTER(random)
     return attr_item(r, v, jv_int((int64_t)((r->random_state >> 33) % n)));
 }
 
+/* len(value), also count. */
 FILTER(length)
 {
     size_t n;
     return check_no_args(r, a, "length") && jv_len(r, v, &n) ? jv_int((int64_t)n) : v;
 }
 
+/* A list of all items; of a str its characters. */
 FILTER(list) { return check_no_args(r, a, "list") ? jv_to_list(r, v) : v; }
 
+/* A str is reversed to a str, other types to an iterator or a list. */
 FILTER(reverse)
 {
     struct jval list;
@@ -82,6 +91,7 @@ FILTER(reverse)
     return attr_slice(r, list, jv_none(), jv_none(), jv_int(-1));
 }
 
+/* join(d='', attribute=None): str() of the items, or of an attribute of them. */
 FILTER(join)
 {
     static const char *const names[] = { "d", "attribute", NULL };
@@ -101,10 +111,13 @@ FILTER(join)
 
 /* ---- sorting ---- */
 
+/* An item with its sort key. */
 struct keyed {
     struct jval key, value;
 };
 
+/* Merges the sorted halves of v. Of equal keys the left one comes first, also with reverse: the
+ * order is stable in both directions. */
 static void merge_runs(struct render *r, struct keyed *v, struct keyed *tmp, size_t mid, size_t n,
                        bool reverse)
 {
@@ -160,6 +173,8 @@ static struct jval make_sort_key(struct render *r, struct jval item, struct jval
     }
 }
 
+/* sort(reverse=false, case_sensitive=false, attribute=None): a new list. Items without an order
+ * are an error. */
 FILTER(sort)
 {
     static const char *const names[] = { "reverse", "case_sensitive", "attribute", NULL };
@@ -174,6 +189,7 @@ FILTER(sort)
     return sort_by_keys(r, list, keys, is_set(r, arg[0]));
 }
 
+/* dictsort(case_sensitive=false, by='key', reverse=false): a list of (key, value) tuples. */
 FILTER(dictsort)
 {
     static const char *const names[] = { "case_sensitive", "by", "reverse", NULL };
@@ -196,6 +212,8 @@ FILTER(dictsort)
     return sort_by_keys(r, list, keys, is_set(r, arg[2]));
 }
 
+/* groupby(attribute, default=None, case_sensitive=false): sorts by the attribute, then a list of
+ * (grouper, list) tuples. */
 FILTER(groupby)
 {
     static const char *const names[] = { "attribute", "default", "case_sensitive", NULL };
@@ -226,6 +244,8 @@ FILTER(groupby)
     return out;
 }
 
+/* min and max: (case_sensitive=false, attribute=None). The first of equal items; undefined if
+ * there is none. */
 static struct jval find_extreme(struct render *r, struct jval v, const struct jargs *a, bool max)
 {
     static const char *const names[] = { "case_sensitive", "attribute", NULL };
@@ -248,6 +268,7 @@ static struct jval find_extreme(struct render *r, struct jval v, const struct ja
 FILTER(min) { return find_extreme(r, v, a, false); }
 FILTER(max) { return find_extreme(r, v, a, true); }
 
+/* sum(attribute=None, start=0) */
 FILTER(sum)
 {
     static const char *const names[] = { "attribute", "start", NULL };
@@ -274,6 +295,8 @@ static struct jargs args_from(const struct jargs *a, size_t from)
     return rest;
 }
 
+/* map(filter, *args) applies a filter, map(attribute=path, default=None) reads an attribute. An
+ * empty input is not iterated, as in jinja2. */
 static bool next_map(struct render *r, struct jiter *it, struct jval *out)
 {
     const struct jval *attr = it->args->n ? NULL : jargs_keyword(it->args, STR("attribute")),
@@ -316,6 +339,7 @@ static bool is_selected(struct render *r, struct jiter *it, struct jval item)
     return test_true(r, test, item, &rest) != it->negated;
 }
 
+/* The next item that the test keeps. */
 static bool next_select(struct render *r, struct jiter *it, struct jval *out)
 {
     if (!it->begun && !jv_truth(r, it->src0)) return false;
@@ -329,6 +353,8 @@ static bool next_select(struct render *r, struct jiter *it, struct jval *out)
     return false;
 }
 
+/* select, reject: (test, *args); selectattr, rejectattr: (attribute, test, *args). Without a test
+ * the truth of the value decides. */
 static struct jval make_select(struct render *r, struct jval v, const struct jargs *a, bool negated,
                                bool by_attr)
 {
@@ -346,6 +372,7 @@ FILTER(reject) { return make_select(r, v, a, true, false); }
 FILTER(selectattr) { return make_select(r, v, a, false, true); }
 FILTER(rejectattr) { return make_select(r, v, a, true, true); }
 
+/* unique(case_sensitive=false, attribute=None): the first item of each key, in order. */
 static bool next_unique(struct render *r, struct jiter *it, struct jval *out)
 {
     static const char *const names[] = { "case_sensitive", "attribute", NULL };
@@ -368,6 +395,7 @@ static bool next_unique(struct render *r, struct jiter *it, struct jval *out)
 
 FILTER(unique) { return jiter_new(r, next_unique, v, a); }
 
+/* batch(linecount, fill_with=None): lists of linecount items; fill_with completes the last one. */
 static bool next_batch(struct render *r, struct jiter *it, struct jval *out)
 {
     static const char *const names[] = { "linecount", "fill_with", NULL };
@@ -395,6 +423,8 @@ static bool next_batch(struct render *r, struct jiter *it, struct jval *out)
 
 FILTER(batch) { return jiter_new(r, next_batch, v, a); }
 
+/* slice(slices, fill_with=None): the given number of lists; the first ones get the remainder,
+ * fill_with evens out the others. */
 static bool next_slice(struct render *r, struct jiter *it, struct jval *out)
 {
     static const char *const names[] = { "slices", "fill_with", NULL };
@@ -419,6 +449,7 @@ static bool next_slice(struct render *r, struct jiter *it, struct jval *out)
 
 FILTER(slice) { return jiter_new(r, next_slice, v, a); }
 
+/* items: (key, value) tuples of a mapping; nothing of an undefined value. */
 static bool next_pair(struct render *r, struct jiter *it, struct jval *out)
 {
     if (jv_is_undef(it->src0)) return false;
@@ -432,6 +463,7 @@ static bool next_pair(struct render *r, struct jiter *it, struct jval *out)
 
 FILTER(items) { return check_no_args(r, a, "items") ? jiter_new(r, next_pair, v, a) : v; }
 
+/* Names and aliases of jinja2. */
 const struct jfilter filters_seq[] = { { "first", f_first },
                                        { "last", f_last },
                                        { "random", f_random },

@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
+/* A filter receives the value on its left and its arguments. */
 #define FILTER(name) \
     static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
 
@@ -50,6 +51,8 @@ static bool begins_word(int32_t cp)
     return uni_space(cp) || (cp < 0x80 && strchr("-({[<", cp) && cp);
 }
 
+/* title: unlike str.title() of Python, words are separated by white space, hyphens and opening
+ * brackets only, so "don't" keeps its small t. */
 FILTER(title)
 {
     struct str s = to_soft_str(r, v).s;
@@ -81,6 +84,7 @@ FILTER(title)
 
 /* ---- HTML ---- */
 
+/* The five characters and their entities are those of markupsafe. */
 struct jval text_escape(struct render *r, struct jval v)
 {
     struct jtext t = { .r = r };
@@ -107,6 +111,7 @@ FILTER(escape)
     (void)a;
     return text_escape(r, v);
 }
+/* Escapes again what is safe already. */
 FILTER(forceescape)
 {
     (void)a;
@@ -154,6 +159,7 @@ static struct str remove_between(struct render *r, struct str s, struct str open
     return jtext_done(&t).s;
 }
 
+/* Removes comments and tags, joins white space to single spaces, and decodes entities. */
 FILTER(striptags)
 {
     struct str s = jv_text(r, v);
@@ -179,6 +185,7 @@ FILTER(striptags)
     return jtext_done(&out);
 }
 
+/* xmlattr(autospace=true): a dict as HTML attributes; None and undefined values are left out. */
 FILTER(xmlattr)
 {
     static const char *const names[] = { "autospace", NULL };
@@ -215,6 +222,7 @@ static void put_url_quoted(struct jtext *t, struct str s, bool query)
     }
 }
 
+/* A str is a path (slashes stay); a dict or an iterable of pairs is a query. */
 FILTER(urlencode)
 {
     struct jtext t = { .r = r };
@@ -242,6 +250,7 @@ FILTER(urlencode)
 
 /* ---- shape ---- */
 
+/* trim(chars=None): white space, or these characters, off both ends. */
 FILTER(trim)
 {
     static const char *const names[] = { "chars", NULL };
@@ -255,6 +264,7 @@ FILTER(trim)
     return v;
 }
 
+/* replace(old, new, count=None): str() of all arguments. */
 FILTER(replace)
 {
     static const char *const names[] = { "old", "new", "count", NULL };
@@ -267,6 +277,7 @@ FILTER(replace)
                         max < 0 ? -1 : max);
 }
 
+/* center(width=80) */
 FILTER(center)
 {
     static const char *const names[] = { "width", NULL };
@@ -277,6 +288,8 @@ FILTER(center)
     return keep_markup(text_center(r, to_soft_str(r, v).s, n, STR(" ")), v);
 }
 
+/* indent(width=4, first=false, blank=false): a number of spaces or a str before each line; first
+ * and blank also indent the first and empty lines. */
 FILTER(indent)
 {
     static const char *const names[] = { "width", "first", "blank", NULL };
@@ -307,6 +320,8 @@ FILTER(indent)
     return keep_markup(jtext_done(&t), v);
 }
 
+/* truncate(length=255, killwords=false, end='...', leeway=5): cuts at the last space unless
+ * killwords; texts up to length + leeway stay whole. */
 FILTER(truncate)
 {
     static const char *const names[] = { "length", "killwords", "end", "leeway", NULL };
@@ -336,6 +351,7 @@ FILTER(truncate)
     return jtext_done(&t);
 }
 
+/* Runs of word characters. */
 FILTER(wordcount)
 {
     struct str s = to_soft_str(r, v).s;
@@ -446,6 +462,8 @@ static void wrap_paragraph(struct wrap *w, struct str s)
     }
 }
 
+/* wordwrap(width=79, break_long_words=true, wrapstring=newline, break_on_hyphens=true): each line
+ * of the input is a paragraph of its own. */
 FILTER(wordwrap)
 {
     static const char *const names[] = { "width", "break_long_words", "wrapstring",
@@ -469,6 +487,7 @@ FILTER(wordwrap)
     return jtext_done(&w.t);
 }
 
+/* Names and aliases of jinja2. */
 const struct jfilter filters_text[] = {
     { "upper", f_upper },         { "lower", f_lower },       { "capitalize", f_capitalize },
     { "title", f_title },         { "trim", f_trim },         { "replace", f_replace },

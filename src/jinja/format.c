@@ -25,6 +25,7 @@ struct field {
 
 /* ---- numbers ---- */
 
+/* The digits of v in a base, NUL-terminated. */
 static void write_digits(char out[72], uint64_t v, int base, bool upper)
 {
     const char *digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
@@ -94,6 +95,7 @@ static void put_signed_number(struct jtext *t, const struct field *f, bool negat
     put_padded(t, f, str_c(prefix), jtext_done(&body).s, '>');
 }
 
+/* Python writes a negative number as a sign and its absolute value in every base. */
 static void put_int_field(struct jtext *t, const struct field *f, int64_t v)
 {
     int base = f->type == 'x' || f->type == 'X' ? 16 : f->type == 'o' ? 8 : f->type == 'b' ? 2 : 10;
@@ -114,6 +116,8 @@ static void put_int_field(struct jtext *t, const struct field *f, int64_t v)
     put_signed_number(t, f, v < 0, radix, str_c(digits));
 }
 
+/* The types e, f, g and their capitals are those of printf; % multiplies by 100; without a type
+ * and precision it is repr(). */
 static void put_float_field(struct jtext *t, const struct field *f, double v)
 {
     struct jtext own = { .r = t->r };
@@ -139,6 +143,7 @@ static void put_float_field(struct jtext *t, const struct field *f, double v)
     put_signed_number(t, f, signbit(v) && !isnan(v), "", str_c(text));
 }
 
+/* A precision cuts a text to so many characters. */
 static void put_text_field(struct jtext *t, const struct field *f, struct str s)
 {
     if (f->precision >= 0) s = str_take(s, text_offset(s, (size_t)f->precision));
@@ -157,6 +162,7 @@ struct percent {
     bool markup; /* fmt is Markup: arguments are escaped */
 };
 
+/* A tuple provides its items in order; any other value is a single argument. */
 static struct jval next_percent_arg(struct percent *p)
 {
     if (p->args.kind == J_TUPLE) {
@@ -168,6 +174,7 @@ static struct jval next_percent_arg(struct percent *p)
     return jv_fail(p->t.r, "not enough arguments for format string");
 }
 
+/* The next character of the format; 0: the end. */
 static char peek_format(const struct percent *p) { return p->at < p->fmt.n ? p->fmt.p[p->at] : 0; }
 
 /* A width or precision; "*" takes it from the arguments. */
@@ -207,6 +214,8 @@ static bool read_percent_key(struct percent *p, struct jval *out)
     return true;
 }
 
+/* Flags, width, precision and length modifier, in this order. Length modifiers have no meaning in
+ * Python. */
 static void read_percent_flags(struct percent *p, struct field *f)
 {
     for (; peek_format(p) && strchr("-+ #0", peek_format(p)); p->at++) {
@@ -227,6 +236,7 @@ static void read_percent_flags(struct percent *p, struct field *f)
     if (f->align == '<') f->zero = false;
 }
 
+/* d, i, u, o, x, X. d truncates a float; the others need an integer. */
 static void put_percent_int(struct percent *p, struct field *f, struct jval v)
 {
     struct render *r = p->t.r;
@@ -250,6 +260,7 @@ static void put_percent_float(struct percent *p, struct field *f, struct jval v)
     else put_float_field(&p->t, f, jv_as_float(v));
 }
 
+/* c: a code point, or a str of one character. */
 static void put_percent_char(struct percent *p, struct field *f, struct jval v)
 {
     char c[4];
@@ -260,6 +271,7 @@ static void put_percent_char(struct percent *p, struct field *f, struct jval v)
     else jv_fail(p->t.r, "%%c requires int or char");
 }
 
+/* s is str(), r and a are repr(). Unlike Python a does not escape non-ASCII characters. */
 static void put_percent_text(struct percent *p, struct field *f, struct jval v)
 {
     struct str s = f->type == 's' ? jv_text(p->t.r, v) : jv_repr(p->t.r, v);
@@ -300,6 +312,7 @@ static void put_percent_field(struct percent *p)
     else put_percent_float(p, &f, v);
 }
 
+/* The str operator %. All arguments of a tuple must be used. */
 struct jval format_percent(struct render *r, struct str fmt, struct jval args, bool markup)
 {
     struct percent p = { .t = { .r = r }, .fmt = fmt, .args = args, .markup = markup };
@@ -325,6 +338,7 @@ struct jval format_percent(struct render *r, struct str fmt, struct jval args, b
 
 static bool is_align(char c) { return c && strchr("<>=^", c); }
 
+/* Digits at the front of *s; saturates above MAX_WIDTH, which parse_spec refuses. */
 static int read_spec_number(struct str *s)
 {
     int v = 0;
@@ -365,6 +379,7 @@ static bool parse_spec(struct str s, struct field *f)
     return s.n == 0 && f->width <= MAX_WIDTH;
 }
 
+/* Text is left-aligned by default. */
 static void put_str_spec(struct jtext *t, struct field *f, struct str s)
 {
     if (f->type && f->type != 's') {
@@ -377,6 +392,7 @@ static void put_str_spec(struct jtext *t, struct field *f, struct str s)
     }
 }
 
+/* Type c: an integer as a character. */
 static void put_char_spec(struct jtext *t, const struct field *f, int64_t cp)
 {
     char c[4];
@@ -385,6 +401,7 @@ static void put_char_spec(struct jtext *t, const struct field *f, int64_t cp)
     else put_padded(t, f, STR(""), str_of(c, (size_t)utf8_put(c, (int32_t)cp)), '<');
 }
 
+/* Which types a value accepts, and the messages, are those of Python. */
 void format_spec(struct jtext *t, struct jval v, struct str spec)
 {
     struct field f;
@@ -504,6 +521,7 @@ static void put_braces_field(struct braces *b, struct jtext *t, struct str field
     format_spec(t, v, jtext_done(&spec).s);
 }
 
+/* Text with replacement fields. "{{" and "}}" are literal braces. */
 static void put_braces_text(struct braces *b, struct jtext *t, struct str fmt, int depth)
 {
     if (depth > 2) jv_fail(b->r, "Max string recursion exceeded");
@@ -537,6 +555,7 @@ static void put_braces_text(struct braces *b, struct jtext *t, struct str fmt, i
     }
 }
 
+/* A format specification may contain fields; their nesting is limited as in Python. */
 struct jval format_braces(struct render *r, struct str fmt, const struct jargs *a, struct jval map)
 {
     struct braces b = { .r = r, .a = a, .map = map };

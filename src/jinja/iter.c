@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "jinja/render.h"
 
+/* An undefined value iterates over nothing. */
 static bool next_none(struct render *r, struct jiter *it, struct jval *out)
 {
     (void)r, (void)it, (void)out;
@@ -18,6 +19,7 @@ static bool next_list(struct render *r, struct jiter *it, struct jval *out)
     return true;
 }
 
+/* The characters of a str share its bytes. */
 static bool next_char(struct render *r, struct jiter *it, struct jval *out)
 {
     struct str rest = str_skip(it->src.s, it->at);
@@ -43,6 +45,7 @@ static bool next_range(struct render *r, struct jiter *it, struct jval *out)
     return true;
 }
 
+/* The i-th key, value or pair of a dict. */
 static bool view_at(struct render *r, enum jview_kind kind, const struct jdict *d, size_t i,
                     struct jval *out)
 {
@@ -53,6 +56,7 @@ static bool view_at(struct render *r, enum jview_kind kind, const struct jdict *
     return true;
 }
 
+/* Iterating over a dict yields its keys. */
 static bool next_dict(struct render *r, struct jiter *it, struct jval *out)
 {
     return view_at(r, VIEW_KEYS, it->src.d, it->at++, out);
@@ -77,6 +81,7 @@ static bool next_loop(struct render *r, struct jiter *it, struct jval *out)
     return true;
 }
 
+/* Generators have no reverse: the caller has checked the type. */
 static bool next_reversed(struct render *r, struct jiter *it, struct jval *out)
 {
     const struct jrange *g;
@@ -93,6 +98,7 @@ static bool next_reversed(struct render *r, struct jiter *it, struct jval *out)
     }
 }
 
+/* The types that jiter_begin accepts. */
 bool jv_iterable(struct jval v)
 {
     switch (v.kind) {
@@ -109,6 +115,7 @@ bool jv_iterable(struct jval v)
     }
 }
 
+/* Nothing is read before the first jiter_next. */
 bool jiter_begin(struct render *r, struct jiter *it, struct jval over)
 {
     *it = (struct jiter){ .src = over };
@@ -129,6 +136,7 @@ bool jiter_begin(struct render *r, struct jiter *it, struct jval over)
     }
 }
 
+/* Charges a step and a level of recursion: generators may be nested deeply. */
 bool jiter_next(struct render *r, struct jiter *it, struct jval *out)
 {
     if (it->done || !jv_step(r, 1) || !jv_enter(r)) return false;
@@ -152,6 +160,7 @@ static const struct jargs *copy_args(struct render *r, const struct jargs *a)
     return c;
 }
 
+/* `src` starts as the input; generators that keep other state there overwrite it. */
 struct jval jiter_new(struct render *r,
                       bool (*next)(struct render *, struct jiter *, struct jval *),
                       struct jval over, const struct jargs *args)
@@ -166,6 +175,7 @@ struct jval jiter_new(struct render *r,
     return (struct jval){ .kind = J_ITER, .iter = it };
 }
 
+/* The iteration over the input begins with the first item, so errors of the input occur then. */
 bool jiter_source(struct render *r, struct jiter *it, struct jval *out)
 {
     if (!it->inner) {
@@ -185,6 +195,7 @@ struct jval jv_to_list(struct render *r, struct jval over)
     return list;
 }
 
+/* Lazy, as reversed() in Python. */
 struct jval jv_reversed(struct render *r, struct jval v, bool *can)
 {
     *can = v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_DICT || v.kind == J_RANGE ||
@@ -197,6 +208,7 @@ struct jval jv_reversed(struct render *r, struct jval v, bool *can)
 
 /* ---- loop ---- */
 
+/* index0 becomes 0 with the first item. */
 void jloop_init(struct render *r, struct jloop *l, struct jval over)
 {
     l->over = over;
@@ -205,6 +217,7 @@ void jloop_init(struct render *r, struct jloop *l, struct jval over)
     jiter_begin(r, &l->it, over);
 }
 
+/* Takes the item that was looked ahead, if there is one. */
 bool jloop_next(struct render *r, struct jloop *l, struct jval *out)
 {
     struct jval v = l->after;
@@ -217,6 +230,8 @@ bool jloop_next(struct render *r, struct jloop *l, struct jval *out)
     return true;
 }
 
+/* A generator has no length: its remaining items move into a list, which the loop then continues
+ * with. */
 size_t jloop_length(struct render *r, struct jloop *l)
 {
     struct jval rest;
@@ -242,12 +257,14 @@ static bool peek_item(struct render *r, struct jloop *l)
     return l->after.kind != J_MISSING;
 }
 
+/* loop.cycle(a, b, ...): the argument of the current iteration. */
 static struct jval loop_cycle(struct render *r, struct jval self, const struct jargs *a)
 {
     if (a->n == 0) return jv_fail(r, "no items for cycling given");
     return a->v[(size_t)self.loop->index0 % a->n];
 }
 
+/* loop.changed(values...): whether they differ from the last call. */
 static struct jval loop_changed(struct render *r, struct jval self, const struct jargs *a)
 {
     struct jval now = jv_tuple(r, a->n);
@@ -259,6 +276,7 @@ static struct jval loop_changed(struct render *r, struct jval self, const struct
     return jv_bool(changed);
 }
 
+/* last and nextitem read one item ahead, length and revindex may read all. */
 bool jloop_attr(struct render *r, struct jloop *l, struct str name, struct jval *out)
 {
     static const struct jmethod_def cycle = { "cycle", loop_cycle },

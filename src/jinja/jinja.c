@@ -21,6 +21,7 @@
 
 /* ---- templates ---- */
 
+/* Checks size and encoding; the rest of the code relies on valid UTF-8. */
 static int read_source(struct jinja *t, struct str source, struct err *e)
 {
     ptrdiff_t bad;
@@ -82,6 +83,7 @@ bool jinja_mentions(const struct jinja *t, const char *name)
 
 bool jv_failed(const struct render *r) { return r->failed; }
 
+/* Later failures are consequences of the first one and are ignored. */
 struct jval jv_fail(struct render *r, const char *fmt, ...)
 {
     char text[400];
@@ -103,6 +105,7 @@ struct jval jv_fail_undef(struct render *r, struct jval v)
     return jv_fail(r, "%.*s", STR_ARG(v.u->what));
 }
 
+/* The limit of steps bounds the time of a rendering, whatever the template does. */
 bool jv_step(struct render *r, size_t n)
 {
     if (r->failed) return false;
@@ -121,6 +124,8 @@ bool jv_check_room(struct render *r, size_t n)
     return false;
 }
 
+/* The limit is checked before the system is asked, so that a template cannot use all memory of the
+ * machine. */
 void *jv_alloc(struct render *r, size_t n)
 {
     void *p;
@@ -149,6 +154,7 @@ struct str jv_copy_str(struct render *r, struct str s)
     return str_of(p, s.n);
 }
 
+/* The limit of nesting protects the C stack. */
 bool jv_enter(struct render *r)
 {
     if (r->failed) return false;
@@ -164,6 +170,7 @@ void jv_leave(struct render *r) { r->depth--; }
 
 /* ---- rendering ---- */
 
+/* false: the variable strftime_now is not a valid time. */
 static bool set_now(struct render *r, const json_t *vars)
 {
     const json_t *v = json_object_get(vars, "strftime_now");
@@ -184,6 +191,7 @@ static bool set_now(struct render *r, const json_t *vars)
     return localtime_r(&now, &r->now) != NULL;
 }
 
+/* The variables of the caller become a dict. Strings are shared with the JSON values. */
 static void load_vars(struct render *r, const json_t *vars)
 {
     struct jval dict = jv_dict(r, json_object_size(vars));
@@ -198,6 +206,7 @@ static void load_vars(struct render *r, const json_t *vars)
     }
 }
 
+/* The text is collected in the arena and copied to out only when all went well. */
 int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *limits,
                  struct buf *out, struct err *e)
 {

@@ -10,6 +10,7 @@
 
 /* ---- reading ---- */
 
+/* A JSON array is a list. */
 static struct jval load_array(struct render *r, const json_t *j)
 {
     struct jval list = jv_list(r, json_array_size(j));
@@ -19,6 +20,7 @@ static struct jval load_array(struct render *r, const json_t *j)
     return list;
 }
 
+/* A JSON object is a dict in jansson's order, which is that of insertion. */
 static struct jval load_object(struct render *r, const json_t *j)
 {
     struct jval dict = jv_dict(r, json_object_size(j));
@@ -31,6 +33,7 @@ static struct jval load_object(struct render *r, const json_t *j)
     return dict;
 }
 
+/* Deep values are limited by jv_enter like everything that recurses. */
 struct jval json_load(struct render *r, const json_t *j)
 {
     struct jval v = jv_none();
@@ -62,6 +65,7 @@ struct dump {
 
 static void dump_value(struct dump *d, struct jval v, int depth);
 
+/* A character as a JSON escape; beyond the basic plane as a pair of surrogates. */
 static void dump_escape(struct jtext *t, int32_t cp)
 {
     if (cp >= 0x10000) {
@@ -81,6 +85,7 @@ static void dump_escape(struct jtext *t, int32_t cp)
     }
 }
 
+/* Copies runs of plain characters at once. */
 static void dump_str(struct dump *d, struct str s)
 {
     size_t from = 0;
@@ -102,6 +107,7 @@ static void dump_str(struct dump *d, struct str s)
     jtext_putc(&d->t, '"');
 }
 
+/* json.dumps writes NaN and Infinity, which JSON does not have. */
 static void dump_float(struct jtext *t, double f)
 {
     if (isnan(f)) jtext_puts(t, "NaN");
@@ -109,6 +115,7 @@ static void dump_float(struct jtext *t, double f)
     else jtext_put_float(t, f);
 }
 
+/* A line break and the indentation; nothing without indent. */
 static void dump_newline(struct dump *d, int depth)
 {
     if (!d->lines) return;
@@ -116,6 +123,7 @@ static void dump_newline(struct dump *d, int depth)
     jtext_fill(&d->t, d->indent, depth);
 }
 
+/* An empty list is "[]" also with indent. */
 static void dump_list(struct dump *d, const struct jlist *l, int depth)
 {
     jtext_putc(&d->t, '[');
@@ -160,6 +168,7 @@ static struct jpair *sort_pairs(struct dump *d, const struct jdict *from)
     return e;
 }
 
+/* An empty dict is "{}" also with indent. */
 static void dump_dict(struct dump *d, const struct jdict *from, int depth)
 {
     const struct jpair *e = d->sorted ? sort_pairs(d, from) : from->e;
@@ -176,6 +185,7 @@ static void dump_dict(struct dump *d, const struct jdict *from, int depth)
     jtext_putc(&d->t, '}');
 }
 
+/* Types that JSON has; others, such as undefined values, are an error. */
 static void dump_value(struct dump *d, struct jval v, int depth)
 {
     if (!jv_enter(d->t.r)) return;
@@ -193,6 +203,7 @@ static void dump_value(struct dump *d, struct jval v, int depth)
     jv_leave(d->t.r);
 }
 
+/* separators=(item_separator, key_separator) */
 static bool read_separators(struct render *r, struct dump *d, struct jval v)
 {
     if (!jv_some(v)) return true;
@@ -204,6 +215,7 @@ static bool read_separators(struct render *r, struct dump *d, struct jval v)
     return true;
 }
 
+/* An integer is a number of spaces. With indent the item separator loses its space. */
 static bool read_indent(struct render *r, struct dump *d, struct jval v)
 {
     struct jtext t = { .r = r };
@@ -222,6 +234,7 @@ static bool read_indent(struct render *r, struct dump *d, struct jval v)
     return true;
 }
 
+/* The result is a plain str: transformers does not mark it as safe. */
 struct jval json_dump(struct render *r, struct jval v, const struct jargs *a)
 {
     static const char *const names[] = { "ensure_ascii", "indent", "separators", "sort_keys",

@@ -94,6 +94,7 @@ static struct token *push_token(struct lexer *x, enum token_type type, size_t at
     return &v->v[v->n++];
 }
 
+/* The rest of the source from an offset on. */
 static struct str source_from(const struct lexer *x, size_t at) { return str_skip(x->src, at); }
 static bool starts_at(const struct lexer *x, size_t at, const char *what)
 {
@@ -140,17 +141,20 @@ static size_t strip_before(const struct lexer *x, size_t from, size_t end, char 
     return end;
 }
 
+/* Text outside of tags; nothing if it is empty. */
 static void push_data(struct lexer *x, size_t from, size_t end)
 {
     if (end > from) push_token(x, TOK_DATA, from, str_of(x->src.p + from, end - from));
 }
 
+/* The white space control sign at an offset; 0: none. */
 static char sign_at(const struct lexer *x, size_t at)
 {
     char c = at < x->src.n ? x->src.p[at] : 0;
     return c == '-' || c == '+' ? c : 0;
 }
 
+/* lstrip_blocks needs to know whether the text behind a tag begins a line. */
 static void note_line_start(struct lexer *x)
 {
     x->line_starting = x->at > 0 && x->src.p[x->at - 1] == '\n';
@@ -169,6 +173,7 @@ static size_t tag_end(const struct lexer *x, size_t at, const char *close, bool 
     return trim && at < x->src.n && x->src.p[at] == '\n' ? at + 1 : at;
 }
 
+/* Comments do not nest and leave no token. */
 static void lex_comment(struct lexer *x, size_t begin)
 {
     if (x->at >= x->src.n) return; /* as in jinja2: no error when "{#" ends the source */
@@ -191,6 +196,7 @@ static size_t raw_begin(const struct lexer *x, size_t at)
     return tag_end(x, at, "%}", false, false);
 }
 
+/* {% raw %}: the text up to {% endraw %} is data, with white space control at both ends. */
 static void lex_raw(struct lexer *x, size_t begin)
 {
     size_t from = x->at;
@@ -232,6 +238,7 @@ static bool skip_digits(const struct lexer *x, size_t *at, int base)
     return any;
 }
 
+/* A number without its underscores, NUL-terminated. */
 static size_t copy_digits(const struct lexer *x, size_t from, size_t end, char *out, size_t cap)
 {
     size_t n = 0;
@@ -264,6 +271,8 @@ static size_t float_end(const struct lexer *x)
     return fraction ? at : 0;
 }
 
+/* Decimal, 0x, 0o or 0b. As in Python, a decimal number does not begin with 0 unless it is all
+ * zeros. */
 static void lex_int(struct lexer *x)
 {
     size_t begin = x->at, at = begin + 2;
@@ -291,6 +300,7 @@ static void lex_int(struct lexer *x)
     x->at = at;
 }
 
+/* A number is a float if it has a fraction or an exponent. */
 static void lex_number(struct lexer *x)
 {
     size_t end = float_end(x);
@@ -306,12 +316,14 @@ static void lex_number(struct lexer *x)
     x->at = end;
 }
 
+/* Python's identifier characters, approximated by \w. */
 static bool is_name_char(int32_t cp)
 {
     return cp == '_' || (cp < 0x80 ? isalnum(cp < 0 ? 0 : cp)
                                    : uni_word(cp) || (uni_printable(cp) && uni_case_ignorable(cp)));
 }
 
+/* Keywords are names too; the parser tells them apart. */
 static void lex_name(struct lexer *x)
 {
     size_t begin = x->at;
@@ -341,6 +353,7 @@ static int parse_hex(struct str s, size_t n)
     return v;
 }
 
+/* UTF-8; surrogates and values out of range become U+FFFD. */
 static int put_code_point(char *out, int cp)
 {
     if (cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000)) cp = 0xfffd;
@@ -393,6 +406,7 @@ static size_t unescape_one(struct str s, char *out, size_t *n)
     return read ? read : (out[(*n)++] = s.p[0], 1);
 }
 
+/* A quoted string without the quotes and with escapes resolved. */
 static void lex_string(struct lexer *x)
 {
     size_t begin = x->at, end = begin + 1, n = 0;
@@ -444,6 +458,7 @@ static void track_bracket(struct lexer *x, char c)
         LEX_FAIL(x, x->at, "unexpected '%c', expected '%c'", c, x->closers[x->n_open]);
 }
 
+/* The longest operator wins: "**" before "*". */
 static void lex_operator(struct lexer *x)
 {
     static const char *const two[] = { "//", "**", "==", "!=", ">=", "<=" };
@@ -465,6 +480,7 @@ static void lex_operator(struct lexer *x)
     x->at += n;
 }
 
+/* One token inside a tag. */
 static void lex_token(struct lexer *x)
 {
     unsigned char c = (unsigned char)x->src.p[x->at];
@@ -535,6 +551,7 @@ static void lex_part(struct lexer *x)
     }
 }
 
+/* Parts are lexed one after the other until the source ends or one fails. */
 int lex_tokens(struct arena *a, struct str source, const char *name, struct tokens *out,
                struct err *e)
 {

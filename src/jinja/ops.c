@@ -13,6 +13,7 @@ static struct jval fail_overflow(struct render *r)
     return jv_fail(r, "an integer does not fit into 64 bits");
 }
 
+/* Python's TypeError for an operator. */
 static struct jval fail_operands(struct render *r, const char *op, struct jval a, struct jval b)
 {
     return jv_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op, jv_type(a),
@@ -21,6 +22,7 @@ static struct jval fail_operands(struct render *r, const char *op, struct jval a
 
 /* ---- sequences ---- */
 
+/* If one side is Markup, the other is escaped and the result is Markup. */
 static struct jval add_str(struct render *r, struct jval a, struct jval b)
 {
     bool markup = (a.flags | b.flags) & JV_MARKUP;
@@ -40,6 +42,7 @@ static struct jval add_str(struct render *r, struct jval a, struct jval b)
     return out;
 }
 
+/* Two lists or two tuples: a new one. */
 static struct jval add_lists(struct render *r, struct jval a, struct jval b)
 {
     struct jval out = a.kind == J_LIST ? jv_list(r, a.l->n + b.l->n) : jv_tuple(r, a.l->n + b.l->n);
@@ -76,6 +79,7 @@ static bool is_sequence(struct jval v)
     return v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE;
 }
 
+/* Numbers are added, sequences of one type concatenated. */
 struct jval op_add(struct render *r, struct jval a, struct jval b)
 {
     int64_t i;
@@ -97,6 +101,7 @@ struct jval op_add(struct render *r, struct jval a, struct jval b)
 
 /* ---- numbers ---- */
 
+/* Numbers are multiplied; a sequence times an integer is repeated. */
 static struct jval op_mul(struct render *r, struct jval a, struct jval b)
 {
     int64_t i;
@@ -110,6 +115,7 @@ static struct jval op_mul(struct render *r, struct jval a, struct jval b)
     return fail_operands(r, "*", a, b);
 }
 
+/* Python rounds the quotient towards negative infinity; the remainder has the sign of b. */
 static struct jval divide_ints(struct render *r, int64_t a, int64_t b, bool mod)
 {
     int64_t q, m;
@@ -122,6 +128,7 @@ static struct jval divide_ints(struct render *r, int64_t a, int64_t b, bool mod)
     return jv_int(mod ? m : q);
 }
 
+/* The algorithm of CPython (float_divmod): the remainder has the sign of b, also a zero. */
 static struct jval divide_floats(struct render *r, double a, double b, bool mod)
 {
     double m;
@@ -154,6 +161,8 @@ static struct jval op_divide(struct render *r, const char *op, struct jval a, st
     return jv_float(jv_as_float(a) / jv_as_float(b));
 }
 
+/* Integers stay integers unless the exponent is negative. The loop ends at the first overflow,
+ * after at most 63 steps. */
 static struct jval op_pow(struct render *r, struct jval a, struct jval b)
 {
     int64_t base, exp, out = 1;
@@ -187,6 +196,8 @@ static struct jval op_sub(struct render *r, struct jval a, struct jval b)
     return __builtin_sub_overflow(jv_as_int(a), jv_as_int(b), &i) ? fail_overflow(r) : jv_int(i);
 }
 
+/* Undefined operands are an error, except on the right of % for a str, where formatting reports
+ * it. */
 struct jval op_binary(struct render *r, const char *op, struct jval a, struct jval b)
 {
     if (op[0] == '+') return op_add(r, a, b);
@@ -206,6 +217,7 @@ struct jval op_unary(struct render *r, char op, struct jval a)
     return jv_int(op == '-' ? -jv_as_int(a) : jv_as_int(a));
 }
 
+/* Comparisons with NaN are false, except "!=". */
 bool op_compare(struct render *r, const char *op, struct jval a, struct jval b)
 {
     int c;

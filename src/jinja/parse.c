@@ -21,6 +21,7 @@ const struct token *parse_peek(const struct parser *p)
     return &p->tokens.v[p->at + 1 < p->tokens.n ? p->at + 1 : p->tokens.n - 1];
 }
 
+/* The last token, TOK_EOF, is never passed. */
 void parse_next(struct parser *p)
 {
     if (p->at + 1 < p->tokens.n) p->at++;
@@ -100,6 +101,7 @@ struct str parse_expect_name(struct parser *p)
     return STR("");
 }
 
+/* "%}" */
 static void expect_block_end(struct parser *p)
 {
     char got[64];
@@ -110,6 +112,7 @@ static void expect_block_end(struct parser *p)
                    describe_token(parse_cur(p), got));
 }
 
+/* Statements and expressions share one limit. */
 bool parse_enter(struct parser *p)
 {
     if (++p->depth <= MAX_NESTING) return true;
@@ -150,6 +153,7 @@ struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, stru
     return n;
 }
 
+/* Lists may be long, so their length does not count towards the depth. */
 struct node **parse_append(struct node *owner, struct node **tail, struct node *item)
 {
     *tail = item;
@@ -231,6 +235,7 @@ static struct node *parse_tag_body(struct parser *p, const char *ends, bool skip
 
 /* ---- statements ---- */
 
+/* {% set a, b = expression %} or {% set a | filter %}...{% endset %} */
 static struct node *parse_set(struct parser *p, uint32_t at)
 {
     struct node *n = parse_node(p, NODE_SET, at, NULL, NULL);
@@ -246,6 +251,7 @@ static struct node *parse_set(struct parser *p, uint32_t at)
     return n;
 }
 
+/* {% for target in iterable [if test] [recursive] %}...[{% else %}...]{% endfor %} */
 static struct node *parse_for(struct parser *p, uint32_t at)
 {
     struct node *n = parse_node(p, NODE_FOR, at, NULL, NULL);
@@ -263,6 +269,8 @@ static struct node *parse_for(struct parser *p, uint32_t at)
     return n;
 }
 
+/* {% if %}...{% elif %}...{% else %}...{% endif %}. The elif branches are a list of the first
+ * node. */
 static struct node *parse_if(struct parser *p, uint32_t at)
 {
     struct node *first = parse_node(p, NODE_IF, at, NULL, NULL), *n = first, **tail = &first->list2;
@@ -281,6 +289,7 @@ static struct node *parse_if(struct parser *p, uint32_t at)
     return first;
 }
 
+/* {% with a = 1, b = 2 %}...{% endwith %} */
 static struct node *parse_with(struct parser *p, uint32_t at)
 {
     struct node *n = parse_node(p, NODE_WITH, at, NULL, NULL), **tail = &n->list2;
@@ -338,6 +347,7 @@ static struct node *parse_function_body(struct parser *p, const char *end)
     return body;
 }
 
+/* {% macro name(params) %}...{% endmacro %} */
 static struct node *parse_macro(struct parser *p, uint32_t at)
 {
     struct node *n = parse_node(p, NODE_MACRO, at, NULL, NULL);
@@ -348,6 +358,7 @@ static struct node *parse_macro(struct parser *p, uint32_t at)
     return n;
 }
 
+/* {% call[(params)] f(args) %}...{% endcall %} */
 static struct node *parse_call_block(struct parser *p, uint32_t at)
 {
     struct node *n = parse_node(p, NODE_CALL_BLOCK, at, NULL, NULL);
@@ -359,6 +370,7 @@ static struct node *parse_call_block(struct parser *p, uint32_t at)
     return n;
 }
 
+/* {% generation %}...{% endgeneration %} of transformers. */
 static struct node *parse_generation(struct parser *p, uint32_t at)
 {
     struct node *n = parse_node(p, NODE_CALL_BLOCK, at, NULL, NULL);
@@ -367,6 +379,7 @@ static struct node *parse_generation(struct parser *p, uint32_t at)
     return n;
 }
 
+/* {% filter f | g %}...{% endfilter %} */
 static struct node *parse_filter_block(struct parser *p, uint32_t at)
 {
     struct node *n = parse_node(p, NODE_FILTER_BLOCK, at, NULL, NULL);
@@ -376,6 +389,7 @@ static struct node *parse_filter_block(struct parser *p, uint32_t at)
     return n;
 }
 
+/* {% block name [scoped] %}...{% endblock [name] %}. Names are unique in a template. */
 static struct node *parse_block(struct parser *p, uint32_t at)
 {
     struct node *n = parse_node(p, NODE_BLOCK, at, NULL, NULL);
@@ -394,6 +408,7 @@ static struct node *parse_block(struct parser *p, uint32_t at)
     return n;
 }
 
+/* {% print a, b %}: a NODE_OUTPUT for each expression. */
 static struct node *parse_print(struct parser *p, uint32_t at)
 {
     struct node *first = NULL, **tail = &first;
@@ -406,6 +421,7 @@ static struct node *parse_print(struct parser *p, uint32_t at)
     return first ? first : parse_node(p, NODE_DATA, at, NULL, NULL);
 }
 
+/* {% break %} and {% continue %} */
 static struct node *parse_jump(struct parser *p, uint32_t at, enum node_type type)
 {
     if (p->n_loops == 0)
@@ -413,6 +429,7 @@ static struct node *parse_jump(struct parser *p, uint32_t at, enum node_type typ
     return parse_node(p, type, at, NULL, NULL);
 }
 
+/* Tags that jinja2 knows get an error of their own, so that users see that it is not a typo. */
 static struct node *refuse_tag(struct parser *p, const struct token *t)
 {
     static const char *const known[] = { "include",    "import", "from",  "extends",
@@ -428,6 +445,7 @@ static struct node *refuse_tag(struct parser *p, const struct token *t)
     return parse_node(p, NODE_DATA, t->at, NULL, NULL);
 }
 
+/* A tag, from its name on. The end of the tag is left to the caller. */
 static struct node *parse_statement(struct parser *p)
 {
     static const struct {
@@ -460,6 +478,7 @@ static struct node *parse_statement(struct parser *p)
     return refuse_tag(p, t);
 }
 
+/* The tree is only valid if the result is OK. */
 int parse_template(struct parser *p, struct node **out)
 {
     *out = parse_node(p, NODE_TEMPLATE, 0, NULL, NULL);

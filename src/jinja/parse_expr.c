@@ -12,6 +12,7 @@ static struct node *parse_unary(struct parser *p, bool with_filter);
 
 /* ---- arguments ---- */
 
+/* name = value, among arguments. */
 static bool starts_keyword(const struct parser *p)
 {
     return parse_cur(p)->type == TOK_NAME && parse_is_op(parse_peek(p), "=");
@@ -86,6 +87,7 @@ static struct node *parse_index(struct parser *p, struct node *of, uint32_t at)
     return n;
 }
 
+/* a.name, a.0, a[index], a[from:to:step], a[i, j] */
 static struct node *parse_subscript(struct parser *p, struct node *of)
 {
     const struct token *t;
@@ -120,6 +122,7 @@ static struct node *parse_subscript(struct parser *p, struct node *of)
     return n;
 }
 
+/* Attributes, items and calls, which bind strongest. */
 static struct node *parse_postfix(struct parser *p, struct node *n)
 {
     while (p->rc == OK) {
@@ -149,6 +152,8 @@ static struct str parse_dotted_name(struct parser *p)
     return name;
 }
 
+/* Each filter is the operand of the next. The definition is looked up here; a missing one is
+ * reported by the scope pass. */
 struct node *parse_filters(struct parser *p, struct node *over, bool begun)
 {
     while (p->rc == OK && (begun || parse_is_op(parse_cur(p), "|"))) {
@@ -175,6 +180,7 @@ static bool begins_test_argument(const struct parser *p)
            parse_is_op(t, "[") || parse_is_op(t, "{");
 }
 
+/* value is [not] test[(args) | argument] */
 static struct node *parse_test(struct parser *p, struct node *over)
 {
     uint32_t at = parse_cur(p)->at;
@@ -196,6 +202,7 @@ static struct node *parse_test(struct parser *p, struct node *over)
     return negated ? parse_node(p, NODE_NOT, at, n, NULL) : n;
 }
 
+/* Filters, tests and calls may follow each other in any order. */
 static struct node *parse_filter_expr(struct parser *p, struct node *n)
 {
     while (p->rc == OK) {
@@ -216,6 +223,7 @@ static struct node *parse_filter_expr(struct parser *p, struct node *n)
 
 /* ---- values ---- */
 
+/* [a, b, ] */
 static struct node *parse_list(struct parser *p)
 {
     struct node *n = parse_node(p, NODE_LIST, parse_cur(p)->at, NULL, NULL), **tail = &n->list;
@@ -230,6 +238,7 @@ static struct node *parse_list(struct parser *p)
     return n;
 }
 
+/* {a: b, } */
 static struct node *parse_dict(struct parser *p)
 {
     struct node *n = parse_node(p, NODE_DICT, parse_cur(p)->at, NULL, NULL), **tail = &n->list;
@@ -295,6 +304,7 @@ static struct node *parse_string(struct parser *p)
     return n;
 }
 
+/* A literal, a name, or an expression in brackets. */
 static struct node *parse_primary(struct parser *p, bool with_namespace)
 {
     const struct token *t = parse_cur(p);
@@ -323,6 +333,7 @@ static struct node *parse_primary(struct parser *p, bool with_namespace)
 
 /* ---- operators ---- */
 
+/* +a, -a. with_filter: filters and tests may follow, which bind weaker than the sign. */
 static struct node *parse_unary(struct parser *p, bool with_filter)
 {
     const struct token *t = parse_cur(p);
@@ -376,6 +387,7 @@ static struct node *parse_math2(struct parser *p)
     return parse_left(p, ops, parse_pow);
 }
 
+/* a ~ b ~ c is one node. */
 static struct node *parse_concat(struct parser *p)
 {
     struct node *first = parse_math2(p), *n, **tail;
@@ -412,6 +424,7 @@ static bool skip_compare_op(struct parser *p, char op[4])
     return false;
 }
 
+/* a < b == c is one node: comparisons chain as in Python. */
 static struct node *parse_compare(struct parser *p)
 {
     struct node *first = parse_math1(p), *n = NULL, **tail = NULL;
@@ -431,6 +444,7 @@ static struct node *parse_compare(struct parser *p)
     return n ? n : first;
 }
 
+/* not a */
 static struct node *parse_not(struct parser *p)
 {
     uint32_t at = parse_cur(p)->at;
@@ -463,6 +477,7 @@ static struct node *parse_or(struct parser *p)
     return n;
 }
 
+/* a if b else c, right to left. */
 static struct node *parse_cond(struct parser *p)
 {
     struct node *n = parse_or(p), *test;
@@ -479,6 +494,7 @@ static struct node *parse_cond(struct parser *p)
     return n;
 }
 
+/* Without with_cond an "if" ends the expression: it belongs to a for tag. */
 struct node *parse_expression(struct parser *p, bool with_cond)
 {
     struct node *n;
@@ -491,6 +507,7 @@ struct node *parse_expression(struct parser *p, bool with_cond)
 
 /* ---- tuples and targets ---- */
 
+/* What may follow a tuple without brackets. */
 static bool tuple_ends(const struct parser *p, const char *end)
 {
     const struct token *t = parse_cur(p);
@@ -499,6 +516,7 @@ static bool tuple_ends(const struct parser *p, const char *end)
            (end && parse_is_name(t, end));
 }
 
+/* One expression without a comma is not a tuple; "()" is an empty one. */
 struct node *parse_tuple(struct parser *p, bool with_cond, const char *end, bool brackets)
 {
     struct node *tuple = parse_node(p, NODE_TUPLE, parse_cur(p)->at, NULL, NULL),
@@ -530,6 +548,7 @@ static void mark_target(struct parser *p, struct node *n)
     }
 }
 
+/* A name, several names, or ns.attr. */
 struct node *parse_target(struct parser *p, const char *end, bool with_namespace)
 {
     struct node *tuple = parse_node(p, NODE_TUPLE, parse_cur(p)->at, NULL, NULL),

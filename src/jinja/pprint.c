@@ -68,6 +68,7 @@ static void print_newline(struct printer *p, int64_t indent)
     jtext_fill(&p->t, STR(" "), indent);
 }
 
+/* The items of a list or tuple, one a line. Only the last one has the closing bracket behind it. */
 static void print_items(struct printer *p, const struct jlist *l, int64_t indent, int64_t allowance,
                         int level)
 {
@@ -77,6 +78,7 @@ static void print_items(struct printer *p, const struct jlist *l, int64_t indent
     }
 }
 
+/* Keys and values, one pair a line; a value begins behind its key. */
 static void print_dict(struct printer *p, const struct jdict *d, int64_t indent, int64_t allowance,
                        int level)
 {
@@ -106,6 +108,7 @@ static size_t find_word_end(struct str s)
     return at;
 }
 
+/* In code points. */
 static int64_t repr_len(struct render *r, struct str s)
 {
     return (int64_t)jstr_len(jv_repr(r, jv_str(s)));
@@ -153,6 +156,7 @@ static void print_str(struct printer *p, struct jval v, int64_t indent, int64_t 
     if (level == 1 && chunks.l->n > 1) jtext_putc(&p->t, ')');
 }
 
+/* repr() if it fits into the line, else broken up by type. */
 static void print_value(struct printer *p, struct jval v, int64_t indent, int64_t allowance,
                         int level)
 {

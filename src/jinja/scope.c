@@ -140,18 +140,22 @@ static struct symbol *find_or_add_symbol(struct scoping *s, struct symbols *y, s
     return at;
 }
 
+/* A variable that the statement which opens the scope assigns. */
 static void declare_param(struct scoping *s, struct symbols *y, struct str name)
 {
     struct symbol *at = find_or_add_symbol(s, y, name, LOAD_PARAM);
     if (at) at->stored = true;
 }
 
+/* A name is read: unless a scope has it already, it comes from outside of the template. */
 static void declare_load(struct scoping *s, struct symbols *y, struct str name)
 {
     struct variable ref;
     if (!find_variable(y, name, &ref)) find_or_add_symbol(s, y, name, LOAD_RESOLVE);
 }
 
+/* A name is set: the variable belongs to this scope. If an outer scope has the name too, it starts
+ * as a copy of that variable. */
 static void declare_store(struct scoping *s, struct symbols *y, struct str name)
 {
     struct symbol *at = find_symbol(y, name);
@@ -215,6 +219,8 @@ static void visit_list(struct scoping *s, struct symbols *y, const struct node *
     for (; n && s->rc == OK; n = n->next) visit_node(s, y, n, as_param);
 }
 
+/* The branches of an if belong to the scope around it; each is visited with a copy of the table,
+ * then they are merged. */
 static void visit_if(struct scoping *s, struct symbols *y, const struct node *n)
 {
     const struct node *bodies[3] = { n->list, n->list2, n->other };
@@ -229,6 +235,7 @@ static void visit_if(struct scoping *s, struct symbols *y, const struct node *n)
     for (int i = 0; i < 3; i++) mem_free(branches[i].v);
 }
 
+/* Expressions: all operands. */
 static void visit_children(struct scoping *s, struct symbols *y, const struct node *n,
                            bool as_param)
 {
@@ -239,6 +246,8 @@ static void visit_children(struct scoping *s, struct symbols *y, const struct no
     visit_list(s, y, n->list, as_param);
 }
 
+/* Nested scopes (loops, macros, blocks) are not entered: only the expressions that are evaluated
+ * in this scope. */
 static void visit_node(struct scoping *s, struct symbols *y, const struct node *n, bool as_param)
 {
     switch (n->type) {
@@ -287,6 +296,7 @@ static int find_use(const struct node *n, const char *name)
     return found;
 }
 
+/* Whether a list of nodes assigns to a name anywhere. */
 static bool sets_name(const struct node *n, const char *name)
 {
     for (; n; n = n->next) {
@@ -309,6 +319,7 @@ static struct ref ref_from(const struct symbols *y, struct variable o)
     return (struct ref){ y->fn->depth - o.fn->depth, o.slot };
 }
 
+/* The slot of a name, as seen from scope y. */
 static struct ref ref_of(struct scoping *s, struct symbols *y, struct str name)
 {
     struct variable o;
@@ -319,6 +330,7 @@ static struct ref ref_of(struct scoping *s, struct symbols *y, struct str name)
     return find_variable(y, name, &o) ? ref_from(y, o) : (struct ref){ 0, 0 };
 }
 
+/* An empty table for a scope inside `parent`; NULL: it sees nothing outside. */
 static struct symbols make_symbols(struct symbols *parent, struct fn_scope *fn)
 {
     return (struct symbols){ .parent = parent, .fn = fn, .level = parent ? parent->level + 1 : 0 };
@@ -373,6 +385,7 @@ static struct frame *finish_frame(struct scoping *s, struct symbols *y)
     return f;
 }
 
+/* A list of expressions. */
 static void scope_list(struct scoping *s, struct scope at, struct node *n)
 {
     for (; n && s->rc == OK; n = n->next) scope_expr(s, at, n);
@@ -387,6 +400,7 @@ static void scope_operands(struct scoping *s, struct scope at, struct node *n)
     scope_list(s, at, n->list);
 }
 
+/* Resolves the names of an expression, and reports filters and tests that do not exist. */
 static void scope_expr(struct scoping *s, struct scope at, struct node *n)
 {
     if (s->rc != OK) return;
@@ -432,6 +446,7 @@ static void scope_loop_test(struct scoping *s, struct scope at, struct node *n, 
     n->test_fn = test_fn->fn;
 }
 
+/* Body and else are two scopes. The iterable belongs to the scope around the loop. */
 static void scope_for(struct scoping *s, struct scope at, struct node *n)
 {
     struct fn_scope *fn = n->recursive ? make_fn(s, at.sym->fn) : at.sym->fn;
@@ -456,6 +471,7 @@ static void scope_for(struct scoping *s, struct scope at, struct node *n)
     if (n->recursive) n->fn = fn->fn;
 }
 
+/* Not a scope of its own; unknown filters inside are errors only when they run. */
 static void scope_if(struct scoping *s, struct scope at, struct node *n)
 {
     at.soft = true;
@@ -480,6 +496,7 @@ static void declare_special(struct scoping *s, struct symbols *y, const struct n
     *out = ref_of(s, y, str_c(name));
 }
 
+/* Macros and call blocks: a function with its parameters, then the body. */
 static void scope_macro(struct scoping *s, struct scope at, struct node *n)
 {
     struct fn_scope *fn = make_fn(s, at.sym->fn);
@@ -507,6 +524,7 @@ static void scope_macro(struct scoping *s, struct scope at, struct node *n)
     else if (n->a) scope_expr(s, at, n->a);
 }
 
+/* Targets belong to the new scope, values to the one around it. */
 static void scope_with(struct scoping *s, struct scope at, struct node *n)
 {
     struct symbols y = make_symbols(at.sym, at.sym->fn);
@@ -549,6 +567,7 @@ static void scope_block(struct scoping *s, struct node *n)
     n->fn = fn->fn;
 }
 
+/* Statements of one scope. */
 static void scope_body(struct scoping *s, struct scope at, struct node *n)
 {
     for (; n && s->rc == OK; n = n->next) {
@@ -573,6 +592,7 @@ static void scope_body(struct scoping *s, struct scope at, struct node *n)
     }
 }
 
+/* The top level is a function without parameters. */
 int scope_template(struct scoping *s, struct node *root, struct frame_fn **fn)
 {
     struct fn_scope *top = make_fn(s, NULL);

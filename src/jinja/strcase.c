@@ -6,6 +6,7 @@
 #include "jinja/render.h"
 #include "jinja/unicode.h"
 
+/* The code point at *at, which advances; invalid bytes give U+FFFD. */
 static int32_t next_cp(struct str s, size_t *at)
 {
     int32_t cp;
@@ -14,6 +15,7 @@ static int32_t next_cp(struct str s, size_t *at)
     return cp < 0 ? 0xfffd : cp;
 }
 
+/* A case mapping may produce up to three characters. */
 static void put_mapped_cp(struct jtext *t, int32_t cp, int (*map)(int32_t, int32_t[3]))
 {
     int32_t out[3];
@@ -47,6 +49,7 @@ static bool is_final_sigma(struct str s, size_t begin, size_t end)
     return before;
 }
 
+/* Lower case depends on the context for sigma only. begin and end are the bytes of cp in s. */
 static void put_lower(struct jtext *t, struct str s, size_t begin, size_t end, int32_t cp)
 {
     if (cp == 0x3a3) jtext_put_cp(t, is_final_sigma(s, begin, end) ? 0x3c2 : 0x3c3);
@@ -75,6 +78,7 @@ struct jval text_lower(struct render *r, struct str s)
     return jtext_done(&t);
 }
 
+/* The first character in title case, the rest in lower case. */
 struct jval text_capitalize(struct render *r, struct str s)
 {
     struct jtext t = { .r = r };
@@ -96,6 +100,7 @@ static bool check_no_args(struct render *r, const struct jargs *a)
     return false;
 }
 
+/* A method of str receives the str and its arguments. */
 #define METHOD(name) \
     static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
 
@@ -103,6 +108,7 @@ METHOD(upper) { return check_no_args(r, a) ? text_upper(r, self.s) : self; }
 METHOD(lower) { return check_no_args(r, a) ? text_lower(r, self.s) : self; }
 METHOD(capitalize) { return check_no_args(r, a) ? text_capitalize(r, self.s) : self; }
 
+/* For comparisons without case: "ß" becomes "ss". */
 METHOD(casefold)
 {
     struct jtext t = { .r = r };
@@ -113,6 +119,7 @@ METHOD(casefold)
     return jtext_done(&t);
 }
 
+/* The first letter of each run of cased characters, as in Python. */
 METHOD(title)
 {
     struct jtext t = { .r = r };
@@ -129,6 +136,7 @@ METHOD(title)
     return jtext_done(&t);
 }
 
+/* Upper to lower and lower to upper case. */
 METHOD(swapcase)
 {
     struct jtext t = { .r = r };
@@ -167,6 +175,7 @@ METHOD(isspace) { return test_every_char(r, self, a, uni_space, false); }
 METHOD(isascii) { return test_every_char(r, self, a, is_ascii, true); }
 METHOD(isprintable) { return test_every_char(r, self, a, uni_printable, true); }
 
+/* A letter or underscore, then word characters. Keywords count too, as in Python. */
 METHOD(isidentifier)
 {
     size_t i = 0;
@@ -180,6 +189,7 @@ METHOD(isidentifier)
     return jv_bool(true);
 }
 
+/* isupper and islower: at least one cased character, and none of the other case. */
 static struct jval test_one_case(struct render *r, struct jval self, const struct jargs *a,
                                  bool upper)
 {
@@ -197,6 +207,7 @@ static struct jval test_one_case(struct render *r, struct jval self, const struc
 METHOD(isupper) { return test_one_case(r, self, a, true); }
 METHOD(islower) { return test_one_case(r, self, a, false); }
 
+/* Upper case only at the beginning of words, lower case only inside. */
 METHOD(istitle)
 {
     bool any = false, inside = false;

@@ -6,9 +6,11 @@
 #include "jinja/iter.h"
 #include "jinja/render.h"
 
+/* A method of str receives the str and its arguments. */
 #define METHOD(name) \
     static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
 
+/* A positional argument that must be a str; false: the rendering failed. */
 static bool read_str_arg(struct render *r, const struct jargs *a, size_t i, const char *what,
                          struct str *out)
 {
@@ -44,6 +46,7 @@ static bool read_window(struct render *r, struct str s, const struct jargs *a, s
     return true;
 }
 
+/* An empty `what` is found at the end. */
 ptrdiff_t text_find_last(struct str in, struct str what)
 {
     if (what.n > in.n) return -1;
@@ -72,6 +75,7 @@ METHOD(rfind) { return find_substring(r, self, a, true, false); }
 METHOD(index) { return find_substring(r, self, a, false, true); }
 METHOD(rindex) { return find_substring(r, self, a, true, true); }
 
+/* Occurrences that do not overlap; "" occurs between all characters and at both ends. */
 METHOD(count)
 {
     struct str what, in;
@@ -128,6 +132,7 @@ static struct jval replace_empty(struct render *r, struct str s, struct str with
     return jtext_done(&t);
 }
 
+/* If nothing matches, the result shares the bytes of s. */
 struct jval text_replace(struct render *r, struct str s, struct str old, struct str with,
                          int64_t max)
 {
@@ -147,6 +152,7 @@ struct jval text_replace(struct render *r, struct str s, struct str old, struct 
     return jtext_done(&t);
 }
 
+/* replace(old, new, count=-1). A Markup escapes its arguments. */
 METHOD(replace)
 {
     struct str old, with;
@@ -179,6 +185,7 @@ METHOD(removesuffix)
     return jv_str(str_ends(self.s, what) ? str_take(self.s, self.s.n - what.n) : self.s);
 }
 
+/* expandtabs(tabsize=8): tabs become spaces up to the next column. */
 METHOD(expandtabs)
 {
     static const char *const names[] = { "tabsize", NULL };
@@ -205,6 +212,7 @@ METHOD(expandtabs)
 
 /* ---- joining and padding ---- */
 
+/* Unlike the filter join, all items must be str. */
 METHOD(join)
 {
     struct jtext t = { .r = r };
@@ -225,6 +233,7 @@ METHOD(join)
     return jtext_done(&t);
 }
 
+/* Negative widths add nothing. */
 static struct jval pad_text(struct render *r, struct str s, int64_t left, int64_t right,
                             struct str fill)
 {
@@ -245,6 +254,7 @@ struct jval text_center(struct render *r, struct str s, int64_t width, struct st
     return pad_text(r, s, left, marg - left, fill);
 }
 
+/* (width, fillchar=" "); *room: how much the text is too short. */
 static bool read_pad_args(struct render *r, struct jval self, const struct jargs *a, int64_t *room,
                           struct str *fill)
 {
@@ -283,6 +293,7 @@ METHOD(center)
     return text_center(r, self.s, jv_as_int(a->v[0]), fill);
 }
 
+/* Zeros between the sign and the digits. */
 METHOD(zfill)
 {
     struct jtext t = { .r = r };
@@ -299,6 +310,7 @@ METHOD(zfill)
 
 METHOD(format) { return format_braces(r, self.s, a, jv_none()); }
 
+/* format(**mapping) */
 METHOD(format_map)
 {
     struct jargs none = { 0 };

@@ -6,6 +6,7 @@
 #include "jinja/render.h"
 #include "jinja/unicode.h"
 
+/* A method of str receives the str and its arguments. */
 #define METHOD(name) \
     static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
 
@@ -24,6 +25,7 @@ static bool is_stripped(struct str chars, int32_t cp, struct str raw)
     return false;
 }
 
+/* Goes over whole characters from both ends. */
 struct str text_strip(struct str s, const struct jval *by, bool left, bool right)
 {
     struct str chars =
@@ -45,6 +47,7 @@ struct str text_strip(struct str s, const struct jval *by, bool left, bool right
     return s;
 }
 
+/* strip, lstrip and rstrip: (chars=None). */
 static struct jval strip_text(struct render *r, struct jval self, const struct jargs *a, bool left,
                               bool right)
 {
@@ -62,6 +65,7 @@ METHOD(rstrip) { return strip_text(r, self, a, false, true); }
 
 /* ---- split ---- */
 
+/* Every part is a step, so splitting a long text is charged. */
 static void push_part(struct render *r, struct jval list, struct str s)
 {
     jv_step(r, 1);
@@ -76,6 +80,8 @@ static size_t space_len_at(struct str s, size_t at)
     return uni_space(cp) ? n : 0;
 }
 
+/* split() without a separator: runs of white space separate, and none at the ends. max -1: no
+ * limit. */
 static struct jval split_space(struct render *r, struct str s, int64_t max)
 {
     struct jval list = jv_list(r, 8);
@@ -96,6 +102,7 @@ static struct jval split_space(struct render *r, struct str s, int64_t max)
     return list;
 }
 
+/* split(sep): empty parts stay. */
 static struct jval split_by(struct render *r, struct str s, struct str by, int64_t max)
 {
     struct jval list = jv_list(r, 8);
@@ -118,6 +125,7 @@ static void reverse_list(struct jlist *l)
     }
 }
 
+/* Parts are found from the end, so the list is reversed at last. */
 static struct jval rsplit_by(struct render *r, struct str s, struct str by, int64_t max)
 {
     struct jval list = jv_list(r, 8);
@@ -132,6 +140,7 @@ static struct jval rsplit_by(struct render *r, struct str s, struct str by, int6
     return list;
 }
 
+/* rsplit() without a separator. */
 static struct jval rsplit_space(struct render *r, struct str s, int64_t max)
 {
     struct jval list = jv_list(r, 8);
@@ -157,6 +166,7 @@ static struct jval rsplit_space(struct render *r, struct str s, int64_t max)
     return list;
 }
 
+/* split and rsplit: (sep=None, maxsplit=-1). */
 static struct jval split_text(struct render *r, struct jval self, const struct jargs *a, bool right)
 {
     static const char *const names[] = { "sep", "maxsplit", NULL };
@@ -175,6 +185,8 @@ static struct jval split_text(struct render *r, struct jval self, const struct j
 METHOD(split) { return split_text(r, self, a, false); }
 METHOD(rsplit) { return split_text(r, self, a, true); }
 
+/* partition and rpartition: (before, sep, after). If sep is absent, the text is the first or the
+ * last item. */
 static struct jval partition_text(struct render *r, struct jval self, const struct jargs *a,
                                   bool right)
 {
@@ -202,6 +214,7 @@ static struct jval partition_text(struct render *r, struct jval self, const stru
 METHOD(partition) { return partition_text(r, self, a, false); }
 METHOD(rpartition) { return partition_text(r, self, a, true); }
 
+/* A line end at the end of the text does not begin another line. */
 struct jval text_splitlines(struct render *r, struct str s, bool keep_ends)
 {
     struct jval list = jv_list(r, 8);

@@ -46,6 +46,7 @@ void jtext_put_cp(struct jtext *t, int32_t cp)
     jtext_add(t, str_of(c, (size_t)utf8_put(c, cp)));
 }
 
+/* Appends s `times` times; the size is checked at once. */
 void jtext_fill(struct jtext *t, struct str s, int64_t times)
 {
     if (times <= 0 || s.n == 0) return;
@@ -56,6 +57,7 @@ void jtext_fill(struct jtext *t, struct str s, int64_t times)
     for (; times > 0 && !jv_failed(t->r); times--) jtext_add(t, s);
 }
 
+/* For numbers and short texts: longer results are cut. */
 void jtext_printf(struct jtext *t, const char *fmt, ...)
 {
     char text[512];
@@ -68,6 +70,7 @@ void jtext_printf(struct jtext *t, const char *fmt, ...)
     if (n > 0) jtext_add(t, str_of(text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1));
 }
 
+/* Counts bytes that are not continuation bytes. */
 size_t jstr_len(struct str s)
 {
     size_t n = 0;
@@ -95,6 +98,8 @@ static int find_shortest_digits(double f, char digits[32], int *exp10)
     return n;
 }
 
+/* repr(): positional notation for exponents -4 to 15, else scientific with at least two digits of
+ * exponent. */
 void jtext_put_float(struct jtext *t, double f)
 {
     char digits[32];
@@ -126,6 +131,7 @@ void jtext_put_float(struct jtext *t, double f)
 
 /* ---- strings ---- */
 
+/* Characters that are not printable are escaped, as in Python. */
 static void put_repr_cp(struct jtext *t, int32_t cp, char quote, struct str raw)
 {
     if (cp == quote || cp == '\\') jtext_putc(t, '\\'), jtext_putc(t, (char)cp);
@@ -158,6 +164,7 @@ static void put_repr_str(struct jtext *t, struct str s)
 
 /* ---- containers ---- */
 
+/* Separated by ", ". */
 static void put_repr_items(struct jtext *t, const struct jlist *l)
 {
     for (size_t i = 0; i < l->n && jv_step(t->r, 1); i++) {
@@ -189,6 +196,7 @@ static void put_repr_view(struct jtext *t, const struct jview *v)
     jtext_puts(t, "])");
 }
 
+/* Objects of jinja2 and Python that have no literal. */
 static void put_repr_object(struct jtext *t, struct jval v)
 {
     switch (v.kind) {
@@ -242,6 +250,7 @@ static void put_repr_deep(struct jtext *t, struct jval v)
     }
 }
 
+/* Nested values are limited by jv_enter. */
 void jtext_put_repr(struct jtext *t, struct jval v)
 {
     switch (v.kind) {
@@ -269,6 +278,7 @@ void jtext_put_value(struct jtext *t, struct jval v)
     else if (v.kind != J_UNDEF && v.kind != J_MISSING) jtext_put_repr(t, v);
 }
 
+/* A str is returned as it is, without a copy. */
 struct str jv_text(struct render *r, struct jval v)
 {
     struct jtext t = { .r = r };

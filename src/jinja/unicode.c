@@ -10,6 +10,7 @@ struct range {
     int32_t from, to;
 };
 
+/* Binary search in sorted, disjoint ranges. */
 static bool is_in_ranges(const struct range *v, size_t n, int32_t cp)
 {
     size_t lo = 0, hi = n;
@@ -25,11 +26,13 @@ static bool is_in_ranges(const struct range *v, size_t n, int32_t cp)
 
 /* ---- classes ---- */
 
+/* Invalid code points are unassigned. */
 static int category(int32_t cp)
 {
     return cp < 0 ? UTF8PROC_CATEGORY_CN : (int)utf8proc_category(cp);
 }
 
+/* White_Space, and the separators 0x1c to 0x1f, which Python counts too. */
 bool uni_space(int32_t cp)
 {
     return (cp >= 9 && cp <= 13) || (cp >= 0x1c && cp <= 0x20) || cp == 0x85 || cp == 0xa0 ||
@@ -43,6 +46,7 @@ bool uni_line_end(int32_t cp)
            cp == 0x2029;
 }
 
+/* All but the categories Other and Separator; the ASCII space is printable. */
 bool uni_printable(int32_t cp)
 {
     switch (category(cp)) {
@@ -66,6 +70,7 @@ bool uni_alpha(int32_t cp)
 
 bool uni_decimal(int32_t cp) { return category(cp) == UTF8PROC_CATEGORY_ND; }
 
+/* Decimal digits, and characters of Numeric_Type=Digit, such as superscripts. */
 bool uni_digit(int32_t cp)
 {
     static const struct range more[] = {
@@ -78,6 +83,7 @@ bool uni_digit(int32_t cp)
     return uni_decimal(cp) || WITHIN(more, cp);
 }
 
+/* Number categories, and ideographs of Numeric_Type=Numeric. */
 bool uni_numeric(int32_t cp)
 {
     static const struct range ideographs[] = {
@@ -104,6 +110,7 @@ bool uni_numeric(int32_t cp)
     return (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO) || WITHIN(ideographs, cp);
 }
 
+/* Category Lu, and Other_Uppercase. */
 bool uni_upper(int32_t cp)
 {
     static const struct range more[] = { { 0x2160, 0x216f },
@@ -114,6 +121,7 @@ bool uni_upper(int32_t cp)
     return category(cp) == UTF8PROC_CATEGORY_LU || WITHIN(more, cp);
 }
 
+/* Category Ll, and Other_Lowercase. */
 bool uni_lower(int32_t cp)
 {
     static const struct range more[] = {
@@ -130,6 +138,7 @@ bool uni_lower(int32_t cp)
 bool uni_title(int32_t cp) { return category(cp) == UTF8PROC_CATEGORY_LT; }
 bool uni_cased(int32_t cp) { return uni_lower(cp) || uni_upper(cp) || uni_title(cp); }
 
+/* Case_Ignorable: marks, modifiers, and some punctuation inside of words. */
 bool uni_case_ignorable(int32_t cp)
 {
     switch (category(cp)) {
@@ -285,6 +294,7 @@ int uni_to_upper(int32_t cp, int32_t out[3])
     return 1;
 }
 
+/* Only U+0130 has a lower case of two characters. */
 int uni_to_lower(int32_t cp, int32_t out[3])
 {
     out[0] = cp < 0x80 ? (cp >= 'A' && cp <= 'Z' ? cp + 32 : cp) : utf8proc_tolower(cp);
@@ -304,6 +314,7 @@ int uni_to_title(int32_t cp, int32_t out[3])
     return 1;
 }
 
+/* Full case folding of utf8proc. */
 int uni_to_fold(int32_t cp, int32_t out[3])
 {
     utf8proc_int32_t buf[8] = { 0 };

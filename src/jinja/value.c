@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* Never fails: without memory the value has no message. */
 struct jval jv_undef(struct render *r, const char *fmt, ...)
 {
     struct jundef *u = jv_alloc(r, sizeof *u);
@@ -23,6 +24,7 @@ struct jval jv_undef(struct render *r, const char *fmt, ...)
 
 /* ---- lists and dicts ---- */
 
+/* Room for cap items is allocated at once; a list that grows beyond it is copied. */
 static struct jval make_list(struct render *r, enum jkind kind, size_t cap)
 {
     struct jlist *l = jv_alloc(r, sizeof *l);
@@ -45,6 +47,8 @@ struct jval jv_tuple2(struct render *r, struct jval a, struct jval b)
     return t;
 }
 
+/* Doubles the array when it is full; the old one stays in the arena. An item that finds no room is
+ * dropped, and the rendering has failed. */
 void jlist_push(struct render *r, struct jlist *l, struct jval v)
 {
     if (l->n == l->cap) {
@@ -96,6 +100,7 @@ const struct jval *jdict_get_str(const struct jdict *d, struct str key)
     return NULL;
 }
 
+/* Keys compare by value: 1, 1.0 and true are the same key. */
 const struct jval *jdict_get(struct render *r, const struct jdict *d, struct jval key)
 {
     jv_step(r, d->n / 16);
@@ -148,6 +153,7 @@ const char *jv_type(struct jval v)
     return names[v.kind];
 }
 
+/* Python's bool(v). */
 bool jv_truth(struct render *r, struct jval v)
 {
     (void)r;
@@ -169,6 +175,7 @@ bool jv_truth(struct render *r, struct jval v)
     }
 }
 
+/* Lists, dicts and views cannot be keys; a tuple can if its items can. */
 bool jv_hashable(struct jval v)
 {
     if (v.kind == J_LIST || v.kind == J_DICT || v.kind == J_VIEW) return false;
@@ -199,6 +206,7 @@ bool jv_has_len(struct jval v)
     }
 }
 
+/* An undefined value has length 0, as in jinja2. */
 bool jv_len(struct render *r, struct jval v, size_t *n)
 {
     *n = 0;
@@ -228,6 +236,7 @@ static bool equal_lists(struct render *r, const struct jlist *a, const struct jl
     return true;
 }
 
+/* The order of insertion does not matter. */
 static bool equal_dicts(struct render *r, const struct jdict *a, const struct jdict *b)
 {
     if (a->n != b->n) return false;
@@ -269,6 +278,8 @@ static bool equal_deep(struct render *r, struct jval a, struct jval b)
     }
 }
 
+/* Numbers compare across types; other types are equal only to their own. Undefined values are
+ * equal to each other. */
 bool jv_equal(struct render *r, struct jval a, struct jval b)
 {
     bool same;
@@ -304,6 +315,7 @@ static int compare_str(struct str a, struct str b)
     return c ? c : (a.n > b.n) - (a.n < b.n);
 }
 
+/* Lexicographic, as in Python. */
 static int compare_lists(struct render *r, const struct jlist *a, const struct jlist *b,
                          const char *op)
 {
@@ -314,6 +326,7 @@ static int compare_lists(struct render *r, const struct jlist *a, const struct j
     return (a->n > b->n) - (a->n < b->n);
 }
 
+/* Numbers, strings, lists and tuples have an order, each among themselves. */
 int jv_compare(struct render *r, struct jval a, struct jval b, const char *op)
 {
     int c;
@@ -342,6 +355,7 @@ bool jv_less(struct render *r, struct jval a, struct jval b)
 
 /* ---- membership ---- */
 
+/* Substrings, keys of dicts, else items by iteration. */
 bool jv_contains(struct render *r, struct jval in, struct jval what)
 {
     struct jiter it;

@@ -23,6 +23,7 @@ const char *card_task_name(enum card_task t) { return tasks[t]; }
 const char *card_pool_name(enum card_pool p) { return pools[p]; }
 const char *card_score_name(enum card_score s) { return scores[s]; }
 
+/* What the functions below read from and fill. */
 struct reader {
     const struct source *src;
     const struct onnx *m;
@@ -31,6 +32,7 @@ struct reader {
     struct err *e;
 };
 
+/* The model cannot be used as it is: says why and how to describe it. */
 static int fail_unclear(const struct reader *r, const char *why)
 {
     return err_set(r->e, E_INVALID, "%s: %s: %s", r->m->path, why, example);
@@ -62,6 +64,8 @@ static bool is_input_type(enum card_input k, enum onnx_type t)
     return t == ONNX_I64 || (k == CARD_MASK && (t == ONNX_F32 || t == ONNX_BOOL));
 }
 
+/* Maps the inputs of the graph to those that tern can fill. An input of another name cannot be
+ * filled, so the model is refused. */
 static int read_inputs(const struct reader *r)
 {
     static const char *const names[CARD_INPUTS] = { "input_ids", "attention_mask", "token_type_ids",
@@ -135,6 +139,7 @@ static bool find_output(const struct reader *r, const char *name, int *out)
     return false;
 }
 
+/* transformers names its classifiers *ForSequenceClassification. */
 static bool is_classifier(const struct reader *r)
 {
     struct str arch;
@@ -142,6 +147,8 @@ static bool is_classifier(const struct reader *r)
            str_ends(arch, STR("ForSequenceClassification"));
 }
 
+/* sentence-transformers leaves modules.json and a pooling config; its exports have an output
+ * sentence_embedding. */
 static bool is_sentence_encoder(const struct reader *r)
 {
     struct value v;
@@ -313,6 +320,7 @@ static int read_pooling(const struct reader *r, int pool)
     return OK;
 }
 
+/* The width is that of the output; graphs with dynamic shapes leave it to config.json. */
 static int read_embed(const struct reader *r, int pool)
 {
     const struct onnx_io *io = &r->m->graph.outputs[r->c->output];
@@ -333,6 +341,7 @@ static int read_embed(const struct reader *r, int pool)
 
 /* ---- labels ---- */
 
+/* Labels are numbered from 0; the first missing number ends them. */
 static int64_t count_labels(const struct reader *r, const char *fmt)
 {
     char key[64];
@@ -387,6 +396,8 @@ static int read_score(const struct reader *r)
     return OK;
 }
 
+/* Labels of tern.json, else id2label, else num_labels without names. Their number must match the
+ * output. */
 static int read_classify(const struct reader *r, int pool)
 {
     const struct onnx_io *io = &r->m->graph.outputs[r->c->output];
@@ -417,6 +428,8 @@ static int read_classify(const struct reader *r, int pool)
 
 /* ---- lengths ---- */
 
+/* The longest text: tern.json, else the smaller of the model's positions and the tokenizer's
+ * limit; never more than the graph was exported for. */
 static int read_lengths(const struct reader *r)
 {
     int64_t n = 0, given, pad = 0;
@@ -447,6 +460,7 @@ static int read_lengths(const struct reader *r)
     return OK;
 }
 
+/* Inputs first: the vocabulary is found through them. The output depends on task and pooling. */
 int card_read(struct card *c, struct arena *a, const struct source *src, const struct onnx *m,
               struct err *e)
 {

@@ -19,6 +19,7 @@ enum {
 
 #define HIDDEN UINT64_MAX /* value of a name whose branch has ended */
 
+/* State while a file is read. */
 struct reader {
     struct onnx *m;
     struct onnx_impl *p;
@@ -28,6 +29,7 @@ struct reader {
     struct err *e;  /* never NULL */
 };
 
+/* `what` is the part of the file that cannot be read. */
 static int fail_malformed(const struct reader *r, const char *what)
 {
     return err_set(r->e, E_FORMAT, "%s: not a valid ONNX model: %s is truncated or malformed",
@@ -57,6 +59,7 @@ static int add_value(struct reader *r, struct str name, int *out)
     return OK;
 }
 
+/* The index of a visible value; false: there is none of that name. */
 static bool find_value(const struct reader *r, struct str name, int *out)
 {
     uint64_t at;
@@ -83,6 +86,7 @@ static void read_shape(struct onnx_io *io, struct str bytes)
     if (io->n_dims > ONNX_DIMS) io->n_dims = -1;
 }
 
+/* A TypeProto: element type and shape of a tensor. */
 static void read_type(struct onnx_io *io, struct str bytes)
 {
     for (struct pb t = pb_of(bytes); pb_next(&t);) {
@@ -109,6 +113,7 @@ static int read_io(struct reader *r, struct str bytes, struct onnx_io *io, struc
     return m.at.bad ? fail_malformed(r, "an input or output") : OK;
 }
 
+/* An input of the graph becomes a value. */
 static int add_input(struct reader *r, struct onnx_graph *g, struct str bytes)
 {
     struct onnx_io io;
@@ -122,6 +127,7 @@ static int add_input(struct reader *r, struct onnx_graph *g, struct str bytes)
     return OK;
 }
 
+/* An output must be a value that exists by now. */
 static int add_output(struct reader *r, struct onnx_graph *g, struct str bytes)
 {
     struct onnx_io io;
@@ -136,6 +142,7 @@ static int add_output(struct reader *r, struct onnx_graph *g, struct str bytes)
     return OK;
 }
 
+/* A tensor of the file (initializer) becomes a constant value. */
 static int add_tensor(struct reader *r, struct str bytes)
 {
     struct onnx_tensor t;
@@ -169,6 +176,7 @@ static int count_elements(struct str bytes, uint32_t field, size_t *n)
     return *n <= MAX_PER_NODE ? OK : E_UNSUPPORTED;
 }
 
+/* Room was allocated for all elements: alloc_lists counted them in the same way. */
 static void append_ints(struct onnx_attr *a, const struct pb *m)
 {
     if (m->wire == PB_VARINT) a->ints[a->n++] = (int64_t)m->v;
@@ -287,6 +295,7 @@ static int count_parts(struct reader *r, struct str bytes, struct onnx_node *n)
     return OK;
 }
 
+/* A NodeProto. Inputs are looked up before outputs are added. */
 static int read_node(struct reader *r, struct str bytes, struct onnx_node *n)
 {
     int ins = 0, outs = 0, attrs = 0, rc = count_parts(r, bytes, n);
@@ -318,6 +327,7 @@ static int read_node(struct reader *r, struct str bytes, struct onnx_node *n)
 
 /* ---- graphs ---- */
 
+/* A GraphProto: tensors, inputs, nodes, outputs, in the order in which they refer to each other. */
 static int read_graph(struct reader *r, struct str bytes, struct onnx_graph *g)
 {
     size_t n[16] = { 0 }; /* occurrences of each field */
@@ -349,6 +359,7 @@ static int read_graph(struct reader *r, struct str bytes, struct onnx_graph *g)
     return rc;
 }
 
+/* An OperatorSetIdProto: the version of a domain. */
 static int read_opset(struct reader *r, struct str bytes)
 {
     struct str domain = { 0 };
@@ -367,6 +378,7 @@ static int read_opset(struct reader *r, struct str bytes)
     return OK;
 }
 
+/* A ModelProto. The opset may come behind the graph in the file, so the graph is read last. */
 static int read_model(struct reader *r, struct str bytes)
 {
     struct str graph = { 0 };

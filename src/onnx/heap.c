@@ -9,6 +9,7 @@
 
 enum { ALIGN = 64 };
 
+/* MAP_NORESERVE: the reservation costs address space, not memory. */
 int heap_open(struct heap *h, size_t cap, int max, struct err *e)
 {
     void *p;
@@ -38,6 +39,7 @@ void heap_release(struct heap *h)
     *h = (struct heap){ 0 };
 }
 
+/* Walks the blocks in use by offset and takes the first gap. The list of offsets stays sorted. */
 int heap_get(struct heap *h, size_t bytes)
 {
     size_t at = 0, n = bytes > h->cap ? SIZE_MAX : (bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -67,6 +69,7 @@ void heap_ref(struct heap *h, int block)
     if (block >= 0) h->blocks[block].refs++;
 }
 
+/* The gap that a freed block leaves is found by the next heap_get. */
 void heap_unref(struct heap *h, int block)
 {
     int i = 0;

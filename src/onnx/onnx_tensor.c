@@ -26,6 +26,7 @@ enum { /* TensorProto.DataType */
        BFLOAT16 = 16
 };
 
+/* File types that are read; the others have zero bytes and ONNX_NONE. */
 static const struct {
     unsigned char bytes, type; /* of an element in the file; enum onnx_type that computes it */
 } kinds[] = {
@@ -105,6 +106,7 @@ static void read_entry(struct proto *w, struct str bytes)
     else if (str_is(key, "length") && !str_to_i64(value, &w->length)) w->length = -2;
 }
 
+/* Dimensions fit into 31 bits, so that kernels can count with int. */
 static int add_dim(const struct proto *w, struct onnx_tensor *t, uint64_t v, struct err *e)
 {
     if (t->n_dims == ONNX_DIMS) return fail_tensor(w, e, E_UNSUPPORTED, "more than 8 dimensions");
@@ -114,6 +116,7 @@ static int add_dim(const struct proto *w, struct onnx_tensor *t, uint64_t v, str
     return OK;
 }
 
+/* dims is a repeated field: packed, or one varint per occurrence. */
 static int read_dims(const struct proto *w, struct onnx_tensor *t, const struct pb *m,
                      struct err *e)
 {
@@ -125,6 +128,7 @@ static int read_dims(const struct proto *w, struct onnx_tensor *t, const struct 
     return rc;
 }
 
+/* Collects the fields of the message; nothing is allocated. */
 static int read_fields(struct proto *w, struct str bytes, struct onnx_tensor *t, struct err *e)
 {
     struct pb m;
@@ -284,6 +288,7 @@ static int read_typed_list(const struct proto *w, struct onnx_tensor *t, struct 
                               "the number of its elements does not match its dimensions");
 }
 
+/* Points t at the elements in the file, or converts them. */
 static int read_elements(struct proto *w, struct onnx_tensor *t, struct err *e)
 {
     size_t bytes = t->n * kinds[w->type].bytes;
@@ -316,6 +321,7 @@ int onnx_tensor_align(struct onnx *m, struct onnx_tensor *t, struct err *e)
     return OK;
 }
 
+/* The dimensions are checked before any byte of the elements is looked at. */
 int onnx_tensor_read(struct onnx *m, struct str bytes, struct onnx_tensor *t, struct str *name,
                      struct err *e)
 {

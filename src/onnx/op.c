@@ -34,6 +34,7 @@ const struct onnx_op *op_find(const struct onnx_node *n, int opset)
     return best;
 }
 
+/* The node is named with its operator: names of exported nodes alone say little. */
 int op_fail(struct onnx_run *r, const struct onnx_node *n, const char *fmt, ...)
 {
     char what[300];
@@ -57,6 +58,7 @@ void *op_alloc(struct onnx_run *r, size_t bytes)
     return p;
 }
 
+/* While constants are folded, outputs outlive the run's heap; otherwise they are blocks of it. */
 int op_new(struct onnx_run *r, struct onnx_tensor *t, enum onnx_type type, int n_dims,
            const int64_t *dims)
 {
@@ -79,6 +81,7 @@ int op_new(struct onnx_run *r, struct onnx_tensor *t, enum onnx_type type, int n
                    r->m->path, n);
 }
 
+/* Counts another reference of the block, so either tensor may be dropped first. */
 int op_view(struct onnx_run *r, struct onnx_tensor *t, const struct onnx_tensor *x, int n_dims,
             const int64_t *dims)
 {
@@ -93,6 +96,7 @@ int op_view(struct onnx_run *r, struct onnx_tensor *t, const struct onnx_tensor 
     return OK;
 }
 
+/* Small outputs are always computed: they may be operands of shape arithmetic. */
 bool op_skips(const struct onnx_run *r, const struct onnx_tensor *t)
 {
     return r->dry && t->type != ONNX_I64 && t->type != ONNX_BOOL && t->n > SMALL;
@@ -125,6 +129,7 @@ int op_read_axis(struct onnx_run *r, const struct onnx_node *n, int64_t axis, in
     return OK;
 }
 
+/* Shapes and axes were attributes in old opsets and are inputs in new ones. */
 int op_read_ints(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *t,
                  const char *attr, int64_t *out, int *n_out)
 {
@@ -215,6 +220,7 @@ struct walk_job {
     int64_t pieces; /* that a row is cut into */
 };
 
+/* Each piece finds its offsets from its index, so pieces can run on any thread. */
 static void walk_pieces(const void *arg, int begin, int end)
 {
     const struct walk_job *j = arg;

@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+/* Ranges of this enum are tested: arithmetic, logic (AND to XOR), comparisons (EQ to GE). */
 enum binary {
     B_ADD,
     B_SUB,
@@ -30,6 +31,7 @@ enum binary {
     B_BITS_OR
 };
 
+/* One operation over broadcast operands; binary_piece computes parts of it. */
 struct binary_job {
     const struct vec *vec;
     enum binary op;
@@ -52,6 +54,7 @@ static float mod_float(float x, float y)
     return m != 0 && (m < 0) != (y < 0) ? m + y : m;
 }
 
+/* sa and sb are the steps of the operands; 0 repeats one element. */
 static void apply_floats(const struct binary_job *p, float *out, const float *a, int64_t sa,
                          const float *b, int64_t sb, int64_t n)
 {
@@ -85,6 +88,7 @@ static void apply_floats(const struct binary_job *p, float *out, const float *a,
     }
 }
 
+/* By repeated squaring, modulo 2^64. Negative exponents give 0 except for 1 and -1. */
 static int64_t pow_int(int64_t x, int64_t y)
 {
     uint64_t v = 1, base = (uint64_t)x;
@@ -145,6 +149,7 @@ static void apply_logic(enum binary op, uint8_t *out, const uint8_t *a, int64_t 
     }
 }
 
+/* Selects the loop for the operator and type. */
 static void binary_piece(const void *arg, int64_t at, const int64_t from[3], const int64_t step[3],
                          int64_t n)
 {
@@ -213,6 +218,7 @@ static int check_operands(struct onnx_run *r, const struct onnx_node *n, enum bi
     return OK;
 }
 
+/* Checks, allocates and computes one operation. */
 static int apply_binary(struct onnx_run *r, const struct onnx_node *n, enum binary op,
                         const struct onnx_tensor **in, struct onnx_tensor *out)
 {
@@ -253,6 +259,7 @@ static int apply_binary(struct onnx_run *r, const struct onnx_node *n, enum bina
     return OK;
 }
 
+/* The name of the node selects the operator. */
 static int run_binary(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                       struct onnx_tensor **out)
 {
@@ -326,6 +333,7 @@ static void where_piece(const void *arg, int64_t at, const int64_t from[3], cons
     else SELECT(uint8_t);
 }
 
+/* Where(condition, x, y), all three broadcast. */
 static int run_where(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                      struct onnx_tensor **out)
 {

@@ -19,6 +19,8 @@ static int fail_index(struct onnx_run *r, const struct onnx_node *n, int64_t i, 
                    (long long)size);
 }
 
+/* numpy.take along an axis: rows of x by index. The lookup of token embeddings is one. x may be
+ * unaligned: only memcpy reads it. */
 static int run_gather(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                       struct onnx_tensor **out)
 {
@@ -66,6 +68,7 @@ static int64_t find_element(const struct onnx_tensor *x, const struct onnx_tenso
     return at;
 }
 
+/* GatherElements and ScatterElements: indices may be smaller than the input except on the axis. */
 static int check_elements(struct onnx_run *r, const struct onnx_node *n,
                           const struct onnx_tensor *x, const struct onnx_tensor *ids, int *axis)
 {
@@ -82,6 +85,7 @@ static int check_elements(struct onnx_run *r, const struct onnx_node *n,
     return OK;
 }
 
+/* out[i][j] = x[ids[i][j]][j] for axis 0. */
 static int run_gather_elements(struct onnx_run *r, const struct onnx_node *n,
                                const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -108,6 +112,7 @@ static int copy_tensor(struct onnx_run *r, const struct onnx_tensor *x, struct o
     return rc;
 }
 
+/* The inverse of GatherElements, into a copy of x. */
 static int run_scatter_elements(struct onnx_run *r, const struct onnx_node *n,
                                 const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -140,6 +145,7 @@ struct tuples {
     int64_t inner;     /* elements that a tuple addresses */
 };
 
+/* The last dimension of ids is a tuple of indexes into x, behind the batch dimensions. */
 static int read_tuples(struct onnx_run *r, const struct onnx_node *n, struct tuples *t,
                        const struct onnx_tensor *x, const struct onnx_tensor *ids)
 {
@@ -176,6 +182,7 @@ static int64_t find_tuple(const struct tuples *t, int64_t i)
     return at * t->inner;
 }
 
+/* The elements that each tuple addresses. */
 static int run_gather_nd(struct onnx_run *r, const struct onnx_node *n,
                          const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -200,6 +207,7 @@ static int run_gather_nd(struct onnx_run *r, const struct onnx_node *n,
     return OK;
 }
 
+/* Writes updates to the elements that each tuple addresses, in a copy of x. Later updates win. */
 static int run_scatter_nd(struct onnx_run *r, const struct onnx_node *n,
                           const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -227,6 +235,7 @@ static int run_scatter_nd(struct onnx_run *r, const struct onnx_node *n,
 
 /* ---- creating tensors ---- */
 
+/* A tensor shares its memory with the file; numbers become tensors of rank 0 or 1. */
 static int run_constant(struct onnx_run *r, const struct onnx_node *n,
                         const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -254,6 +263,7 @@ static int run_constant(struct onnx_run *r, const struct onnx_node *n,
     return OK;
 }
 
+/* A tensor of the given shape, filled with one value (default 0.0). */
 static int run_constant_of_shape(struct onnx_run *r, const struct onnx_node *n,
                                  const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -274,6 +284,7 @@ static int run_constant_of_shape(struct onnx_run *r, const struct onnx_node *n,
     return OK;
 }
 
+/* start, limit, delta. The number of elements is computed in double, as the specification does. */
 static int run_range(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                      struct onnx_tensor **out)
 {
@@ -325,23 +336,31 @@ static int run_trilu(struct onnx_run *r, const struct onnx_node *n, const struct
     return OK;
 }
 
+static bool is_zero(const struct onnx_tensor *t, size_t i)
+{
+    switch (t->type) {
+    case ONNX_F32: return op_f32(t)[i] == 0; /* also -0.0 */
+    case ONNX_I64: return op_i64(t)[i] == 0;
+    default: return op_u8(t)[i] == 0;
+    }
+}
+
+/* The indexes of elements that are not zero, as a matrix [dimensions][elements]. */
 static int run_non_zero(struct onnx_run *r, const struct onnx_node *n,
                         const struct onnx_tensor **in, struct onnx_tensor **out)
 {
-    size_t size = onnx_size(in[0]->type), count = 0, at = 0;
+    size_t count = 0, at = 0;
     int64_t dims[2];
-    char zero[8] = { 0 };
     int rc;
 
     (void)n;
-    for (size_t i = 0; i < in[0]->n; i++)
-        count += memcmp((const char *)in[0]->data + i * size, zero, size) != 0;
+    for (size_t i = 0; i < in[0]->n; i++) count += !is_zero(in[0], i);
     dims[0] = in[0]->n_dims;
     dims[1] = (int64_t)count;
     if ((rc = op_new(r, out[0], ONNX_I64, 2, dims)) != OK) return rc;
     for (size_t i = 0; i < in[0]->n; i++) {
         int64_t rest = (int64_t)i;
-        if (memcmp((const char *)in[0]->data + i * size, zero, size) == 0) continue;
+        if (is_zero(in[0], i)) continue;
         for (int d = in[0]->n_dims - 1; d >= 0; d--) {
             ((int64_t *)out[0]->data)[(size_t)d * count + at] = rest % in[0]->dims[d];
             rest /= in[0]->dims[d];

@@ -80,6 +80,7 @@ static void flatten_batch(struct matmul_shape *s, const struct onnx_tensor *b)
     s->batch = 1;
 }
 
+/* c = a b in floats. A constant b was packed when the run opened. */
 static int run_matmul(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                       struct onnx_tensor **out)
 {
@@ -138,6 +139,8 @@ static bool is_8bit(const struct onnx_tensor *t)
     return t->type == ONNX_U8 || t->type == ONNX_I8;
 }
 
+/* (a - a_zero) (b - b_zero) of 8-bit integers. a is converted to floats as a whole, b panel by
+ * panel. */
 static int run_matmul_integer(struct onnx_run *r, const struct onnx_node *n,
                               const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -233,6 +236,7 @@ static void add_bias(const struct onnx_tensor *c, float beta, float *out, int64_
             out[i * n + j] += beta * op_f32(c)[(rows > 1 ? i * cols : 0) + (cols > 1 ? j : 0)];
 }
 
+/* A transposed copy of a matrix, in the heap. */
 static int transpose_matrix(struct onnx_run *r, const struct onnx_tensor *x,
                             struct onnx_tensor *out)
 {
@@ -320,8 +324,11 @@ static int find_letter(struct einsum *l, char c, bool add)
     return l->n++;
 }
 
+/* Ellipsis ("...") is not supported. */
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
+/* For each element of the output, sums the products over all indexes that the output does not
+ * have. */
 static void sum_products(const void *arg, int begin, int end)
 {
     const struct einsum *l = arg;
@@ -367,6 +374,7 @@ static int read_term(struct onnx_run *r, const struct onnx_node *n, struct einsu
     return OK;
 }
 
+/* Reads the equation, gives every letter a size and steps, then sums. */
 static int run_einsum(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                       struct onnx_tensor **out)
 {

@@ -11,6 +11,7 @@
 
 enum reduce { R_SUM, R_MEAN, R_MAX, R_MIN, R_PROD, R_L2, R_SUMSQ, R_L1 };
 
+/* The input is addressed by two index vectors: of the output and of the reduced dimensions. */
 struct reduce_job {
     enum reduce op;
     enum onnx_type type;
@@ -32,6 +33,7 @@ static int64_t offset_of(int64_t i, int n, const int64_t *dims, const int64_t *s
     return at;
 }
 
+/* NaN wins in Max and Min. */
 static double accumulate(enum reduce op, double sum, double v)
 {
     switch (op) {
@@ -45,6 +47,7 @@ static double accumulate(enum reduce op, double sum, double v)
     }
 }
 
+/* Elements [begin, end) of the output. Integers saturate: a double may exceed 64 bits. */
 static void reduce_rows(const void *arg, int begin, int end)
 {
     const struct reduce_job *j = arg;
@@ -96,6 +99,7 @@ static int read_axes(struct onnx_run *r, const struct onnx_node *n, const struct
     return rc;
 }
 
+/* Splits the dimensions into kept and reduced ones, each with its steps. */
 static int run_reduce(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                       struct onnx_tensor **out)
 {
@@ -155,6 +159,7 @@ static void softmax_strided(const struct softmax_job *j, const float *x, float *
     }
 }
 
+/* The vector kernel needs contiguous rows. */
 static void softmax_rows(const void *arg, int begin, int end)
 {
     const struct softmax_job *j = arg;
@@ -213,6 +218,7 @@ static void norm_rows(const void *arg, int begin, int end)
     }
 }
 
+/* LayerNormalization and RMSNormalization over all dimensions from the axis on. */
 static int run_layer_norm(struct onnx_run *r, const struct onnx_node *n,
                           const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -249,6 +255,7 @@ static double number_at(const struct onnx_tensor *t, int64_t i)
     return t->type == ONNX_F32 ? (double)op_f32(t)[i] : (double)op_i64(t)[i];
 }
 
+/* ArgMax and ArgMin: of equal elements the first, or the last with select_last_index. */
 static int run_arg_extreme(struct onnx_run *r, const struct onnx_node *n,
                            const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -332,6 +339,7 @@ static int run_top_k(struct onnx_run *r, const struct onnx_node *n, const struct
     return OK;
 }
 
+/* Sums of floats are kept in double, of integers they wrap around. */
 static int run_cum_sum(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                        struct onnx_tensor **out)
 {

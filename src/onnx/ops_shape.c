@@ -61,6 +61,7 @@ static int run_reshape(struct onnx_run *r, const struct onnx_node *n, const stru
     return op_view(r, out[0], in[0], n_to, to);
 }
 
+/* A matrix: dimensions before the axis, and from it on. */
 static int run_flatten(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                        struct onnx_tensor **out)
 {
@@ -75,6 +76,7 @@ static int run_flatten(struct onnx_run *r, const struct onnx_node *n, const stru
     return op_view(r, out[0], in[0], 2, to);
 }
 
+/* Removes dimensions of size 1: the given ones, or all. */
 static int run_squeeze(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                        struct onnx_tensor **out)
 {
@@ -95,6 +97,7 @@ static int run_squeeze(struct onnx_run *r, const struct onnx_node *n, const stru
     return op_view(r, out[0], in[0], n_to, to);
 }
 
+/* Axes refer to the dimensions of the output. */
 static int run_unsqueeze(struct onnx_run *r, const struct onnx_node *n,
                          const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -119,6 +122,7 @@ static int64_t clamp_int(int64_t v, int64_t low, int64_t high)
     return v < low ? low : v > high ? high : v;
 }
 
+/* The dimensions as integers, from start to end. */
 static int run_shape(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                      struct onnx_tensor **out)
 {
@@ -145,6 +149,7 @@ static int run_size(struct onnx_run *r, const struct onnx_node *n, const struct 
 
 /* ---- strided copies ---- */
 
+/* A copy with steps; the last dimension is the inner loop. */
 struct stride_job {
     size_t size; /* bytes of an element */
     int n_dims;
@@ -154,6 +159,7 @@ struct stride_job {
     char *out;
 };
 
+/* n elements with a step; contiguous ones in one memcpy. */
 static void copy_row(char *out, const char *in, int64_t n, int64_t step, size_t size)
 {
     if (step == 1) {
@@ -217,6 +223,7 @@ static void fill_steps(const struct onnx_tensor *t, int64_t *step)
     }
 }
 
+/* Without perm the dimensions are reversed. */
 static int run_transpose(struct onnx_run *r, const struct onnx_node *n,
                          const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -265,6 +272,7 @@ static int slice_axis(struct onnx_run *r, const struct onnx_node *n, int64_t siz
     return OK;
 }
 
+/* starts, ends, axes and steps are attributes before opset 10, then inputs. */
 static int run_slice(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                      struct onnx_tensor **out)
 {
@@ -322,6 +330,7 @@ static int run_expand(struct onnx_run *r, const struct onnx_node *n, const struc
     return copy_strided(r, out[0], in[0], step, 0);
 }
 
+/* Repeats the input along each dimension. */
 static int run_tile(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                     struct onnx_tensor **out)
 {
@@ -353,6 +362,7 @@ static int run_tile(struct onnx_run *r, const struct onnx_node *n, const struct 
 
 /* ---- Concat, Split ---- */
 
+/* Copies, for each index before the axis, the part of every input. */
 static int run_concat(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                       struct onnx_tensor **out)
 {
@@ -420,6 +430,7 @@ static int read_split_sizes(struct onnx_run *r, const struct onnx_node *n,
                                  (long long)sum, (long long)size);
 }
 
+/* Each part is a strided copy. */
 static int run_split(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                      struct onnx_tensor **out)
 {
@@ -460,6 +471,7 @@ static double element_at(const struct onnx_tensor *t, size_t i)
     }
 }
 
+/* Integers pass through int64, so large ones keep all bits; narrowing wraps around. */
 static void cast_element(const struct onnx_tensor *x, struct onnx_tensor *out, size_t i)
 {
     int64_t v = x->type == ONNX_I64   ? op_i64(x)[i]
@@ -476,6 +488,7 @@ static void cast_element(const struct onnx_tensor *x, struct onnx_tensor *out, s
     }
 }
 
+/* A cast to the same type shares the memory. */
 static int cast_tensor(struct onnx_run *r, const struct onnx_tensor *x, enum onnx_type type,
                        struct onnx_tensor *out)
 {
@@ -498,6 +511,7 @@ static int run_cast(struct onnx_run *r, const struct onnx_node *n, const struct 
     return cast_tensor(r, in[0], type, out[0]);
 }
 
+/* The type is that of the second input. */
 static int run_cast_like(struct onnx_run *r, const struct onnx_node *n,
                          const struct onnx_tensor **in, struct onnx_tensor **out)
 {

@@ -50,6 +50,7 @@ struct unary_job {
     }                                 \
     break
 
+/* x and out are contiguous, so the steps of the walk are not needed. */
 static void map_piece(const void *arg, int64_t at, const int64_t from[3], const int64_t step[3],
                       int64_t n)
 {
@@ -89,6 +90,7 @@ static void map_piece(const void *arg, int64_t at, const int64_t from[3], const 
     }
 }
 
+/* One row of all elements; op_walk_run cuts it into pieces. */
 static int map_floats(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_tensor *out,
                       struct unary_job a)
 {
@@ -141,6 +143,7 @@ static const struct {
     { NULL, 0 },
 };
 
+/* The name of the node selects the operator. */
 static int run_unary(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                      struct onnx_tensor **out)
 {
@@ -156,6 +159,7 @@ static int run_unary(struct onnx_run *r, const struct onnx_node *n, const struct
     return map_floats(r, in[0], out[0], a);
 }
 
+/* GELU with erf, or its tanh approximation. */
 static int run_gelu(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
                     struct onnx_tensor **out)
 {

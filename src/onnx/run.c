@@ -38,6 +38,7 @@ static void note_read(struct onnx_run *r, int value, int step)
     if (r->last[value] < step) r->last[value] = step;
 }
 
+/* op->attrs is a list of names separated by spaces. */
 static bool knows_attr(const struct onnx_op *op, struct str name)
 {
     for (const char *p = op->attrs; *p;) {
@@ -202,6 +203,7 @@ int op_if(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tenso
 
 /* ---- constants ---- */
 
+/* Nodes with branches are not folded: what they read is not in n->in. */
 static bool is_const_node(const struct onnx_run *r, const struct onnx_node *n)
 {
     for (int i = 0; i < n->n_in; i++)
@@ -335,6 +337,7 @@ static void mark_float_products(struct onnx_run *r)
     }
 }
 
+/* The output of the graph stays until the next execution. */
 static void find_last_reads(struct onnx_run *r)
 {
     for (int i = 0; i < r->m->n_values; i++) r->last[i] = -1;
@@ -380,6 +383,7 @@ static int make_run(struct onnx_run **out, struct onnx *m, const struct onnx_run
     return choose_nodes(r);
 }
 
+/* Choosing the nodes looks up every operator. */
 int onnx_run_check(struct onnx *m, int output, struct err *e)
 {
     struct onnx_run *r;
@@ -422,6 +426,7 @@ void onnx_run_close(struct onnx_run *r)
 
 /* ---- running ---- */
 
+/* The caller has checked i, the type and the dimensions. */
 void onnx_run_set(struct onnx_run *r, int i, int n_dims, const int64_t *dims, const void *data)
 {
     const struct onnx_io *io = &r->m->graph.inputs[i];
@@ -441,6 +446,7 @@ static void drop_values(struct onnx_run *r)
     heap_clear(&r->heap);
 }
 
+/* Runs the nodes in order and drops values after their last use. */
 static int run_steps(struct onnx_run *r)
 {
     int rc;
@@ -459,6 +465,7 @@ static int run_steps(struct onnx_run *r)
     return OK;
 }
 
+/* *out is set also after an error; its elements are not valid then. */
 static int run_graph(struct onnx_run *r, const struct onnx_tensor **out, struct err *e)
 {
     int rc;
@@ -471,6 +478,8 @@ static int run_graph(struct onnx_run *r, const struct onnx_tensor **out, struct 
     return rc;
 }
 
+/* A dry run in as much address space as the limit allows finds the peak; the final heap is
+ * smaller. */
 int onnx_run_plan(struct onnx_run *r, struct onnx_tensor *shape, struct err *e)
 {
     const struct onnx_tensor *t;

@@ -38,6 +38,7 @@ static inline vfloat select_lanes(vint mask, vfloat a, vfloat b)
 /* Elementwise maximum; b where a is NaN. */
 static inline vfloat max_lanes(vfloat a, vfloat b) { return select_lanes(a > b, a, b); }
 
+/* Four independent maxima hide the latency of the comparison. */
 static float find_block_max(const float *x)
 {
     vfloat m[4];
@@ -50,6 +51,7 @@ static float find_block_max(const float *x)
     return m[0][0];
 }
 
+/* The last block may be shorter. */
 float filter_max(const float *x, int n, float *block_max)
 {
     int whole = n / FILTER_BLOCK;
@@ -151,6 +153,7 @@ static double exp_block(const float *x, float max, float scale, float *w)
     return (double)((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
+/* Blocks are summed in float, their sums in double: the order is fixed, so the result is too. */
 double filter_exp_all(const float *x, int n, float max, float scale, float *w)
 {
     double (*block)(const float *, float, float, float *) = has_wide() ? exp_block_wide : exp_block;
@@ -167,6 +170,7 @@ double filter_exp_all(const float *x, int n, float max, float scale, float *w)
     return sum;
 }
 
+/* The same exponential as filter_exp, four at a time. */
 void filter_weigh(struct cand *c, int n, float top, float temp)
 {
     int i = 0;
@@ -223,6 +227,7 @@ float filter_bound(const float *x, int n, float max, double want)
     return -FLT_MAX;
 }
 
+/* Blocks whose maximum is below the bound are not read. Keys are negated logits. */
 int filter_above(const float *x, int n, const float *block_max, float least, float max,
                  struct cand *c)
 {
@@ -257,6 +262,7 @@ int filter_gather(const float *x, int n, const float *block_max, float *tmp, int
     return filter_above(x, n, block_max, least, max, c);
 }
 
+/* A total order: ids differ. */
 static inline bool is_better(const struct cand *a, const struct cand *b)
 {
     return a->key < b->key || (a->key == b->key && a->id < b->id);
@@ -284,6 +290,7 @@ static int partition_cands(struct cand *c, int lo, int hi)
     return at;
 }
 
+/* Insertion sort. */
 static void sort_small(struct cand *c, int n)
 {
     for (int i = 1; i < n; i++) {
@@ -340,6 +347,7 @@ static struct scale find_scale(const struct cand *c, int n)
     return (struct scale){ lo, hi > lo ? BUCKETS / (hi - lo) : 0 };
 }
 
+/* Monotonic in the key, so buckets are in the order of keys. */
 static inline int bucket_of(struct scale s, float key)
 {
     float at = (key - s.least) * s.per_unit;

@@ -45,6 +45,7 @@ struct sampler {
     struct cand *cands;     /* [n_vocab] */
 };
 
+/* The defaults of llama.cpp, which most users compare with. */
 struct sample_opt sample_defaults(void)
 {
     return (struct sample_opt){ .temp = 0.8f,
@@ -61,6 +62,7 @@ static int fail_range(struct err *e, const char *name, double v, const char *ran
     return err_set(e, E_INVALID, "%s is %g, but it must be %s", name, v, range);
 }
 
+/* Comparisons are written so that NaN fails them. */
 int sample_check(const struct sample_opt *o, int n_vocab, struct err *e)
 {
     if (!(o->temp >= 0 && o->temp <= 2))
@@ -204,6 +206,7 @@ void sampler_accept_prompt(struct sampler *s, int32_t id)
     s->ring_at = s->ring_at + 1 < s->opt.repeat_last ? s->ring_at + 1 : 0;
 }
 
+/* A token of the completion counts for all penalties. */
 void sampler_accept(struct sampler *s, int32_t id)
 {
     if (s->counts && id >= 0 && id < s->n_vocab) find_or_add_seen(s, id)->in_completion++;
@@ -398,6 +401,8 @@ static int add_ban(struct logit_adjust *a, int n, int max, int32_t id)
     return i < n ? n : n + 1;
 }
 
+/* Adjustments of penalties come first, in the order of `seen`, so that a bias for the same token
+ * finds its entry through `slot`. The random number is consumed here, as on the host. */
 int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct sample_row *p,
                  struct logit_adjust *a, int max)
 {
@@ -432,6 +437,7 @@ int sampler_accept_device(struct sampler *s, int32_t id, struct err *e)
     return OK;
 }
 
+/* Finds the block of the maximum first, then the first index in it. */
 int32_t sample_greedy(const float *logits, int n)
 {
     float max = -INFINITY, m;
