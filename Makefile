@@ -150,6 +150,8 @@ $(FAULTS): $(B)/%: $(B)/%.o $(B)/tests/fault/fault.o $(B)/libserve.a $(B)/libcor
 	$(Q)$(CC) $(LDFLAGS) $(FAULT_LDFLAGS) -o $@ $< $(B)/tests/fault/fault.o $(B)/tests/support.o $(B)/libserve.a $(B)/libcore.a \
 	  $(SERVE_LIBS) $(LDLIBS) -lcmocka
 
+# Counts how often hyper-parameters are read.
+$(B)/tests/test_loadplan: LDFLAGS += -Wl,--wrap=hparams_read
 # A library that one test opens by name.
 $(B)/tests/test_gpus: | $(B)/tests/fake_nvml.so
 $(B)/tests/fake_nvml.so: tests/fake_nvml.c
