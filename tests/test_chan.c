@@ -140,7 +140,7 @@ static void a_full_outbox_says_so_and_still_has_room_for_the_end(void **state)
     memset(text, 'x', sizeof text);
     big = (struct event){ .n_top = TOP_MAX, .text = str_of(text, sizeof text) };
     while (outbox_has_room(&o)) outbox_push(&o, &big), n++;
-    assert_true(n > 4);
+    assert_true(n > (HARD ? 0 : 4));
     outbox_push(&o, &big); /* the end, whatever it holds */
     for (int i = 0; i <= n; i++) assert_true(outbox_pop(&o, &ev));
     assert_true(outbox_has_room(&o));

@@ -77,7 +77,7 @@ static void cancel_ends_at_the_next_step_and_leaves_the_others(void **state)
     engine_step(g);
     read_events(&a), read_events(&c);
     assert_int_equal(a.finish, FINISH_CANCELLED);
-    assert_int_equal(a.out.n, 5);
+    assert_true(HARD ? a.out.n < 5 : a.out.n == 5);
     assert_int_equal(c.finish, FINISH_CANCELLED);
     assert_int_equal(c.out.n, 0);
     run_clients(g, all, 3);
@@ -130,7 +130,7 @@ static void a_deadline_ends_what_runs_and_what_waits(void **state)
     run_clients(g, all, 2);
     assert_int_equal(a.finish, FINISH_DEADLINE);
     assert_int_equal(a.r->err.code, E_DEADLINE);
-    assert_int_equal(a.out.n, 1);
+    assert_true(HARD ? a.out.n <= 1 : a.out.n == 1);
     assert_int_equal(b.finish, FINISH_DEADLINE);
     assert_int_equal(b.r->n_out, 0);
     release_client(&b);
@@ -174,7 +174,7 @@ static void a_reader_that_does_not_read_stops_only_itself(void **state)
     (void)state;
     slow.r->n_top = 20; /* large events */
     submit_client(g, &slow), submit_client(g, &quick);
-    for (int i = 0; i < 600; i++) {
+    for (int i = 0; i < (HARD ? 6000 : 600); i++) {
         engine_step(g);
         read_events(&quick);
     }
@@ -186,6 +186,33 @@ static void a_reader_that_does_not_read_stops_only_itself(void **state)
     assert_int_equal(slow.finish, FINISH_LENGTH);
     assert_int_equal(slow.out.n, 500);
     release_client(&slow), release_client(&quick);
+    engine_close(g);
+}
+
+/* Its blocks are needed, and nobody reads: it is preempted, and goes on when it is read. */
+static void a_reader_that_does_not_read_keeps_no_blocks_from_others(void **state)
+{
+    struct engine *g = open_manual(
+        (struct engine_opt){ .n_ctx = 200, .kv_tokens = 200, .max_batch = 32, .max_seqs = 2 });
+    struct client slow = make_client(1, 60, 130), quick = make_client(2, 60, 130),
+                  truth[2] = { run_alone(1, 60, 130), run_alone(2, 60, 130) };
+    struct client *both[] = { &slow, &quick };
+    (void)state;
+    slow.r->n_top = 20;
+    submit_client(g, &slow);
+    while (engine_step(g)) {} /* until its outbox is full */
+    submit_client(g, &quick);
+    for (int i = 0; i < 5000 && quick.finish == FINISH_NONE; i++) {
+        engine_step(g);
+        read_events(&quick);
+    }
+    assert_int_equal(quick.finish, FINISH_LENGTH);
+    assert_same(&quick, &truth[1]);
+    run_clients(g, both, 2);
+    assert_int_equal(slow.finish, FINISH_LENGTH);
+    assert_same(&slow, &truth[0]);
+    release_client(&slow), release_client(&quick), release_client(&truth[0]),
+        release_client(&truth[1]);
     engine_close(g);
 }
 
@@ -235,6 +262,7 @@ int main(void)
         cmocka_unit_test(a_deadline_ends_what_runs_and_what_waits),
         cmocka_unit_test(more_than_may_wait_is_refused_with_a_time_to_come_back),
         cmocka_unit_test(a_reader_that_does_not_read_stops_only_itself),
+        cmocka_unit_test(a_reader_that_does_not_read_keeps_no_blocks_from_others),
         cmocka_unit_test(a_failure_ends_one_request_and_not_the_engine),
         cmocka_unit_test(impossible_options_are_refused),
     };

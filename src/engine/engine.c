@@ -27,7 +27,7 @@ static struct load_opt load_opt_of(const struct engine_opt *o)
                                            .gpu_layers = o->gpu_layers,
                                            .vram_only = o->vram_only },
                               .n_ctx = o->n_ctx,
-                              .kv_tokens = HARD ? 1 : o->kv_tokens,
+                              .kv_tokens = HARD && o->kv_tokens >= 0 ? 1 : o->kv_tokens,
                               .max_batch = o->max_batch,
                               .max_seqs = o->max_seqs,
                               .kv_type = o->kv_type,

@@ -368,15 +368,22 @@ static void begin_planned(struct engine *g)
     }
 }
 
-/* So few blocks are free that no sequence can advance: the one that began last is preempted. If it
- * is the only one, it ends. false: no running sequence can take part. */
+/* The step is empty: blocks, or places for running sequences, are so short that no sequence can
+ * advance. A sequence whose outbox is full is preempted first, if another one can use its blocks;
+ * then the sequence that began last. If that is the only one, it ends. false: there is nothing to
+ * do until an outbox is read. */
 static bool preempt_one(struct engine *g)
 {
-    int last = -1, n = 0;
+    int last = -1, n = 0, blocked = -1, n_waiting = 0;
     struct err e = { 0 };
 
-    for (int i = 0; i < g->n_live; i++)
-        if (is_running(g->live[i]) && !g->view[i].held) last = i, n++;
+    for (int i = 0; i < g->n_live; i++) {
+        bool room = outbox_has_room(&g->live[i]->out);
+        if (is_running(g->live[i]) && room) last = i, n++;
+        else if (is_running(g->live[i])) blocked = i;
+        else n_waiting += room;
+    }
+    if (blocked >= 0 && n + n_waiting > 0) last = blocked, n = 2;
     if (n == 0) return false;
     if (n > 1) {
         preempt(g, g->live[last]);
@@ -514,16 +521,18 @@ static void run_step(struct engine *g)
 
 /* ---- hard mode ---- */
 
-/* Preempts the running request that arrived last, but never the only one: that one must be able to
- * finish. */
+/* Preempts the running request that arrived last, but never the only one. The victim must be
+ * decoding: then it has sampled a token since it began, so that all requests end some time. */
 static void preempt_often(struct engine *g)
 {
     int last = -1;
 
     if (g->n_rounds % (HARD_PREEMPT_EVERY + 1) != 0 || count_running(g) < 2) return;
     for (int i = 0; i < g->n_live; i++)
-        if (is_running(g->live[i])) last = i;
-    preempt(g, g->live[last]);
+        if (is_running(g->live[i]) &&
+            (size_t)g->live[i]->seq->n_kv + 1 == g->live[i]->seq->tokens.n)
+            last = i;
+    if (last >= 0) preempt(g, g->live[last]);
 }
 
 /* A broken invariant is a mistake of ours; in this build the process ends where it shows. */

@@ -150,6 +150,8 @@ def http():
             ("endless trailers", c + b"2\r\n{}\r\n0\r\n" + b"X: y\r\n" * 50000, (400, 431)),
             ("nul in the path", b"GET /%00 HTTP/1.1\r\n" + h + b"\r\n", 400)):
         check(name, send(data), status, closes=True)
+    if "hard" in os.environ.get("TERN_BUILD", ""):      # 64 MiB, byte by byte, take minutes
+        return
     mib = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
     check("chunks sum up to 64 MiB", send(c + mib * 64), 413, closes=True)
 
