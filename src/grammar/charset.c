@@ -1,9 +1,12 @@
+/* charset.c - sets as sorted arrays of ranges. A set has few ranges (a class in a pattern, one JSON
+ * string character), so linear scans do. */
 #include "grammar/charset.h"
 
 #include "base/utf8.h"
 
 #include <stdlib.h>
 
+/* The array doubles in the arena; the old one stays there until the arena ends. */
 void charset_add(struct charset *s, struct arena *a, int32_t lo, int32_t hi)
 {
     if (lo > hi) return;
@@ -23,6 +26,7 @@ void charset_add_all(struct charset *s, struct arena *a, const struct charset *f
     for (int i = 0; i < from->n; i++) charset_add(s, a, from->ranges[i].lo, from->ranges[i].hi);
 }
 
+/* qsort order. */
 static int by_lo(const void *a, const void *b)
 {
     const struct char_range *x = a, *y = b;
@@ -42,6 +46,7 @@ void charset_normalize(struct charset *s)
     s->n = n + 1;
 }
 
+/* The gaps between the ranges. */
 struct charset charset_complement(const struct charset *s, struct arena *a)
 {
     struct charset out = { 0 };
@@ -55,6 +60,7 @@ struct charset charset_complement(const struct charset *s, struct arena *a)
     return out;
 }
 
+/* One pass over both: of two ranges, the one that ends first is done. */
 struct charset charset_intersect(const struct charset *x, const struct charset *y, struct arena *a)
 {
     struct charset out = { 0 };

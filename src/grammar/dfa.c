@@ -1,3 +1,10 @@
+/* dfa.c - the subset construction (Rabin and Scott), the product construction, and properties of
+ * automata.
+ *
+ * Both constructions number states in the order in which they are found and are their own work
+ * list: state i is processed after all before it, and may add states at the end. A DFA is not
+ * minimized. It would save little: rules are small, and the matcher's tables are filled on demand.
+ */
 #include "grammar/dfa.h"
 
 #include "base/mem.h"
@@ -13,6 +20,7 @@ void dfa_release(struct dfa *f)
     *f = (struct dfa){ 0 };
 }
 
+/* These add to a DFA, and set `failed` in place of a result. */
 static void add_state(struct dfa *f, bool final)
 {
     if (!mem_ensure(f->states, f->cap_states, f->n_states + 1)) f->failed = true;
@@ -82,12 +90,14 @@ struct subsets {
     int n_members;
 };
 
+/* qsort order. */
 static int by_number(const void *a, const void *b)
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);
 }
 
+/* A subset is made by subset_begin, any number of subset_add, and subset_end. */
 static void subset_begin(struct subsets *s)
 {
     s->n_members = 0;
@@ -185,6 +195,7 @@ static void make_edges(struct subsets *s, int32_t id)
     }
 }
 
+/* Does the state have a call of this rule already? */
 static bool is_called(const struct dfa *f, int32_t id, int32_t rule)
 {
     for (int i = 0; i < f->states[id].n_calls; i++)
@@ -192,6 +203,8 @@ static bool is_called(const struct dfa *f, int32_t id, int32_t rule)
     return false;
 }
 
+/* One call for each rule: the states after all calls of the rule in the subset are one subset, too.
+ */
 static void make_calls(struct subsets *s, int32_t id)
 {
     const struct subset from = s->of[id];
@@ -269,6 +282,7 @@ int dfa_build(struct dfa *out, const struct rule_node *n, struct dfa_env *env, s
 
 /* ---- the product construction ---- */
 
+/* The state after a byte; -1: none. */
 static int32_t step_state(const struct dfa *f, int32_t state, uint8_t byte)
 {
     for (int i = 0; i < f->states[state].n_edges; i++) {
@@ -342,6 +356,7 @@ static void add_pair_edges(struct product *p, int32_t id, const struct dfa_edge 
     }
 }
 
+/* State 0 is the pair of both starts. Pairs that cannot be reached are never made. */
 int dfa_product(struct dfa *out, const struct dfa *x, const struct dfa *y, enum dfa_op op,
                 struct dfa_env *env, struct err *e)
 {
@@ -421,6 +436,7 @@ int dfa_longest(struct dfa *f)
 
 /* ---- nodes ---- */
 
+/* The states count as nodes, so that the limit of a rule set bounds its automata, too. */
 struct rule_node *dfa_node(struct rules *g, const struct dfa *f)
 {
     struct rule_node *n = rules_node(g, NODE_DFA);
@@ -438,6 +454,8 @@ struct rule_node *dfa_node(struct rules *g, const struct dfa *f)
     return n;
 }
 
+/* All texts, less those with the mark somewhere: a finite automaton, as in the search of Knuth,
+ * Morris and Pratt. */
 int dfa_text_without(struct rule_node **out, struct rules *g, struct str mark, struct err *e)
 {
     struct rule_node *any = rules_repeat(g, rules_range(g, 1, CHARSET_LAST), 0, RULES_UNBOUNDED);

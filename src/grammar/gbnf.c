@@ -1,5 +1,17 @@
-/* gbnf.c - a recursive descent parser. The first error is kept in `rc` and ends it: functions
- * return some node after an error, and nobody looks at it. */
+/* gbnf.c - a recursive descent parser for GBNF. It has one function for each level of the notation:
+ *
+ *     grammar       rule*
+ *     rule          name "::=" alternatives  end of line
+ *     alternatives  sequence ("|" sequence)*
+ *     sequence      (part operator*)*
+ *     part          literal | class | group | token | name | "."
+ *     operator      "*" | "+" | "?" | "{" counts "}"
+ *
+ * A name may be used before its rule is defined: the rule is then added without a body, with the
+ * place of the use, and check_references reports rules that have none at the end.
+ *
+ * The first error is kept in `rc` and ends the parse. After it functions return some node, which
+ * nobody looks at. */
 #include "grammar/gbnf.h"
 
 #include "base/buf.h"
@@ -25,37 +37,47 @@ struct gbnf {
     struct err *e;
     int depth; /* of groups */
     int rc;    /* the first error */
+    /* the last position that was asked for; finding a later one begins here */
+    struct gbnf_position {
+        size_t at;
+        int line, column; /* both from 1 */
+    } last;
 };
 
 static struct rule_node *parse_alternatives(struct gbnf *p, bool nested);
 
 /* ---- errors and positions ---- */
 
-static void find_position(const struct gbnf *p, size_t at, int *line, int *column)
+/* Positions are asked for in rising order but for errors, so that all of them together take one
+ * pass over the text. */
+static struct gbnf_position find_position(struct gbnf *p, size_t at)
 {
-    *line = *column = 1;
-    for (size_t i = 0; i < at && i < p->text.n; i++) {
-        (*column)++;
-        if (p->text.p[i] == '\n') (*line)++, *column = 1;
+    if (at < p->last.at || p->last.line == 0) p->last = (struct gbnf_position){ 0, 1, 1 };
+    for (; p->last.at < at && p->last.at < p->text.n; p->last.at++) {
+        p->last.column++;
+        if (p->text.p[p->last.at] == '\n') p->last.line++, p->last.column = 1;
     }
+    return p->last;
 }
 
+/* E_INVALID with the position of byte `at`, unless there is an error already. */
 static void fail_at(struct gbnf *p, size_t at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static void fail_at(struct gbnf *p, size_t at, const char *fmt, ...)
 {
+    struct gbnf_position place;
     char what[256];
-    int line, column;
     va_list ap;
 
     if (p->rc != OK) return;
-    find_position(p, at, &line, &column);
+    place = find_position(p, at);
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    p->rc = err_set(p->e, E_INVALID, "line %d, column %d: %s", line, column, what);
+    p->rc = err_set(p->e, E_INVALID, "line %d, column %d: %s", place.line, place.column, what);
 }
 
+/* The next byte; -1 at the end. */
 static int peek_byte(const struct gbnf *p)
 {
     return p->at < p->text.n ? (unsigned char)p->text.p[p->at] : -1;
@@ -96,6 +118,7 @@ static const char *describe_next(const struct gbnf *p, char out[24])
 
 static bool is_name_byte(int c) { return c >= 0 && (isalnum(c) || c == '-' || c == '_'); }
 
+/* Empty: no name begins here. */
 static struct str parse_name(struct gbnf *p)
 {
     size_t from = p->at;
@@ -106,6 +129,7 @@ static struct str parse_name(struct gbnf *p)
 
 /* ---- characters ---- */
 
+/* Surrogates are refused: they have no UTF-8. */
 static int32_t parse_hex(struct gbnf *p, int n)
 {
     size_t from = p->at;
@@ -125,6 +149,7 @@ static int32_t parse_hex(struct gbnf *p, int n)
     return (int32_t)v;
 }
 
+/* The character of an escape, from behind the backslash. Punctuation stands for itself. */
 static int32_t parse_escape(struct gbnf *p)
 {
     size_t from = p->at - 1;
@@ -146,6 +171,7 @@ static int32_t parse_escape(struct gbnf *p)
     return c;
 }
 
+/* One character of a literal or a class. */
 static int32_t parse_char(struct gbnf *p)
 {
     int32_t cp;
@@ -158,6 +184,7 @@ static int32_t parse_char(struct gbnf *p)
     return cp;
 }
 
+/* A literal, from behind its quote. It ends on its line. */
 static struct rule_node *parse_literal(struct gbnf *p)
 {
     size_t from = p->at - 1;
@@ -179,6 +206,7 @@ static struct rule_node *parse_literal(struct gbnf *p)
     return n;
 }
 
+/* A class, from behind its '['. A '-' at either end is a character. */
 static struct rule_node *parse_class(struct gbnf *p)
 {
     size_t from = p->at - 1;
@@ -230,16 +258,22 @@ static struct rule_node *parse_token(struct gbnf *p)
 
 /* ---- sequences and rules ---- */
 
+/* A reference to a rule, which may be defined later. */
 static struct rule_node *parse_ref(struct gbnf *p)
 {
     size_t from = p->at;
     int rule = rules_find_or_add(p->g, parse_name(p));
     struct rule *r = rules_get(p->g, rule);
 
-    if (!r->body && r->line == 0) find_position(p, from, &r->line, &r->column);
+    if (!r->body && r->line == 0) {
+        struct gbnf_position place = find_position(p, from);
+        r->line = place.line;
+        r->column = place.column;
+    }
     return rules_ref(p->g, rule);
 }
 
+/* A group, from behind its '('. Lines end no rule inside of it. */
 static struct rule_node *parse_group(struct gbnf *p)
 {
     size_t from = p->at - 1;
@@ -286,6 +320,7 @@ static int parse_count(struct gbnf *p)
     return (int)n;
 }
 
+/* {m}, {m,}, {,n} or {m,n} after x, from behind the '{'. */
 static struct rule_node *parse_braces(struct gbnf *p, struct rule_node *x)
 {
     size_t from = p->at - 1;
@@ -312,6 +347,8 @@ static struct rule_node *parse_braces(struct gbnf *p, struct rule_node *x)
     return p->rc == OK ? rules_repeat(p->g, x, min, max) : x;
 }
 
+/* Parts with their operators, up to a bar, a closing parenthesis or the end of the rule. nested: it
+ * is inside of a group. */
 static struct rule_node *parse_sequence(struct gbnf *p, bool nested)
 {
     struct rule_node *seq = rules_node(p->g, NODE_SEQ);
@@ -360,13 +397,15 @@ static struct rule_node *parse_alternatives(struct gbnf *p, bool nested)
     return alt->n_children == 1 ? alt->children[0] : alt;
 }
 
+/* One rule, from its name to the end of its line. */
 static void parse_rule(struct gbnf *p)
 {
     size_t from = p->at;
     struct str name = parse_name(p);
     struct rule_node *body;
+    struct gbnf_position place = find_position(p, from);
     struct rule *r;
-    int rule, line, column;
+    int rule;
     char what[24];
 
     if (name.n == 0) {
@@ -387,15 +426,15 @@ static void parse_rule(struct gbnf *p)
         return;
     }
     body = parse_alternatives(p, false);
-    find_position(p, from, &line, &column);
     r = rules_get(p->g, rule);
     r->body = body;
-    r->line = line;
-    r->column = column;
+    r->line = place.line;
+    r->column = place.column;
     if (p->rc == OK && peek_byte(p) >= 0 && peek_byte(p) != '\n' && peek_byte(p) != '\r')
         fail_at(p, p->at, "expected the end of the rule, found %s", describe_next(p, what));
 }
 
+/* Every rule that is used must be defined, and there must be a root. */
 static void check_references(struct gbnf *p)
 {
     uint64_t root;

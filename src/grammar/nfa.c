@@ -1,3 +1,13 @@
+/* nfa.c - Thompson's construction: build_node adds, between two given states, the ways that read
+ * the texts of a node. New states are added for what is inside, so ways of different nodes never
+ * mix.
+ *
+ * Three kinds of node go beyond the textbook. A reference is either expanded in place or becomes
+ * one CALL edge. A large repetition becomes a CALL of a counted rule in place of copies of its
+ * body. A LIST (the members of an object, some optional, with separators between those that are
+ * there) is a grid of states instead of an alternative for each subset.
+ *
+ * Work is counted in env->work, one unit for each edge, so that a hostile grammar ends soon. */
 #include "grammar/nfa.h"
 
 #include "base/mem.h"
@@ -26,6 +36,7 @@ static int add_state(struct nfa *a)
     return a->n_states++;
 }
 
+/* Edges of a state form a list, newest first. */
 static void add_edge(struct nfa *a, int from, struct nfa_edge x)
 {
     if (!mem_ensure(a->edges, a->cap_edges, a->n_edges + 1)) {
@@ -38,6 +49,7 @@ static void add_edge(struct nfa *a, int from, struct nfa_edge x)
     a->env->work--;
 }
 
+/* An edge that reads nothing. */
 static void add_epsilon(struct nfa *a, int from, int to)
 {
     if (from != to) add_edge(a, from, (struct nfa_edge){ .kind = NFA_EPSILON, .to = to });
@@ -63,11 +75,14 @@ static void build_literal(struct nfa *a, struct str lit, int from, int to)
     if (lit.n == 0) add_epsilon(a, from, to);
 }
 
+/* The two states between which the sequences of a class are added. */
 struct class_build {
     struct nfa *a;
     int from, to;
 };
 
+/* charset_each_utf8 callback: one chain of states. Common prefixes are merged by the subset
+ * construction. */
 static void build_utf8(void *arg, const struct charset_utf8 *seq)
 {
     struct class_build *c = arg;
@@ -87,6 +102,7 @@ static void build_token(struct nfa *a, int32_t id, int from, int to)
     build_literal(a, str_of(name, 4), from, to);
 }
 
+/* The rule itself is only entered to read something (pda.h), so a way around it is added here. */
 static void build_counted(struct nfa *a, const struct rule_node *n, int from, int to)
 {
     int rule = a->env->add_counted(a->env->arg, n);
@@ -99,6 +115,7 @@ static void build_counted(struct nfa *a, const struct rule_node *n, int from, in
     if (n->min == 0 || a->env->nullable[rule]) add_epsilon(a, from, to);
 }
 
+/* Unrolled: min copies, then a loop, or max - min copies that may each be left out. */
 static void build_repeat(struct nfa *a, const struct rule_node *n, int from, int to)
 {
     const struct rule_node *x = n->children[0];
@@ -155,6 +172,8 @@ static void build_grid(struct nfa *a, const struct rule_node *n, int *now, int *
     for (int k = l->min; k <= last_col; k++) add_epsilon(a, now[k], to);
 }
 
+/* The exact number of members matters up to the maximum, or else up to the minimum; one column is
+ * needed in any case to tell whether a separator comes first. */
 static void build_list(struct nfa *a, const struct rule_node *n, int from, int to)
 {
     const struct rule_list *l = n->list;
@@ -168,6 +187,7 @@ static void build_list(struct nfa *a, const struct rule_node *n, int from, int t
     mem_free(next);
 }
 
+/* A copy of the automaton. Its start is `from`, which is why no edge may lead back to state 0. */
 static void build_dfa(struct nfa *a, const struct dfa *f, int from, int to)
 {
     int base = a->n_states - 1; /* state i of f is base + i, except for its start */
@@ -185,6 +205,7 @@ static void build_dfa(struct nfa *a, const struct dfa *f, int from, int to)
     }
 }
 
+/* Expansion is bounded in depth: a recursive rule that must be expanded is an error. */
 static void build_ref(struct nfa *a, int rule, int from, int to)
 {
     struct dfa_env *env = a->env;
@@ -263,6 +284,7 @@ void nfa_release(struct nfa *a)
 
 /* ---- sizes ---- */
 
+/* These multiply in 64 bits and stop at MAX_SIZE. */
 static int size_times(int64_t a, int64_t b) { return a * b > MAX_SIZE ? MAX_SIZE : (int)(a * b); }
 
 static int rounds_of(const struct rule_node *n)

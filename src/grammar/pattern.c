@@ -1,8 +1,18 @@
-/* pattern.c - a recursive descent parser, and the removal of anchors from the tree.
+/* pattern.c - a recursive descent parser for regular expressions, and the removal of anchors.
  *
- * Anchors are first put into the tree as EMPTY nodes with a mark. An anchor at an end of the
- * pattern says that no text is before (or after) the match; alternatives without one there get "any
- * text". An anchor elsewhere is refused. The first error is kept in `rc`. */
+ *     alternatives  sequence ("|" sequence)*
+ *     sequence      (part operator?)*
+ *     part          character | escape | class | group | "." | "^" | "$"
+ *
+ * A grammar describes whole texts, but a pattern without anchors may match anywhere. So anchors are
+ * first put into the tree, as EMPTY nodes with a mark. Then both ends are resolved: an alternative
+ * with an anchor at an end stays as it is there, one without gets "any text". An anchor that is not
+ * at an end is refused.
+ *
+ * Every character goes through pattern_char, which writes it as JSON does if the pattern is for the
+ * inside of a JSON string. So lengths and alternatives of patterns need not know about escapes.
+ *
+ * The first error is kept in `rc` and ends the parse. */
 #include "grammar/pattern.h"
 
 #include "base/utf8.h"
@@ -32,6 +42,7 @@ struct pattern_parser {
 
 static struct rule_node *parse_alt(struct pattern_parser *p);
 
+/* E_INVALID with the column of byte `at`, unless there is an error already. */
 static void fail_at(struct pattern_parser *p, size_t at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static void fail_at(struct pattern_parser *p, size_t at, const char *fmt, ...)
@@ -46,6 +57,7 @@ static void fail_at(struct pattern_parser *p, size_t at, const char *fmt, ...)
     p->rc = err_set(p->e, E_INVALID, "column %zu of the pattern: %s", at + 1, what);
 }
 
+/* The next byte; -1 at the end. */
 static int peek_byte(const struct pattern_parser *p)
 {
     return p->at < p->text.n ? (unsigned char)p->text.p[p->at] : -1;
@@ -136,6 +148,7 @@ static bool add_named_class(struct pattern_parser *p, int c, struct charset *s)
     return true;
 }
 
+/* n hexadecimal digits. */
 static int32_t parse_hex(struct pattern_parser *p, int n)
 {
     int32_t v = 0;
@@ -175,6 +188,8 @@ static int32_t parse_unicode_escape(struct pattern_parser *p)
     return v;
 }
 
+/* The character of an escape, from behind the backslash. Everything that an escape may mean besides
+ * a character is refused here by its name. */
 static int32_t parse_escape(struct pattern_parser *p, bool in_class)
 {
     size_t from = p->at - 1;
@@ -240,6 +255,7 @@ static struct charset without_controls(struct pattern_parser *p, struct charset 
     return charset_intersect(&s, &in, &p->g->arena);
 }
 
+/* A class, from behind its '['. Beside a named class a '-' is a character: [\\w-.] */
 static struct rule_node *parse_class(struct pattern_parser *p)
 {
     size_t from = p->at - 1;
@@ -268,7 +284,8 @@ static struct rule_node *parse_class(struct pattern_parser *p)
     return pattern_char(p->g, s, p->as);
 }
 
-/* lines: newlines and tabs too. */
+/* The dot: any character but control characters and the line separators U+2028 and U+2029. lines:
+ * newlines and tabs too, for text around a match. */
 static struct rule_node *any_char(struct pattern_parser *p, bool lines)
 {
     struct charset s = { 0 };
@@ -282,6 +299,7 @@ static struct rule_node *any_char(struct pattern_parser *p, bool lines)
 
 /* ---- sequences ---- */
 
+/* Marks the place of an anchor in the tree. */
 static struct rule_node *make_anchor(struct pattern_parser *p, int which)
 {
     struct rule_node *n = rules_node(p->g, NODE_EMPTY);
@@ -290,6 +308,7 @@ static struct rule_node *make_anchor(struct pattern_parser *p, int which)
     return n;
 }
 
+/* A group, from behind its '('. Names of groups are skipped: nothing is captured. */
 static struct rule_node *parse_group(struct pattern_parser *p)
 {
     size_t from = p->at - 1;
@@ -393,6 +412,7 @@ static bool parse_repeat(struct pattern_parser *p, int *min, int *max)
 
 static bool is_anchor(const struct rule_node *n) { return n->kind == NODE_EMPTY && n->min < 0; }
 
+/* Parts with their operators, up to a bar or a closing parenthesis. */
 static struct rule_node *parse_seq(struct pattern_parser *p)
 {
     struct rule_node *seq = rules_node(p->g, NODE_SEQ), *x;
@@ -448,16 +468,17 @@ static struct rule_node *add_any_text(struct pattern_parser *p, struct rule_node
     loose = rules_node(p->g, NODE_ALT);
     at = begin ? 0 : n->n_children - 1;
     for (int i = 0; i < n->n_children; i++) {
-        struct rule_node *kid = n->children[i];
-        if (n->kind == NODE_ALT && !is_anchored(kid, begin)) rules_add_child(p->g, loose, kid);
+        struct rule_node *child = n->children[i];
+        if (n->kind == NODE_ALT && !is_anchored(child, begin)) rules_add_child(p->g, loose, child);
         else
             rules_add_child(p->g, out,
-                            n->kind == NODE_ALT || i == at ? add_any_text(p, kid, begin) : kid);
+                            n->kind == NODE_ALT || i == at ? add_any_text(p, child, begin) : child);
     }
     if (loose->n_children) rules_add_child(p->g, out, add_any_text(p, loose, begin));
     return out;
 }
 
+/* Is there an anchor anywhere in the tree? */
 static bool has_anchor(const struct rule_node *n)
 {
     if (is_anchor(n)) return true;

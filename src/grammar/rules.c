@@ -1,3 +1,6 @@
+/* rules.c - building rule sets. Nodes are never changed into another kind and never freed on their
+ * own: trees may share subtrees, and front ends reuse a node in several places. The spare node and
+ * the spare rule take the writes of code that goes on after a failure. */
 #include "grammar/rules.h"
 
 #include "base/mem.h"
@@ -53,7 +56,7 @@ int rules_find_or_add(struct rules *g, struct str name)
     int i;
 
     if (map_get(&g->names, name, &at)) return (int)at;
-    i = rules_add(g, arena_str(&g->arena, name), NULL);
+    i = rules_add(g, arena_str(&g->arena, name), NULL); /* the map borrows its keys */
     if (i >= 0 && map_put(&g->names, g->rules[i].name, (uint64_t)i) == E_NOMEM) g->failed = true;
     return rules_failed(g) ? -1 : i;
 }
@@ -65,6 +68,7 @@ struct rule *rules_get(struct rules *g, int rule)
 
 /* ---- nodes ---- */
 
+/* A node of the kind, otherwise zero. */
 struct rule_node *rules_node(struct rules *g, enum rule_node_kind kind)
 {
     struct rule_node *n = rules_failed(g) ? NULL : arena_new(&g->arena, struct rule_node);
@@ -78,6 +82,7 @@ struct rule_node *rules_node(struct rules *g, enum rule_node_kind kind)
     return n;
 }
 
+/* Long literals count as several nodes: the limit bounds the states that they become. */
 struct rule_node *rules_literal(struct rules *g, struct str bytes)
 {
     struct rule_node *n = rules_node(g, bytes.n ? NODE_LITERAL : NODE_EMPTY);
@@ -92,6 +97,7 @@ struct rule_node *rules_text(struct rules *g, const char *bytes)
     return rules_literal(g, str_c(bytes));
 }
 
+/* An empty class matches nothing. */
 struct rule_node *rules_class(struct rules *g, struct charset set)
 {
     struct rule_node *n;
@@ -118,6 +124,7 @@ struct rule_node *rules_ref(struct rules *g, int rule)
     return n;
 }
 
+/* Without a node where the repetition is trivial. */
 struct rule_node *rules_repeat(struct rules *g, struct rule_node *x, int min, int max)
 {
     struct rule_node *n;
@@ -138,6 +145,7 @@ struct rule_node *rules_token(struct rules *g, int32_t id)
     return n;
 }
 
+/* The array of children doubles in the arena. */
 struct rule_node *rules_add_child(struct rules *g, struct rule_node *to, struct rule_node *child)
 {
     if (rules_failed(g)) return to; /* the spare node gets no children: it may be its own */

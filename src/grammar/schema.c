@@ -86,6 +86,20 @@ int schema_read_count(struct schema_build *x, const struct subschema *p, const c
     return d > 1e6 ? 1000000 : (int)d;
 }
 
+struct count_bounds schema_read_bounds(struct schema_build *x, const struct conjunction *p,
+                                       const char *min_key, const char *max_key, int min)
+{
+    struct count_bounds b = { min, RULES_UNBOUNDED };
+
+    for (int i = 0; i < p->n; i++) {
+        int lo = schema_read_count(x, &p->p[i], min_key, 0),
+            hi = schema_read_count(x, &p->p[i], max_key, RULES_UNBOUNDED);
+        if (lo > b.min) b.min = lo;
+        if (hi != RULES_UNBOUNDED && (b.max == RULES_UNBOUNDED || hi < b.max)) b.max = hi;
+    }
+    return b;
+}
+
 /* ---- automata ---- */
 
 bool schema_dfa(struct schema_build *x, const struct rule_node *n, const char *path,

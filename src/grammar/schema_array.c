@@ -11,13 +11,13 @@
 #include <stdio.h>
 
 enum {
-    MAX_UNIQUE = 9, /* values that are told apart, which takes up to 2^9 rules */
+    MAX_UNIQUE = 9, /* different values, which take up to 2^9 rules */
     MAX_TUPLE = 200 /* items with a schema of their own */
 };
 
-struct array_bounds {
-    int min, max;
-    int n_first; /* items that have a schema of their own */
+struct array_shape {
+    struct count_bounds n; /* items */
+    int n_first;           /* items that have a schema of their own */
     bool unique;
 };
 
@@ -64,28 +64,26 @@ static bool find_item_schemas(struct schema_build *x, const struct conjunction *
     return x->rc == OK && (found || !closed);
 }
 
-static struct array_bounds read_bounds(struct schema_build *x, const struct conjunction *p)
+/* The keywords of all parts, merged. */
+static struct array_shape read_shape(struct schema_build *x, const struct conjunction *p)
 {
-    struct array_bounds a = { .max = RULES_UNBOUNDED };
+    struct array_shape a = { .n = schema_read_bounds(x, p, "minItems", "maxItems", 0) };
 
     for (int i = 0; i < p->n; i++) {
         const struct subschema *s = &p->p[i];
         const json_t *first = first_items(s->s), *unique = json_object_get(s->s, "uniqueItems");
-        int min = schema_read_count(x, s, "minItems", 0),
-            max = schema_read_count(x, s, "maxItems", RULES_UNBOUNDED);
-        if (min > a.min) a.min = min;
-        if (max != RULES_UNBOUNDED && (a.max == RULES_UNBOUNDED || max < a.max)) a.max = max;
         if (first && (int)json_array_size(first) > a.n_first)
             a.n_first = (int)json_array_size(first);
         if (unique && !json_is_boolean(unique))
             schema_fail(x, s->path, "'uniqueItems' must be true or false");
         a.unique |= json_is_true(unique);
         if (a.n_first > MAX_TUPLE)
-            schema_fail(x, s->path, "more than %d items with schemas of their own", MAX_TUPLE);
+            schema_fail(x, s->path, "more than %d items have a schema of their own", MAX_TUPLE);
     }
     return a;
 }
 
+/* The separator of items. */
 static struct rule_node *make_comma(struct schema_build *x)
 {
     return RULES_SEQ(x->g, rules_text(x->g, ","), schema_optional_space(x));
@@ -107,27 +105,27 @@ static struct rule_node *items_node(struct schema_build *x, struct rule_node *it
 
 /* Items from number i on. Each is nested in the optional part after the one before it. */
 static struct rule_node *tuple_from(struct schema_build *x, const struct conjunction *p,
-                                    const struct array_bounds *a, int i)
+                                    const struct array_shape *a, int i)
 {
     struct rules *g = x->g;
     struct conjunction item;
     struct rule_node *n;
 
-    if (a->max != RULES_UNBOUNDED && i >= a->max) return rules_node(g, NODE_EMPTY);
+    if (a->n.max != RULES_UNBOUNDED && i >= a->n.max) return rules_node(g, NODE_EMPTY);
     if (!find_item_schemas(x, p, i, i >= a->n_first && a->n_first > 0, &item))
-        return rules_node(g, i < a->min ? NODE_NEVER : NODE_EMPTY);
+        return rules_node(g, i < a->n.min ? NODE_NEVER : NODE_EMPTY);
     n = schema_value_ref(x, &item);
     if (i >= a->n_first)
-        return items_node(x, n, a->min > i ? a->min - i : 0,
-                          a->max == RULES_UNBOUNDED ? a->max : a->max - i, i == 0);
+        return items_node(x, n, a->n.min > i ? a->n.min - i : 0,
+                          a->n.max == RULES_UNBOUNDED ? a->n.max : a->n.max - i, i == 0);
     n = RULES_SEQ(g, i ? make_comma(x) : NULL, n, tuple_from(x, p, a, i + 1));
-    return rules_repeat(g, n, i < a->min, 1);
+    return rules_repeat(g, n, i < a->n.min, 1);
 }
 
 /* The items that can follow when the values in the bit set `used` are there: a rule for each set.
  */
 static struct rule_node *unique_from(struct schema_build *x, struct rule_node *const *values, int n,
-                                     const struct array_bounds *a, unsigned used, int *rules)
+                                     const struct array_shape *a, unsigned used, int *rules)
 {
     struct rules *g = x->g;
     struct rule_node *alt = rules_node(g, NODE_ALT);
@@ -136,8 +134,8 @@ static struct rule_node *unique_from(struct schema_build *x, struct rule_node *c
     if (rules_failed(g)) return alt; /* no rule remembers the sets that were visited */
     if (rules[used] < 0) {
         rules[used] = rules_add(g, STR("unique"), NULL);
-        if (count >= a->min) rules_add_child(g, alt, rules_node(g, NODE_EMPTY));
-        for (int i = 0; i < n && (a->max == RULES_UNBOUNDED || count < a->max); i++)
+        if (count >= a->n.min) rules_add_child(g, alt, rules_node(g, NODE_EMPTY));
+        for (int i = 0; i < n && (a->n.max == RULES_UNBOUNDED || count < a->n.max); i++)
             if (!(used >> i & 1))
                 rules_add_child(g, alt,
                                 RULES_SEQ(g, count ? make_comma(x) : NULL, values[i],
@@ -189,37 +187,31 @@ static json_t *few_values(struct schema_build *x, const struct conjunction *item
     return make_integers(x, (int)ceil(lo), (int)floor(hi));
 }
 
-/* The bounds of the strings of an array without equal items. false: the strings are constrained in
- * other ways too. */
-static bool read_string_bounds(struct schema_build *x, const struct conjunction *item, int *min,
-                               int *max)
+/* Are the items strings that are constrained in nothing but their lengths? */
+static bool are_plain_strings(struct schema_build *x, const struct conjunction *item)
 {
-    *min = 1; /* the first letter */
-    *max = RULES_UNBOUNDED;
     for (int i = 0; i < item->n; i++) {
-        int lo = schema_read_count(x, &item->p[i], "minLength", 0),
-            hi = schema_read_count(x, &item->p[i], "maxLength", RULES_UNBOUNDED);
         if (json_object_get(item->p[i].s, "pattern") || json_object_get(item->p[i].s, "format"))
             return false;
         if (schema_types(x, &item->p[i]) != TYPE_STRING) return false;
-        if (lo > *min) *min = lo;
-        if (hi != RULES_UNBOUNDED && (*max == RULES_UNBOUNDED || hi < *max)) *max = hi;
     }
-    return item->n > 0 && (*max == RULES_UNBOUNDED || *max >= *min);
+    return item->n > 0;
 }
 
 /* Strings that begin with different letters, in the order of the letters. NULL: not possible. */
 static struct rule_node *unique_strings(struct schema_build *x, const struct conjunction *item,
-                                        const struct array_bounds *a)
+                                        const struct array_shape *a)
 {
     static const char firsts[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     struct rules *g = x->g;
     struct rule_node *list = rules_node(g, NODE_LIST), *chars;
     struct rule_list *info = arena_new(&g->arena, struct rule_list);
-    int min, max, n = (int)sizeof firsts - 1, rest;
+    struct count_bounds len = schema_read_bounds(x, item, "minLength", "maxLength", 1);
+    int n = (int)sizeof firsts - 1, rest;
 
-    if (!read_string_bounds(x, item, &min, &max) || a->min > n) return NULL;
-    chars = rules_repeat(g, schema_string_char(x), min - 1, max == RULES_UNBOUNDED ? max : max - 1);
+    if (!are_plain_strings(x, item) || schema_bounds_empty(&len) || a->n.min > n) return NULL;
+    chars = rules_repeat(g, schema_string_char(x), len.min - 1,
+                         len.max == RULES_UNBOUNDED ? len.max : len.max - 1);
     rest = rules_add_shared(g, STR("rest of a string"), RULES_SEQ(g, chars, rules_text(g, "\"")));
     for (int i = 0; i < n; i++) {
         struct charset first = { 0 };
@@ -231,8 +223,8 @@ static struct rule_node *unique_strings(struct schema_build *x, const struct con
     if (!info) return list; /* the arena has failed */
     info->needed = arena_array(&g->arena, (size_t)n, sizeof *info->needed);
     info->sep = make_comma(x);
-    info->min = a->min;
-    info->max = a->max != RULES_UNBOUNDED && a->max < n ? a->max : RULES_UNBOUNDED;
+    info->min = a->n.min;
+    info->max = a->n.max != RULES_UNBOUNDED && a->n.max < n ? a->n.max : RULES_UNBOUNDED;
     list->list = info;
     return list;
 }
@@ -240,7 +232,7 @@ static struct rule_node *unique_strings(struct schema_build *x, const struct con
 /* list: the possible values. Of many, only the first ones are used. */
 static struct rule_node *unique_values(struct schema_build *x, const struct conjunction *p,
                                        const struct conjunction *item, const json_t *list,
-                                       const struct array_bounds *a)
+                                       const struct array_shape *a)
 {
     struct rule_node *values[MAX_UNIQUE], *n;
     int count = 0, rules[1 << MAX_UNIQUE];
@@ -255,21 +247,23 @@ static struct rule_node *unique_values(struct schema_build *x, const struct conj
         if (count == MAX_UNIQUE) break;
         if ((n = schema_literal(x, v))) values[count++] = n;
     }
-    if (a->min > count) {
+    if (a->n.min > count) {
         if (json_array_size(list) > MAX_UNIQUE)
             schema_fail(
                 x, p->p[0].path,
                 "'uniqueItems' with 'minItems' %d is not supported: at most %d different values "
                 "can be required",
-                a->min, MAX_UNIQUE);
+                a->n.min, MAX_UNIQUE);
         return rules_node(x->g, NODE_NEVER);
     }
     for (int k = 0; k < 1 << MAX_UNIQUE; k++) rules[k] = -1;
     return unique_from(x, values, count, a, 0, rules);
 }
 
+/* One of the ways to enforce uniqueItems; E_INVALID if none applies. A reference to the item schema
+ * is followed first: its values are what counts. */
 static struct rule_node *unique_items(struct schema_build *x, const struct conjunction *p,
-                                      const struct array_bounds *a)
+                                      const struct array_shape *a)
 {
     struct rule_node *n = NULL;
     struct conjunction item = { .n = 0 };
@@ -289,15 +283,15 @@ static struct rule_node *unique_items(struct schema_build *x, const struct conju
     return rules_node(x->g, NODE_NEVER);
 }
 
+/* At most one item is unique anyway. */
 struct rule_node *schema_array(struct schema_build *x, const struct conjunction *p)
 {
     struct rules *g = x->g;
-    struct array_bounds a = read_bounds(x, p);
+    struct array_shape a = read_shape(x, p);
     struct rule_node *items;
 
-    if (x->rc != OK || (a.max != RULES_UNBOUNDED && a.max < a.min))
-        return rules_node(g, NODE_NEVER);
-    if (a.unique && !(a.max != RULES_UNBOUNDED && a.max <= 1)) items = unique_items(x, p, &a);
+    if (x->rc != OK || schema_bounds_empty(&a.n)) return rules_node(g, NODE_NEVER);
+    if (a.unique && !(a.n.max != RULES_UNBOUNDED && a.n.max <= 1)) items = unique_items(x, p, &a);
     else items = tuple_from(x, p, &a, 0);
     return RULES_SEQ(g, rules_text(g, "["), schema_optional_space(x), items,
                      schema_optional_space(x), rules_text(g, "]"));

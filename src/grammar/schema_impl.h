@@ -71,7 +71,7 @@ void schema_release(struct schema_build *x);
 
 /* ---- errors ---- */
 
-/* E_INVALID "path: sentence", unless there is an error already. Returns x->rc. */
+/* E_INVALID "path: message", unless there is an error already. Returns x->rc. */
 int schema_fail(struct schema_build *x, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* An error of another module: E_NOMEM stays E_NOMEM, others are E_INVALID "path: what message". */
@@ -120,6 +120,18 @@ bool schema_string_dfa(struct schema_build *x, const struct conjunction *p, stru
 
 /* ---- what schemas say ---- */
 
+/* Bounds of a number of characters, items or properties. */
+struct count_bounds {
+    int min, max; /* max may be RULES_UNBOUNDED */
+};
+/* The bounds that all parts set with two keywords, and not below `min`. */
+struct count_bounds schema_read_bounds(struct schema_build *x, const struct conjunction *p,
+                                       const char *min_key, const char *max_key, int min);
+/* Is there no count within the bounds? */
+static inline bool schema_bounds_empty(const struct count_bounds *b)
+{
+    return b->max != RULES_UNBOUNDED && b->max < b->min;
+}
 /* The value of a keyword as an integer of 0 or more; `none` if it is absent. */
 int schema_read_count(struct schema_build *x, const struct subschema *p, const char *key, int none);
 unsigned schema_types(struct schema_build *x, const struct subschema *p); /* TYPE_ALL: no "type" */

@@ -56,6 +56,7 @@ static void property_list_release(struct property_list *l)
     map_release(&l->at);
 }
 
+/* Adds the required names of a part; a name may be required without being a property. */
 static void list_required(struct schema_build *x, const struct subschema *s,
                           struct property_list *l)
 {
@@ -196,6 +197,7 @@ static bool find_value_schemas(struct schema_build *x, const struct conjunction 
 
 /* ---- keys that are not named ---- */
 
+/* The keys of all named properties. */
 static bool named_keys_dfa(struct schema_build *x, const struct property_list *l, const char *path,
                            struct dfa *out)
 {
@@ -206,6 +208,7 @@ static bool named_keys_dfa(struct schema_build *x, const struct property_list *l
     return schema_dfa(x, alt, path, out);
 }
 
+/* Keywords of propertyNames that are enforced, or say nothing about names. */
 static bool is_name_keyword(const char *key)
 {
     static const char *const known[] = { "pattern", "minLength",   "maxLength", "format",
@@ -328,24 +331,21 @@ struct object_build {
     struct rule_node *list; /* the LIST node with the members so far */
     struct rule_list *info; /* of that node */
     bool *needed;           /* [names.n + MAX_COUNTED + 1] */
-    int min, max;
-    bool impossible; /* a required member may not be there */
+    struct count_bounds n;  /* properties */
+    bool impossible;        /* a required member may not be there */
 };
 
+/* A maximum above the limit is lowered to it: fewer texts, but all of them are accepted. A minimum
+ * above it cannot be enforced. */
 static void read_counts(struct schema_build *x, const struct conjunction *p, struct object_build *o)
 {
-    o->max = RULES_UNBOUNDED;
-    for (int i = 0; i < p->n; i++) {
-        int min = schema_read_count(x, &p->p[i], "minProperties", 0);
-        int max = schema_read_count(x, &p->p[i], "maxProperties", RULES_UNBOUNDED);
-        if (min > o->min) o->min = min;
-        if (max != RULES_UNBOUNDED && (o->max == RULES_UNBOUNDED || max < o->max)) o->max = max;
-    }
-    if (o->max > MAX_COUNTED) o->max = MAX_COUNTED;
-    if (o->min > MAX_COUNTED)
+    o->n = schema_read_bounds(x, p, "minProperties", "maxProperties", 0);
+    if (o->n.max > MAX_COUNTED) o->n.max = MAX_COUNTED;
+    if (o->n.min > MAX_COUNTED)
         schema_fail(x, p->p[0].path, "'minProperties' above %d is not supported", MAX_COUNTED);
 }
 
+/* Adds the named members to the list. A name whose value no schema accepts is left out. */
 static void add_named(struct schema_build *x, const struct conjunction *p, struct object_build *o)
 {
     struct rules *g = x->g;
@@ -369,7 +369,7 @@ static void add_named(struct schema_build *x, const struct conjunction *p, struc
 static void add_distinct(struct schema_build *x, const struct conjunction *p,
                          struct object_build *o)
 {
-    int n_named = o->list->n_children, n = o->min - n_named;
+    int n_named = o->list->n_children, n = o->n.min - n_named;
 
     for (int i = 0; i < n_named; i++) o->needed[i] = true;
     if (n > 26)
@@ -398,26 +398,27 @@ static void add_distinct(struct schema_build *x, const struct conjunction *p,
     }
 }
 
+/* Adds the members that are not named. NULL: no object satisfies the schema. */
 static struct rule_node *finish_object(struct schema_build *x, const struct conjunction *p,
                                        struct object_build *o)
 {
     struct rules *g = x->g;
     int n_needed = 0;
 
-    if (o->min > o->list->n_children) {
+    if (o->n.min > o->list->n_children) {
         add_distinct(x, p, o);
         o->info->more = more_members(x, p, &o->keys, &o->names, NULL);
     } else {
         for (int i = 0; i < o->list->n_children; i++) n_needed += o->needed[i];
         /* Two members that are not named may have the same key: they cannot count for the minimum.
          */
-        if (o->min <= n_needed) o->info->more = more_members(x, p, &o->keys, &o->names, NULL);
+        if (o->n.min <= n_needed) o->info->more = more_members(x, p, &o->keys, &o->names, NULL);
     }
     if (o->impossible) return NULL;
     o->info->sep = RULES_SEQ(g, rules_text(g, ","), schema_optional_space(x));
     o->info->needed = o->needed;
-    o->info->min = o->min;
-    o->info->max = o->max;
+    o->info->min = o->n.min;
+    o->info->max = o->n.max;
     return RULES_SEQ(g, rules_text(g, "{"), schema_optional_space(x), o->list,
                      schema_optional_space(x), rules_text(g, "}"));
 }
@@ -435,8 +436,7 @@ struct rule_node *schema_object(struct schema_build *x, const struct conjunction
     o.needed = arena_array(&x->g->arena, (size_t)o.names.n + MAX_COUNTED + 1, sizeof *o.needed);
     if (!o.info || !o.needed) schema_nomem(x);
     if (x->rc == OK) add_named(x, p, &o);
-    if (x->rc == OK && !o.impossible && !(o.max != RULES_UNBOUNDED && o.max < o.min))
-        n = finish_object(x, p, &o);
+    if (x->rc == OK && !o.impossible && !schema_bounds_empty(&o.n)) n = finish_object(x, p, &o);
     property_list_release(&o.names);
     key_patterns_release(&o.keys);
     return n && x->rc == OK ? n : rules_node(x->g, NODE_NEVER);

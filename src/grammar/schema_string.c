@@ -92,21 +92,10 @@ static int read_conditions(struct schema_build *x, const struct subschema *p,
     return n;
 }
 
-struct length_bounds {
-    int min, max; /* characters; max may be RULES_UNBOUNDED */
-};
-
-static struct length_bounds read_lengths(struct schema_build *x, const struct conjunction *p)
+/* The lengths that all parts allow, in characters. */
+static struct count_bounds read_lengths(struct schema_build *x, const struct conjunction *p)
 {
-    struct length_bounds b = { 0, RULES_UNBOUNDED };
-
-    for (int i = 0; i < p->n; i++) {
-        int min = schema_read_count(x, &p->p[i], "minLength", 0),
-            max = schema_read_count(x, &p->p[i], "maxLength", RULES_UNBOUNDED);
-        if (min > b.min) b.min = min;
-        if (max != RULES_UNBOUNDED && (b.max == RULES_UNBOUNDED || max < b.max)) b.max = max;
-    }
-    return b;
+    return schema_read_bounds(x, p, "minLength", "maxLength", 0);
 }
 
 /* The conditions of all parts. Returns the first, or NULL. */
@@ -133,7 +122,7 @@ static struct rule_node *any_char(struct schema_build *x)
 }
 
 /* Strings of these lengths, limited to what an unrolled repetition can count. */
-static struct rule_node *any_of_length(struct schema_build *x, struct length_bounds b,
+static struct rule_node *any_of_length(struct schema_build *x, struct count_bounds b,
                                        const char *path)
 {
     if (b.max == RULES_UNBOUNDED || b.max > MAX_PATTERN_LENGTH) {
@@ -150,7 +139,7 @@ bool schema_string_dfa(struct schema_build *x, const struct conjunction *p, stru
 {
     struct rule_node *list[2 * CONJUNCTION_MAX], *first;
     const char *path = p->n ? p->p[0].path : "#";
-    struct length_bounds b = read_lengths(x, p);
+    struct count_bounds b = read_lengths(x, p);
     bool bounded = b.min > 0 || b.max != RULES_UNBOUNDED;
     int n;
 
@@ -174,7 +163,7 @@ bool schema_string_dfa(struct schema_build *x, const struct conjunction *p, stru
 }
 
 /* Strings with these lengths and nothing else: one rule for all with the same bounds. */
-static struct rule_node *bounded_string(struct schema_build *x, struct length_bounds b)
+static struct rule_node *bounded_string(struct schema_build *x, struct count_bounds b)
 {
     struct rules *g = x->g;
     char name[48];
@@ -197,11 +186,11 @@ struct rule_node *schema_string(struct schema_build *x, const struct conjunction
 {
     struct rules *g = x->g;
     struct rule_node *list[2 * CONJUNCTION_MAX], *inside;
-    struct length_bounds b = read_lengths(x, p);
+    struct count_bounds b = read_lengths(x, p);
     struct dfa f = { 0 };
     int n;
 
-    if (b.max != RULES_UNBOUNDED && b.max < b.min) return rules_node(g, NODE_NEVER);
+    if (schema_bounds_empty(&b)) return rules_node(g, NODE_NEVER);
     inside = list_conditions(x, p, list, &n);
     if (x->rc != OK) return rules_node(g, NODE_NEVER);
     if (n == 0 && b.min == 0 && b.max == RULES_UNBOUNDED) return schema_any_string(x);
