@@ -1,3 +1,5 @@
+/* grammar.c - one function for each kind of description, and the compilation: rules, lead,
+ * automaton. The rules are released when the automaton is there. */
 #include "grammar/grammar.h"
 
 #include "base/mem.h"
@@ -10,6 +12,7 @@
 
 enum { MAX_CHOICES = 10000 };
 
+/* Only `refs` changes after compiling. */
 struct grammar {
     struct pda pda;
     atomic_int refs;
@@ -17,6 +20,7 @@ struct grammar {
 
 /* ---- descriptions ---- */
 
+/* gbnf_token_fn. */
 static int32_t find_token(void *arg, struct str name)
 {
     const struct grammar_env *env = arg;
@@ -34,6 +38,7 @@ static int add_schema(struct rules *g, struct str text, struct err *e)
     return rc;
 }
 
+/* The answer is one of the strings, as they are. */
 static int add_choice(struct rules *g, struct str text, struct err *e)
 {
     struct rule_node *alt = rules_node(g, NODE_ALT);
@@ -66,6 +71,7 @@ static int add_regex(struct rules *g, struct str text, struct err *e)
     return rc;
 }
 
+/* Adds the rules of the description and sets the root. */
 static int add_rules(struct rules *g, const struct grammar_spec *spec, struct err *e)
 {
     switch (spec->kind) {
@@ -126,6 +132,7 @@ const struct pda *grammar_pda(const struct grammar *g) { return &g->pda; }
 
 /* ---- the cache key ---- */
 
+/* NULL and "" are different: some of the texts have a default. */
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
 
 bool grammar_spec_equal(const struct grammar_spec *a, const struct grammar_spec *b)

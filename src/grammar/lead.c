@@ -1,7 +1,11 @@
+/* lead.c - the rule "answer" is put before the root: reasoning? lead root.
+ *
+ * Reasoning is free text up to its closing mark, so a model is not constrained while it reasons. */
 #include "grammar/lead.h"
 
 #include "grammar/specials.h"
 
+/* Models write up to two newlines between reasoning and answer; some write spaces. */
 static struct rule_node *white_space(struct rules *g)
 {
     struct charset space = { 0 };

@@ -1,3 +1,5 @@
+/* matcher.c - caches and matchers as others see them. The work is in matcher_config.c (positions),
+ * matcher_mask.c and matcher_count.c (masks). */
 #include "grammar/matcher_impl.h"
 
 #include "base/mem.h"
@@ -33,6 +35,7 @@ void matcher_cache_close(struct matcher_cache *c)
     mem_free(c);
 }
 
+/* What grows with use. Capacity that was allocated ahead is not counted. */
 size_t matcher_cache_bytes(const struct matcher_cache *c)
 {
     return config_bytes(c) + masks_bytes(c);
@@ -40,6 +43,7 @@ size_t matcher_cache_bytes(const struct matcher_cache *c)
 
 void matcher_cache_limit(struct matcher_cache *c, size_t bytes) { c->limit_bytes = bytes; }
 
+/* Called where no position is in use but those of the matchers. */
 static void evict_above_limit(struct matcher_cache *c)
 {
     if (matcher_cache_bytes(c) > c->limit_bytes) config_evict(c);
@@ -104,6 +108,7 @@ static struct str bytes_of_token(const struct matcher *x, int32_t id)
     return x->at_start && s.n && s.p[0] == ' ' ? str_skip(s, 1) : s;
 }
 
+/* An empty text is refused: a token that writes nothing would never end. */
 int matcher_accept_bytes(struct matcher *x, struct str bytes)
 {
     int32_t to = bytes.n ? config_after(x, bytes) : CONFIG_DEAD;

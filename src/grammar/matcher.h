@@ -15,7 +15,7 @@
  *
  * A matcher is one text. A matcher_cache belongs to one grammar and one vocabulary and holds all
  * that is shared by its matchers. Both belong to one thread. The cache grows when something is met
- * for the first time. Above its limit it evicts everything on which no matcher stands.
+ * for the first time. Above its limit it evicts everything that no matcher uses.
  *
  * Functions that may grow the cache can run out of memory. They report it, and the matcher stays
  * where it was: the caller ends that request, and others go on. */

@@ -64,6 +64,7 @@ void intern_release(struct intern_index *t)
 
 /* ---- frames ---- */
 
+/* The content of a frame is its state, its count and its parent. */
 static uint64_t frame_hash(int32_t state, int32_t count, int32_t parent)
 {
     return hash_ints((int32_t[]){ state, count, parent }, 3);
@@ -95,6 +96,7 @@ static bool grow_frames(struct matcher_cache *c)
     return true;
 }
 
+/* intern_grow empties the index, so that all frames are added again. */
 static bool grow_frame_index(struct matcher_cache *c)
 {
     if (!intern_grow(&c->frame_index)) return false;
@@ -105,6 +107,7 @@ static bool grow_frame_index(struct matcher_cache *c)
     return true;
 }
 
+/* Equal stacks have equal numbers: a stack is one number, and so is a set of stacks. */
 int32_t frame_intern(struct matcher_cache *c, int32_t state, int32_t count, int32_t parent)
 {
     const struct intern_index *t = &c->frame_index;
@@ -194,6 +197,7 @@ static bool grow_config_index(struct matcher_cache *c)
     return true;
 }
 
+/* qsort order. */
 static int by_number(const void *a, const void *b)
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
@@ -233,12 +237,14 @@ int32_t config_of_frame(struct matcher_cache *c, int32_t frame)
 
 /* ---- closure under calls and returns ---- */
 
+/* A frame whose calls and returns are to be followed. */
 static void push_pending(struct matcher_cache *c, int32_t frame)
 {
     if (!mem_ensure(c->pending, c->cap_pending, c->n_pending + 1)) c->failed = true;
     else c->pending[c->n_pending++] = frame;
 }
 
+/* A frame from which a byte can be read. */
 static void add_found(struct matcher_cache *c, int32_t frame)
 {
     if (c->n_found >= MAX_STACKS) c->overflow = true;
@@ -262,6 +268,7 @@ static bool may_continue(const struct pda_rule *r, int32_t state, int32_t count)
     return !(r->counted && state == r->start && r->max != RULES_UNBOUNDED && count >= r->max);
 }
 
+/* Can the rule be over here? A counted rule needs its minimum, and one round at least. */
 static bool may_return(const struct pda *a, const struct pda_rule *r, int32_t state, int32_t count)
 {
     return r->counted && state == r->start ? count > 0 && count >= r->min : a->states[state].final;
@@ -279,6 +286,7 @@ static int32_t return_frame(struct matcher_cache *c, const struct pda_rule *r, i
     return frame_intern(c, to, count, parent);
 }
 
+/* Follows the calls of a frame, and its return. */
 static void close_frame(struct matcher_cache *c, int32_t id)
 {
     const struct stack_frame f = c->frames[id]; /* a copy: the array moves when it grows */
@@ -296,6 +304,7 @@ static void close_frame(struct matcher_cache *c, int32_t id)
     if (may_return(c->pda, r, f.state, f.count)) push_pending(c, f.parent);
 }
 
+/* A configuration is made by closure_begin, any number of closure_add, and closure_end. */
 static void closure_begin(struct matcher_cache *c)
 {
     c->stamp++;
@@ -317,6 +326,7 @@ static void closure_add(struct matcher_cache *c, int32_t frame)
     }
 }
 
+/* An ambiguous grammar may have more stacks than are allowed: such a text cannot go on. */
 static int32_t closure_end(struct matcher_cache *c)
 {
     if (c->overflow || c->failed) return CONFIG_DEAD;
@@ -346,6 +356,7 @@ int32_t config_popped(struct matcher_cache *c, int32_t frame)
     return id;
 }
 
+/* Each frame has at most one edge for a byte: its rule is a DFA. */
 int32_t config_step(struct matcher_cache *c, int32_t config, int byte_class)
 {
     const struct config k = c->configs[config];
@@ -371,6 +382,9 @@ int32_t config_step(struct matcher_cache *c, int32_t config, int byte_class)
 
 /* ---- eviction ---- */
 
+/* The indexes and tables keep their memory. false: out of memory, which happens the first time
+ * only.
+ */
 bool config_reset(struct matcher_cache *c)
 {
     if (c->n_frames == 0) { /* the first time: room for the two bottoms */
@@ -391,6 +405,7 @@ bool config_reset(struct matcher_cache *c)
     return true;
 }
 
+/* The frames of all stacks on which a matcher stands. */
 static void mark_live(const struct matcher_cache *c, bool *live)
 {
     for (const struct matcher *x = c->matchers; x; x = x->next) {
@@ -432,6 +447,7 @@ static void eviction_release(struct eviction *v)
     mem_free(v->items);
 }
 
+/* Gives a matcher its configuration in the new numbers. */
 static void move_matcher(struct matcher_cache *c, struct matcher *x, const struct eviction *v)
 {
     const struct config *old = &v->configs[x->config];

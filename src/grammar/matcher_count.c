@@ -13,6 +13,7 @@
 
 enum { MIN_OVERRUNS = 1 << 15 /* that may always be listed */ };
 
+/* The states of a rule lie next to each other. */
 static int n_states_of(const struct pda *a, const struct pda_rule *r)
 {
     int n = 0;
@@ -57,6 +58,7 @@ struct count_walk {
     int cap, max;    /* of overruns */
 };
 
+/* id: a token; from: how many of its bytes the rule reads in `rounds` rounds. */
 static void add_overrun(struct count_walk *w, int32_t id, int from, int rounds)
 {
     struct str s = str_skip(vocabtrie_bytes(w->c->vocab, id), (size_t)from);
@@ -123,6 +125,7 @@ static bool sort_tokens(struct count_walk *w)
     return true;
 }
 
+/* qsort order. */
 static int by_bytes(const void *a, const void *b)
 {
     return toktrie_compare(&((const struct overrun *)a)->word, &((const struct overrun *)b)->word);
@@ -197,6 +200,7 @@ static bool build_beyond(const struct count_mask *m, int min, int max, const uin
     return ok;
 }
 
+/* Tokens with more rounds than are left are taken out of the mask; they come first in `tokens`. */
 bool count_mask_fill(struct matcher_cache *c, int32_t state, int32_t count, uint64_t *bits,
                      struct toktrie *beyond)
 {

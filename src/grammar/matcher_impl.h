@@ -129,7 +129,7 @@ static inline int32_t config_next(struct matcher_cache *c, int32_t config, uint8
     return to != CONFIG_UNKNOWN ? to : config_step(c, config, byte_class);
 }
 bool config_reset(struct matcher_cache *c); /* only the bottoms and CONFIG_DEAD remain */
-void config_evict(struct matcher_cache *c); /* only what the matchers stand on remains */
+void config_evict(struct matcher_cache *c); /* only what the matchers use remains */
 void config_release(struct matcher_cache *c);
 size_t config_bytes(const struct matcher_cache *c);
 

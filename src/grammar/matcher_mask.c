@@ -57,6 +57,7 @@ struct beyond {
     bool overflow;
 };
 
+/* id: a token; from: how many of its bytes the rule reads. */
 static void add_beyond(struct matcher_cache *c, struct beyond *b, int32_t id, int from)
 {
     struct str s = str_skip(vocabtrie_bytes(c->vocab, id), (size_t)from);
@@ -66,6 +67,7 @@ static void add_beyond(struct matcher_cache *c, struct beyond *b, int32_t id, in
     else b->words[b->n++] = (struct toktrie_word){ (const uint8_t *)s.p, (uint16_t)s.n, id };
 }
 
+/* A set of bytes, a bit for each. */
 static bool has_byte(const uint64_t set[4], uint8_t byte)
 {
     return set[byte / 64] >> (byte % 64) & 1;
@@ -104,7 +106,7 @@ static void walk_top(struct matcher_cache *c, int32_t from, const uint64_t follo
     }
 }
 
-/* One count for all counts that no token of this vocabulary can tell apart: farther from the
+/* One count for all counts that no token of this vocabulary can distinguish: farther from the
  * minimum and from the maximum than the longest token reaches. */
 static int32_t canonical_count(const struct matcher_cache *c, int32_t state, int32_t count)
 {
@@ -117,6 +119,7 @@ static int32_t canonical_count(const struct matcher_cache *c, int32_t state, int
     return count;
 }
 
+/* Frees the parts of a mask, finished or not. */
 static void top_release(struct top_mask *t)
 {
     mem_free(t->bits);
@@ -148,6 +151,7 @@ static void top_fill(struct matcher_cache *c, struct top_mask *t)
     mem_free(b.words);
 }
 
+/* Top masks are found by state and canonical count. */
 static uint64_t top_hash(int32_t state, int32_t count)
 {
     return hash_ints((int32_t[]){ state, count }, 2);

@@ -1,3 +1,12 @@
+/* pda.c - from rules to the tables of the pushdown automaton.
+ *
+ * 1. Nullable rules are found; left recursion is refused; small rules are marked for expansion.
+ * 2. The DFA of each rule that is reached from the root is built and appended to the tables. Large
+ *    repetitions that are met on the way become counted rules, which are built in turn.
+ * 3. Shortest ways to the end of each rule are computed, and dead ends are removed by them.
+ * 4. FOLLOW sets and byte classes are computed.
+ * Steps 1, 3 and 4 are fixed points: they run over all states until nothing changes. Going
+ * backwards over the states, whose later ones are nearer to the end, takes few rounds. */
 #include "grammar/pda.h"
 
 #include "base/mem.h"
@@ -42,6 +51,7 @@ static int no_memory(struct pda_maker *m) { return err_nomem(m->e, "the automato
 
 /* ---- nullable rules ---- */
 
+/* Does the tree match the empty text, as far as is known of the rules? */
 static bool is_nullable(const struct pda_maker *m, const struct rule_node *n)
 {
     bool all = true;
@@ -84,6 +94,7 @@ struct ref_list {
     bool failed;
 };
 
+/* Adds the number of a rule; duplicates do no harm. */
 static void add_ref(struct ref_list *r, int rule)
 {
     if (!mem_ensure(r->p, r->cap, r->n + 1)) r->failed = true;
@@ -126,6 +137,7 @@ static int find_inlined(struct pda_maker *m)
 
 /* ---- left recursion ---- */
 
+/* The message names the rule and, for longer cycles, the rule through which it comes back. */
 static int left_recursion(struct pda_maker *m, int rule, int by)
 {
     const struct rule *r = &m->g->rules[rule], *via = &m->g->rules[by];
@@ -209,6 +221,7 @@ static int check_left_recursion(struct pda_maker *m)
 
 /* ---- the automata of the rules, put into the tables ---- */
 
+/* Each rule is built once, when the first call of it is met. */
 static void queue_rule(struct pda_maker *m, int rule)
 {
     if (m->rules[rule].wanted) return;
@@ -216,6 +229,8 @@ static void queue_rule(struct pda_maker *m, int rule)
     m->queue[m->n_queued++] = rule;
 }
 
+/* Adds a rule that the grammar does not have. Beyond MAX_COUNTED the last one is returned again,
+ * and build_rule reports. */
 static int add_rule(struct pda_maker *m, struct pending_rule t)
 {
     if (m->n == m->g->n + MAX_COUNTED) {
@@ -246,6 +261,7 @@ static int find_or_add_counted(void *arg, const struct rule_node *repeat)
     return rule;
 }
 
+/* Room for more. The tables exist even where they stay empty. */
 static bool ensure_tables(struct pda_maker *m, int states, int edges, int calls)
 {
     struct pda *a = m->out;
@@ -255,6 +271,7 @@ static bool ensure_tables(struct pda_maker *m, int states, int edges, int calls)
            mem_ensure(a->calls, m->cap_calls, a->n_calls + calls + 1);
 }
 
+/* id: the number of each state of f in the tables. */
 static void append_state(struct pda_maker *m, int rule, const struct dfa *f, int state,
                          const int *id)
 {
@@ -322,6 +339,7 @@ static int append_call_round(struct pda_maker *m, int rule)
     return append_dfa(m, rule, &f);
 }
 
+/* Builds one rule and checks the limits of the whole. */
 static int build_rule(struct pda_maker *m, int rule)
 {
     struct dfa f = { 0 };
@@ -352,6 +370,7 @@ static int build_all_rules(struct pda_maker *m)
     return rc;
 }
 
+/* Copies the properties of the rules; names go into the automaton's own arena. */
 static int describe_rules(struct pda_maker *m)
 {
     struct pda *a = m->out;
@@ -371,6 +390,7 @@ static int describe_rules(struct pda_maker *m)
 
 /* ---- shortest ways ---- */
 
+/* Sums of ways stay within an int. */
 static int clamp_far(int64_t n) { return n > PDA_FAR ? PDA_FAR : (int)n; }
 
 /* From a state to the end of its round, which is over at the start of a counted rule. */
@@ -380,6 +400,7 @@ static int rest_of_round(const struct pda *a, int32_t state)
     return r->counted && state == r->start ? 0 : a->states[state].min_bytes;
 }
 
+/* The shortest way from a state, as far as is known of its neighbours. */
 static int min_bytes_of(const struct pda *a, const struct pda_state *s)
 {
     int best = s->final ? 0 : PDA_FAR;
@@ -469,6 +490,8 @@ static void find_first(const struct pda *a, uint64_t (*first)[4])
     }
 }
 
+/* After a call comes what the state behind it can read; if that state may end its own rule, also
+ * what follows that rule. */
 static int find_follow(struct pda_maker *m)
 {
     struct pda *a = m->out;
@@ -492,6 +515,8 @@ static int find_follow(struct pda_maker *m)
     return OK;
 }
 
+/* Bytes are cut wherever any edge begins or ends. A table of transitions then has a column for each
+ * class in place of 256. */
 static void find_classes(struct pda *a)
 {
     bool cut[257] = { false };

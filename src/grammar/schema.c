@@ -1,3 +1,10 @@
+/* schema.c - the parts that all schemas need: errors, shared rules, literals, types, and the work
+ * list by which subschemas become rules.
+ *
+ * A conjunction of keywords becomes one alternative for each JSON type that it allows, because the
+ * keywords of different types do not interact. Where no part names a type, the keywords tell which
+ * types are meant: {"properties": ...} generates objects, although JSON Schema would accept any
+ * value that is not an object, too. */
 #include "grammar/schema_impl.h"
 
 #include "base/jsonr.h"
@@ -185,6 +192,7 @@ struct rule_node *schema_string_char(struct schema_build *x)
     return rules_add_child(g, alt, RULES_SEQ(g, rules_text(g, "\\"), esc));
 }
 
+/* One rule for all: its token masks are the largest, and so they are computed once. */
 struct rule_node *schema_any_string(struct schema_build *x)
 {
     struct rules *g = x->g;
@@ -211,6 +219,7 @@ static struct rule_node *comma_list(struct schema_build *x, const char *open,
                      rules_text(g, close));
 }
 
+/* {"key": value, ...} with any keys. */
 static struct rule_node *any_object(struct schema_build *x, struct rule_node *value)
 {
     struct rules *g = x->g;
@@ -221,6 +230,7 @@ static struct rule_node *any_object(struct schema_build *x, struct rule_node *va
         "}");
 }
 
+/* true, false and null, as far as the types allow them. */
 static void add_constants(struct schema_build *x, struct rule_node *alt, unsigned types)
 {
     struct rules *g = x->g;
@@ -335,6 +345,7 @@ static unsigned read_type(struct schema_build *x, const struct subschema *p, con
     return t;
 }
 
+/* "nullable" is OpenAPI's. */
 unsigned schema_types(struct schema_build *x, const struct subschema *p)
 {
     const json_t *v = json_object_get(p->s, "type"), *item;
@@ -425,6 +436,7 @@ static struct rule_node *enum_node(struct schema_build *x, const struct conjunct
     return NULL;
 }
 
+/* enum and const come first: then the other keywords only select among the values. */
 struct rule_node *schema_conjunction_node(struct schema_build *x, const struct conjunction *p)
 {
     struct rules *g = x->g;
@@ -471,6 +483,8 @@ static int add_work(struct schema_build *x, const struct conjunction *p, struct 
     return rule;
 }
 
+/* Conjunctions of the same schemas, by address, share a rule. This is what ends the recursion of
+ * recursive schemas. */
 struct rule_node *schema_value_ref(struct schema_build *x, const struct conjunction *p)
 {
     const json_t *key[CONJUNCTION_MAX];

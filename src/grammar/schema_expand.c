@@ -20,6 +20,8 @@ enum keyword_kind {
     KEY_UNKNOWN
 };
 
+/* Unknown keywords are refused rather than ignored: they may constrain. Names that begin with "x-"
+ * are extensions and annotate. */
 static enum keyword_kind kind_of_keyword(const char *key)
 {
     static const char *const assertions[] = { "type",
@@ -94,6 +96,7 @@ struct pending {
     int n;
 };
 
+/* choice and one: see struct pending. */
 static void push_pending(struct schema_build *x, struct pending *q, struct subschema part,
                          bool choice, bool one)
 {
@@ -106,6 +109,7 @@ static void push_pending(struct schema_build *x, struct pending *q, struct subsc
     q->p[q->n++].one = one;
 }
 
+/* The list of schemas under a keyword; NULL: the keyword is absent, or x has the error. */
 static const json_t *read_list(struct schema_build *x, const struct subschema *p, const char *key)
 {
     const json_t *v = json_object_get(p->s, key);
@@ -190,6 +194,7 @@ static const json_t *only_required(const json_t *s)
     return json_array_size(list) ? list : NULL;
 }
 
+/* Is the name in the list? */
 static bool contains_name(const json_t *list, const json_t *name)
 {
     size_t i;
@@ -273,6 +278,7 @@ static void split_schema(struct schema_build *x, struct subschema p, struct pend
         push_pending(x, q, (struct subschema){ list, schema_path(x, p.path, "oneOf") }, true, true);
 }
 
+/* Both directions: that b refuses all values generated for a does not imply the reverse. */
 static void check_one_of(struct schema_build *x, const struct subschema *list)
 {
     size_t n = json_array_size(list->s);
@@ -342,6 +348,7 @@ static void expand(struct schema_build *x, struct pending q, struct conjunction 
     else rules_add_child(x->g, alt, schema_conjunction_node(x, &acc));
 }
 
+/* The parts are pushed in reverse, so that the first one is expanded first. */
 struct rule_node *schema_body(struct schema_build *x, const struct conjunction *p)
 {
     struct rule_node *alt = rules_node(x->g, NODE_ALT);

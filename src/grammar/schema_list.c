@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 
+/* list ends with NULL. */
 static bool is_in(const char *key, const char *const *list)
 {
     for (; *list; list++)
@@ -28,6 +29,7 @@ static bool has_only(const json_t *s, const char *const *keys)
     return true;
 }
 
+/* Is v this string? */
 static bool equals_string(const json_t *v, const char *name)
 {
     return json_is_string(v) && !strcmp(json_string_value(v), name);
@@ -82,6 +84,7 @@ static bool is_expressible(const json_t *s, const struct schema_list *form)
 
 /* ---- raw strings ---- */
 
+/* Can the string be written without escapes? */
 static bool can_be_raw(const struct schema_list *form, struct str s)
 {
     if (str_find(s, form->until) >= 0) return false;
@@ -124,6 +127,8 @@ static struct rule_node *trimmed_text(struct rules *g)
                   one));
 }
 
+/* A string without escapes: the patterns, formats and lengths of its schema, for characters as they
+ * are, and without the text that ends it. */
 static struct rule_node *raw_string(struct schema_build *x, const struct subschema *p,
                                     const struct schema_list *form)
 {
@@ -161,6 +166,7 @@ static struct rule_node *member_value(struct schema_build *x, const struct subsc
     return RULES_SEQ(x->g, form->is_json, schema_value_ref(x, &one));
 }
 
+/* The LIST node of all members. Optional members may be left out, but the order is fixed. */
 static struct rule_node *make_members(struct schema_build *x, const json_t *s,
                                       const struct schema_list *form)
 {

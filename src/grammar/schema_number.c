@@ -12,11 +12,11 @@
 #include <stdlib.h>
 
 enum {
-    MAX_DIGITS = 15,  /* of a number without bounds: a double does not keep more */
-    MAX_FRACTION = 8, /* digits after the point */
-    DECIMAL_BYTES = 400,
-    MAX_MODULUS = 1000, /* multiples of larger numbers are listed */
-    MAX_LISTED = 6000
+    MAX_DIGITS = 15,     /* of a number without bounds: a double does not keep more */
+    MAX_FRACTION = 8,    /* digits after the point */
+    DECIMAL_BYTES = 400, /* digits of a number below 1e300, and of its reciprocal */
+    MAX_MODULUS = 1000,  /* multiples of larger numbers are listed */
+    MAX_LISTED = 6000    /* multiples of one number */
 };
 
 /* A number that is not negative, in decimal: "12" and "5" for 12.5. */
@@ -63,12 +63,14 @@ static struct decimal make_decimal(double v, bool open)
     return d;
 }
 
+/* Compares integers in decimal: without leading zeros the longer one is larger. */
 static int compare_whole(const char *a, const char *b)
 {
     size_t x = strlen(a), y = strlen(b);
     return x != y ? (x > y) - (x < y) : strcmp(a, b);
 }
 
+/* Adds 1 in place; there is room for one more digit. */
 static void increment(char *s)
 {
     size_t n = strlen(s), i = n;
@@ -95,16 +97,19 @@ static bool decrement(char *s)
 
 /* ---- digits ---- */
 
+/* One digit; none if lo is above hi. */
 static struct rule_node *digit_between(struct schema_build *x, char lo, char hi)
 {
     return lo > hi ? rules_node(x->g, NODE_NEVER) : rules_range(x->g, lo, hi);
 }
 
+/* min to max digits. */
 static struct rule_node *any_digits(struct schema_build *x, int min, int max)
 {
     return rules_repeat(x->g, rules_range(x->g, '0', '9'), min, max);
 }
 
+/* Does s consist of this character only? The empty text does. */
 static bool is_all(const char *s, char c)
 {
     while (*s == c) s++;
@@ -180,6 +185,7 @@ static struct rule_node *integers_between(struct schema_build *x, const char *lo
  * most, `open` means that the bound itself is excluded, and `first` that no digit was written yet,
  * so that one must come. */
 
+/* Digits that are at least (open: above) the digits s. Once a digit is larger, any may follow. */
 static struct rule_node *fraction_above(struct schema_build *x, const char *s, bool open, int left)
 {
     struct rules *g = x->g;
@@ -198,6 +204,8 @@ static struct rule_node *fraction_above(struct schema_build *x, const char *s, b
         g, alt, RULES_SEQ(g, digit_between(x, (char)(s[0] + 1), '9'), any_digits(x, 0, left - 1)));
 }
 
+/* Digits that are at most (open: below) the digits s. Fewer digits are smaller, so it may end at
+ * any point before s does. */
 static struct rule_node *fraction_below(struct schema_build *x, const char *s, bool open, int left,
                                         bool first)
 {
@@ -214,6 +222,7 @@ static struct rule_node *fraction_below(struct schema_build *x, const char *s, b
         g, alt, RULES_SEQ(g, digit_between(x, '0', (char)(s[0] - 1)), any_digits(x, 0, left - 1)));
 }
 
+/* Both at once, as long as the digits of the bounds are the same; then one of the two above. */
 static struct rule_node *fraction_between(struct schema_build *x, const char *lo, bool lo_open,
                                           const char *hi, bool hi_open, int left, bool first)
 {
@@ -249,11 +258,13 @@ static int fraction_room(const struct decimal *d)
     return n > least ? n : least;
 }
 
+/* A point and the digits after it. */
 static struct rule_node *with_point(struct schema_build *x, struct rule_node *part)
 {
     return RULES_SEQ(x->g, rules_text(x->g, "."), part);
 }
 
+/* Nothing, or a point and some digits. */
 static struct rule_node *any_fraction(struct schema_build *x)
 {
     return rules_repeat(x->g, with_point(x, any_digits(x, 1, MAX_FRACTION)), 0, 1);
@@ -392,6 +403,7 @@ static bool multiples_dfa(struct schema_build *x, struct rule_node *base, int m,
     return ok;
 }
 
+/* Is v in the range? Comparisons are written so that NaN is not. */
 static bool is_within(const struct number_range *r, double v)
 {
     if (r->has_lo && (v < r->lo || (r->lo_open && !(v > r->lo)))) return false;
@@ -424,6 +436,8 @@ static struct rule_node *listed_multiples(struct schema_build *x, const struct n
     return alt;
 }
 
+/* The numbers of a range that are multiples of m: by remainders if m is a small integer, else
+ * listed. Multiples of 1/k include all integers, which need no list. */
 static struct rule_node *multiples(struct schema_build *x, const struct number_range *r, double m,
                                    bool integer, const char *path)
 {
@@ -488,18 +502,21 @@ static bool read_number(struct schema_build *x, const struct subschema *p, const
     return false;
 }
 
+/* Raises the lower bound to v, if that is stricter. Of equal bounds the open one is. */
 static void raise_lo(struct number_range *r, double v, bool open)
 {
     if (r->has_lo && (v < r->lo || (!(v > r->lo) && !open))) return;
     r->has_lo = true, r->lo = v, r->lo_open = open;
 }
 
+/* Lowers the upper bound to v, if that is stricter. */
 static void lower_hi(struct number_range *r, double v, bool open)
 {
     if (r->has_hi && (v > r->hi || (!(v < r->hi) && !open))) return;
     r->has_hi = true, r->hi = v, r->hi_open = open;
 }
 
+/* The bounds of all parts. The format "int32" is a range, too. */
 static struct number_range read_range(struct schema_build *x, const struct conjunction *p)
 {
     struct number_range r = { 0 };
@@ -544,6 +561,7 @@ static struct rule_node *unbounded_number(struct schema_build *x, bool integer)
     return rules_ref(g, *rule);
 }
 
+/* Numbers that all parts accept. integer: no fraction and no exponent. */
 struct rule_node *schema_number(struct schema_build *x, const struct conjunction *p, bool integer)
 {
     struct number_range r = read_range(x, p);

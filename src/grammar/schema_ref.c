@@ -37,6 +37,7 @@ static void decode_pointer_part(const char *s, size_t n, char *out, size_t cap)
     out[at] = 0;
 }
 
+/* The value at a JSON pointer (RFC 6901) below `at`; NULL: there is none. */
 static const json_t *follow_pointer(const json_t *at, const char *s)
 {
     char key[256];
@@ -51,6 +52,7 @@ static const json_t *follow_pointer(const json_t *at, const char *s)
     return *s ? NULL : at;
 }
 
+/* References may repeat the "$id" of the root schema. */
 const json_t *schema_resolve(struct schema_build *x, const struct subschema *p)
 {
     const json_t *v = json_object_get(p->s, "$ref"), *id = json_object_get(x->root, "$id"),
@@ -96,6 +98,7 @@ static bool equal_values(const json_t *a, const json_t *b)
     return json_equal(a, b) != 0;
 }
 
+/* Is v one of the values of the list? */
 static bool is_listed(const json_t *list, const json_t *v)
 {
     size_t i;
@@ -106,6 +109,8 @@ static bool is_listed(const json_t *list, const json_t *v)
     return false;
 }
 
+/* exclusiveMinimum and exclusiveMaximum are numbers, or booleans that belong to minimum and maximum
+ * in older drafts. */
 static bool accepts_number(const json_t *s, double v)
 {
     const json_t *min = json_object_get(s, "minimum"), *max = json_object_get(s, "maximum");
@@ -125,6 +130,7 @@ static bool accepts_number(const json_t *s, double v)
     return !(m > 0) || v / m == nearbyint(v / m);
 }
 
+/* Characters of a string: bytes that do not continue one in UTF-8. */
 static size_t count_chars(const json_t *v)
 {
     size_t n = 0;
@@ -133,6 +139,7 @@ static size_t count_chars(const json_t *v)
     return n;
 }
 
+/* Patterns and formats are compared through the automaton that generates them. */
 static bool accepts_string(struct schema_build *x, const struct subschema *p, const json_t *v)
 {
     struct conjunction one = { .p = { *p }, .n = 1 };
@@ -182,6 +189,7 @@ static bool accepts_object(struct schema_build *x, const struct subschema *p, co
     return true;
 }
 
+/* The same for arrays; uniqueItems compares all pairs. */
 static bool accepts_array(struct schema_build *x, const struct subschema *p, const json_t *v,
                           int depth)
 {
@@ -430,6 +438,7 @@ static const json_t *alternatives_of(const json_t *s)
     return v ? v : json_object_get(s, "oneOf");
 }
 
+/* Alternatives must all be disjoint; then the types that both allow are compared one by one. */
 bool schema_disjoint(struct schema_build *x, const json_t *a, const json_t *b, int depth)
 {
     unsigned both;

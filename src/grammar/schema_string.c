@@ -24,7 +24,10 @@ enum { MAX_PATTERN_LENGTH = 1000 }; /* characters, where a length is combined wi
 #define URI "(https?|ftp)://" HOST "(:[1-9][0-9]{1,3})?" URI_TAIL
 #define HEX4 "[0-9a-f]{1,4}"
 
-/* NULL: the format constrains unconstrained, or x has the error. */
+/* The patterns of formats are narrower than the standards: what is generated is accepted by every
+ * validator, and short. February has 28 days here.
+ *
+ * NULL: the format constrains nothing, or x has the error. */
 static struct rule_node *format_node(struct schema_build *x, const char *path, struct str name)
 {
     static const struct {
@@ -135,6 +138,7 @@ static struct rule_node *any_of_length(struct schema_build *x, struct count_boun
     return rules_repeat(x->g, any_char(x), b.min, b.max);
 }
 
+/* The conditions are intersected one after the other, the lengths last. */
 bool schema_string_dfa(struct schema_build *x, const struct conjunction *p, struct dfa *out)
 {
     struct rule_node *list[2 * CONJUNCTION_MAX], *first;
@@ -182,6 +186,8 @@ static struct rule_node *bounded_string(struct schema_build *x, struct count_bou
     return rules_ref(g, rule);
 }
 
+/* Without a pattern or format the shared rules are used, whose masks are computed once for all. One
+ * pattern alone needs no DFA of its own. */
 struct rule_node *schema_string(struct schema_build *x, const struct conjunction *p)
 {
     struct rules *g = x->g;

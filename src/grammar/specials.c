@@ -1,3 +1,5 @@
+/* specials.c - a linear list: a vocabulary has some hundred special tokens, and texts with their
+ * names are short. */
 #include "grammar/specials.h"
 
 #include "base/mem.h"
@@ -9,6 +11,7 @@ static bool is_end(const struct grammar_env *env, int32_t id)
     return false;
 }
 
+/* One pass over the vocabulary. */
 int specials_init(struct specials *s, const struct grammar_env *env, struct err *e)
 {
     const struct tokenizer *tok = env ? env->tok : NULL;
@@ -47,6 +50,8 @@ static void add_literal(struct rules *g, struct rule_node *seq, struct str text)
     if (text.n) rules_add_child(g, seq, rules_literal(g, text));
 }
 
+/* Special tokens win over placeholders, and of several the longest one. Literal text between them
+ * is one node. */
 struct rule_node *specials_text(const struct specials *s, struct rules *g, struct str text,
                                 specials_placeholder_fn *placeholder, void *arg)
 {

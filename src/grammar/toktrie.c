@@ -1,3 +1,6 @@
+/* toktrie.c - the trie is built in one pass over the sorted words: each word shares the path of the
+ * one before it up to their common prefix, and adds nodes for the rest. Leaving a node is when its
+ * `skip` becomes known. */
 #include "grammar/toktrie.h"
 
 #include "base/mem.h"
@@ -5,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytewise, shorter words first; of equal words the smaller id. */
 int toktrie_compare(const struct toktrie_word *x, const struct toktrie_word *y)
 {
     int n = x->n < y->n ? x->n : y->n, c = n ? memcmp(x->p, y->p, (size_t)n) : 0;
@@ -15,6 +19,7 @@ int toktrie_compare(const struct toktrie_word *x, const struct toktrie_word *y)
 
 static int by_bytes(const void *a, const void *b) { return toktrie_compare(a, b); }
 
+/* In bytes. */
 static int common_prefix(const struct toktrie_word *x, const struct toktrie_word *y)
 {
     int n = 0;
@@ -29,6 +34,7 @@ bool toktrie_build(struct toktrie *out, struct toktrie_word *words, int n)
     return toktrie_build_sorted(out, words, n);
 }
 
+/* The exact number of nodes is known from the common prefixes. */
 static bool alloc_nodes(struct toktrie *out, const struct toktrie_word *words, int n)
 {
     size_t n_nodes = 1;

@@ -1,3 +1,5 @@
+/* vocabtrie.c - the bytes of all tokens in one block, and the trie over it. It is made once for an
+ * engine: sorting a vocabulary of 150 thousand tokens takes a noticeable fraction of a second. */
 #include "grammar/vocabtrie.h"
 
 #include "base/mem.h"
@@ -11,6 +13,7 @@ static bool has_utf8_bytes(struct str s)
     return true;
 }
 
+/* Appends the bytes of a token. Tokens that are left out have none. */
 static void add_token(struct vocabtrie *v, struct buf *all, int32_t id, struct str word,
                       bool special)
 {
@@ -21,6 +24,7 @@ static void add_token(struct vocabtrie *v, struct buf *all, int32_t id, struct s
     else if (word.n <= TOKTRIE_MAX_DEPTH && has_utf8_bytes(word)) buf_put_str(all, word);
 }
 
+/* Sorts all tokens with bytes into the trie. */
 static int build_trie(struct vocabtrie *v, struct err *e)
 {
     struct toktrie_word *words = mem_array((size_t)v->n_ids + 1, sizeof *words);
@@ -48,6 +52,7 @@ static int finish_bytes(struct vocabtrie *v, struct buf *all, struct err *e)
     return all->failed ? err_nomem(e, "the bytes of the vocabulary") : build_trie(v, e);
 }
 
+/* NULL: e has the error. */
 static struct vocabtrie *alloc_vocabtrie(int n_ids, struct err *e)
 {
     struct vocabtrie *v = mem_new(struct vocabtrie);
@@ -101,6 +106,7 @@ static int find_strips_first(struct vocabtrie *v, const struct tokenizer *t, str
     return rc;
 }
 
+/* The bytes of a token are those it writes in the middle of a text (struct pieces). */
 int vocabtrie_open(struct vocabtrie **out, const struct tokenizer *t, int n_ids,
                    const int32_t *ends, int n_ends, struct err *e)
 {

@@ -1,3 +1,8 @@
+/* toolcall.c - JSON calls in all their spellings, and the choice between the notations.
+ *
+ * Models write keys in any order, nest the call in "function", write arguments as a string that
+ * contains JSON, or use the name as the only key. All of that is accepted. What is sent on is
+ * always a name and valid JSON. */
 #include "toolcall/toolcall.h"
 
 #include "base/jsonr.h"
@@ -91,6 +96,7 @@ static bool find_member(struct str obj, struct str key, struct str *out)
     return false;
 }
 
+/* The first of the keys that the object has; keys ends with NULL. */
 static bool find_any_member(struct str obj, const char *const *keys, struct str *out)
 {
     for (; *keys; keys++)
@@ -106,6 +112,7 @@ static json_t *parse_string(struct str raw, bool *failed)
     return raw.n && raw.p[0] == '"' ? parse_json(raw, failed) : NULL;
 }
 
+/* "" for NULL. */
 static struct str string_of(const json_t *v)
 {
     return v ? str_of(json_string_value(v), json_string_length(v)) : STR("");
@@ -133,6 +140,7 @@ struct object_call {
     struct str args; /* of the object's text, or of args_text */
 };
 
+/* A zeroed one is allowed. */
 static void object_call_release(struct object_call *o)
 {
     json_decref(o->name);
@@ -162,6 +170,7 @@ static bool parse_object(struct str obj, struct object_call *o, bool *failed)
     return toolcall_is_json(o->args, failed) && !*failed;
 }
 
+/* Sends the call of one object. false: it is none, or memory ran out. */
 static bool send_object(struct str obj, struct toolcall_sink *sink)
 {
     struct object_call o = { 0 };
@@ -277,6 +286,7 @@ static ptrdiff_t read_bare(struct str text, struct toolcall_sink *sink)
     return toolcall_send_python(str_of(text.p + at, span), sink) ? (ptrdiff_t)(at + span) : -1;
 }
 
+/* A call between the marks of its family. */
 static bool send_body(const struct toolfamily *f, struct str body, const json_t *tools,
                       struct toolcall_sink *sink)
 {
@@ -290,6 +300,8 @@ static bool send_body(const struct toolfamily *f, struct str body, const json_t 
     }
 }
 
+/* Notations that show their own end are read at once. Of the others the closing mark is looked for,
+ * which may also be inside of an argument. */
 ptrdiff_t toolcall_read(const struct toolfamily *f, struct str text, bool at_end,
                         const json_t *tools, struct toolcall_sink *sink)
 {

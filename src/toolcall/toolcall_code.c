@@ -122,6 +122,7 @@ static size_t convert_python(struct str s, struct buf *out, int depth)
     return at;
 }
 
+/* The length of a name; 0: none begins here. */
 static size_t name_span(struct str s)
 {
     size_t n = 0;
@@ -181,6 +182,7 @@ static size_t send_python_call(struct str s, struct toolcall_sink *sink)
     return sent ? at + 1 : 0;
 }
 
+/* Calls separated by commas, with or without brackets around all of them. */
 bool toolcall_send_python(struct str body, struct toolcall_sink *sink)
 {
     bool any = false;
@@ -225,6 +227,7 @@ static bool gemma_convert_text(struct gemma_reader *g)
     return true;
 }
 
+/* The opening quote of a string. */
 static bool gemma_eat_quote(struct gemma_reader *g)
 {
     if (!str_starts(str_skip(g->s, g->at), g->quote)) return false;
@@ -253,6 +256,7 @@ static bool gemma_copy_string(struct gemma_reader *g)
     return n && gemma_copy_json(g, str_take(rest, n), n);
 }
 
+/* A key may be quoted in either way, or plain. */
 static bool gemma_convert_key(struct gemma_reader *g)
 {
     struct jsonw w = { .out = g->out };

@@ -5,6 +5,7 @@
  * text is needed; -1: the text is not such a beginning, and the call is read as a whole. */
 #include "toolcall/toolcall_impl.h"
 
+/* tools: as in a chat request, [{"function": {"name": ...}}, ...]. */
 bool toolcall_is_known(const json_t *tools, struct str name)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
@@ -17,6 +18,7 @@ bool toolcall_is_known(const json_t *tools, struct str name)
     return false;
 }
 
+/* names ends with NULL. */
 static bool is_in(struct str s, const char *const *names)
 {
     for (; *names; names++)
@@ -80,6 +82,7 @@ static int read_member(struct str text, size_t *at, struct str key, const json_t
     return 1;
 }
 
+/* The members before the arguments, whatever their order. */
 static int read_object(struct str text, size_t at, const json_t *tools, struct toolcall_head *h)
 {
     struct str key;
@@ -97,6 +100,7 @@ static int read_object(struct str text, size_t at, const json_t *tools, struct t
     }
 }
 
+/* An object, or the first object of an array, perhaps inside of a ``` block. */
 static int read_json(struct str text, bool in_list, const json_t *tools, struct toolcall_head *h)
 {
     size_t at = skip_spaces(text, 0);
@@ -114,6 +118,7 @@ static int read_json(struct str text, bool in_list, const json_t *tools, struct 
 
 /* ---- a name and a mark after it ---- */
 
+/* The same as JSON, or name[CALL_ID]id[ARGS]{, of which the marks may be missing. */
 static int read_mistral(struct str text, bool in_list, const json_t *tools, struct toolcall_head *h)
 {
     size_t at = skip_spaces(text, 0), n = at;
@@ -169,6 +174,7 @@ static int read_named(struct str left, struct str text, size_t at, const json_t 
     return -1;
 }
 
+/* Everything before the separator is the name, an id, or both. */
 static int read_separated(const struct toolfamily *f, struct str text, const json_t *tools,
                           struct toolcall_head *h)
 {

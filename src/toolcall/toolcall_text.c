@@ -97,6 +97,7 @@ static const json_t *find_argument_schema(const json_t *tools, struct str name, 
     return NULL;
 }
 
+/* Does the schema have the type "string", alone or among others? */
 static bool allows_string(const json_t *schema)
 {
     const json_t *type = json_object_get(schema, "type");
@@ -186,6 +187,7 @@ static ptrdiff_t find_value_end(const struct tag_iter *a)
     return str_find(a->rest, str_c(a->g->end));
 }
 
+/* Moves to the next argument; false: there is none. */
 static bool next_argument(struct tag_iter *a)
 {
     const struct toolfamily_tags *g = a->g;
@@ -245,6 +247,7 @@ static void write_argument(const struct tag_iter *a, struct jsonw *w, bool *fail
     else jsonw_str(w, a->value);
 }
 
+/* An argument that is cut is taken as it is, if the notation shows where the name ends. */
 bool toolcall_send_tagged(const struct toolfamily_tags *g, struct str body, const json_t *tools,
                           struct toolcall_sink *sink)
 {
@@ -273,6 +276,9 @@ static bool is_open_object(struct str s)
     return s.n && s.p[0] == '{' && toolcall_json_span(s) == 0;
 }
 
+/* Reads the arguments up to the end of the text: the last one has no closing tag, or the JSON is
+ * open.
+ */
 bool toolcall_ends_inside_value(const struct toolfamily *f, struct str body, const json_t *tools)
 {
     struct tag_iter a = { .g = f->tags, .tools = tools };

@@ -1,5 +1,11 @@
+/* toolfamily.c - the families, from the chat templates of published models.
+ *
+ * To add a family: find texts that only its template has (signs), and describe how it writes a
+ * call. Then add its format to toolformat.c, so that calls can be forced, and a template and an
+ * answer to tests/test_toolforce.c and tests/test_tools.c. */
 #include "toolcall/toolfamily.h"
 
+/* NAME\n <arg_key>K</arg_key> <arg_value>V</arg_value> */
 static const struct toolfamily_tags tags_glm = {
     .key = "<arg_key>", .key_end = "</arg_key>", .value = "<arg_value>", .end = "</arg_value>"
 };
@@ -8,12 +14,14 @@ static const struct toolfamily_tags tags_hunyuan = { .name_end = "<tool_sep:open
                                                      .key_end = "</arg_key:opensource>",
                                                      .value = "<arg_value:opensource>",
                                                      .end = "</arg_value:opensource>" };
+/* <function=NAME> <parameter=K>\nV\n</parameter> */
 static const struct toolfamily_tags tags_function = { .name_end = ">",
                                                       .key = "<parameter=",
                                                       .key_end = ">",
                                                       .value = "",
                                                       .end = "</parameter>",
                                                       .trim_lines = true };
+/* <invoke name="NAME"> <parameter name="K">V</parameter>, and variants of it below */
 static const struct toolfamily_tags tags_invoke = { .name_end = "\"",
                                                     .name_skip = ">",
                                                     .key = "<parameter name=\"",
@@ -39,12 +47,14 @@ static const struct toolfamily_tags tags_param = { .name_end = "\"",
                                                    .key_end = "\"",
                                                    .value = ">",
                                                    .end = "</param>" };
+/* <|open|>call tool="NAME" ...<|sep|> <|open|>argument key="K" type="T"<|sep|>V<|close|>... */
 static const struct toolfamily_tags tags_kimi3 = { .name_end = "\"",
                                                    .name_skip = "<|sep|>",
                                                    .key = "<|open|>argument key=\"",
                                                    .key_end = "\"",
                                                    .value = "<|sep|>",
                                                    .end = "<|close|>argument<|sep|>" };
+/* The tag is the key itself: ]<]minimax[>[<K>V]<]minimax[>[</K> */
 static const struct toolfamily_tags tags_minimax3 = { .name_end = "\"",
                                                       .name_skip = ">",
                                                       .key = "]<]minimax[>[<",
@@ -266,6 +276,7 @@ static const struct toolfamily families[] = {
       .open = "<|python_tag|>" },
 };
 
+/* The first row whose sign is in the template. Some templates only close the reasoning. */
 static const struct reasoning_format reasoning[] = {
     { "[THINK]", "[THINK]", "[/THINK]" },
     { "<|START_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|>" },
@@ -284,6 +295,7 @@ static bool has_sign(struct str text, const char *sign)
     return !sign || str_find(text, str_c(sign)) >= 0;
 }
 
+/* The table is short and a template is searched once for a request. */
 const struct toolfamily *toolfamily_find(struct str template)
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)

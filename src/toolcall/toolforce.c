@@ -1,3 +1,5 @@
+/* toolforce.c - chooses the format, writes the description of the tools, and decides what the model
+ * may write before its calls. */
 #include "toolcall/toolforce.h"
 
 #include "base/jsonr.h"
@@ -15,6 +17,8 @@ static void set_analysis_channel(struct grammar_spec *io)
     io->reasoning_after = "<|start|>assistant";
 }
 
+/* Reasoning that the prompt has closed does not come again. A lazy grammar of harmony needs
+ * nothing: its channels are part of the free text. */
 static void set_reasoning(const struct toolforce *f, struct grammar_spec *io)
 {
     struct str prompt = str_trim(f->prompt);
@@ -53,6 +57,7 @@ static void dump_parameters(const json_t *function, bool lazy, struct buf *out)
         jsonr_dump(out, schema, JSON_COMPACT);
 }
 
+/* Appends the description (toolrules.h) to out. */
 static int write_tools(const struct toolforce *f, const struct toolformat *format, struct buf *out,
                        struct err *e)
 {
@@ -87,7 +92,8 @@ int toolforce_make_spec(const struct toolforce *f, struct buf *out, struct gramm
     int rc;
 
     if (f->lazy && !format.trigger)
-        return err_set(e, E_UNSUPPORTED, "tool calls of the family '%s' cannot be told from text",
+        return err_set(e, E_UNSUPPORTED,
+                       "tool calls of the family '%s' cannot be distinguished from text",
                        f->calls->name);
     if (!f->lazy) format.trigger = NULL;
     if (f->max && (!format.max || format.max > f->max)) format.max = f->max;

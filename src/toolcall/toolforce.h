@@ -21,7 +21,7 @@ struct toolforce {
 };
 
 /* Fills *spec and appends its text to `out`, which must outlive it. E_UNSUPPORTED: lazy, and calls
- * of this family cannot be told from text. */
+ * of this family cannot be distinguished from text. */
 int toolforce_make_spec(const struct toolforce *f, struct buf *out, struct grammar_spec *spec,
                         struct err *e);
 /* Adds to a spec of another grammar what the model writes before its answer: reasoning that the

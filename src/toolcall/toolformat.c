@@ -1,8 +1,13 @@
+/* toolformat.c - one row for each family and variant. A format must be one of those that the
+ * family's models were trained with, because a model that is forced into another writes worse
+ * arguments; and toolparse must read it back. The sign of a row distinguishes variants by their
+ * templates. */
 #include "toolcall/toolformat.h"
 
 /* before, between and after of a call in JSON */
 #define NAMED "{\"name\": \"", "\", \"arguments\": ", "}"
 
+/* DeepSeek V3.2: every value says whether it is a string */
 #define DSML                                                                                 \
     .before = "<｜DSML｜invoke name=\"", .between = "\">\n", .after = "</｜DSML｜invoke>\n", \
     .key = "<｜DSML｜parameter name=\"", .is = "\" string=\"true\">",                        \
@@ -307,6 +312,7 @@ static const struct toolformat harmony_lazy = {
     .trigger = "to=functions.",
 };
 
+/* Harmony has no row: its answers are not open ... close. */
 const struct toolformat *toolformat_find(const struct toolfamily *family, struct str template,
                                          bool lazy)
 {

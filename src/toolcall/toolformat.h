@@ -24,7 +24,7 @@ struct toolformat {
     bool trim;   /* a raw string neither begins nor ends with a newline: these belong to the tags */
     bool python; /* True, False and None */
     /* Lazy grammars: any text is allowed, and only after this text a call must follow. open and
-     * before begin with it. NULL: the family's calls cannot be told from text. */
+     * before begin with it. NULL: the family's calls cannot be distinguished from text. */
     const char *trigger;
 };
 

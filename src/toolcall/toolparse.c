@@ -1,3 +1,15 @@
+/* toolparse.c - a state machine over the bytes that are held. Each push appends bytes and takes
+ * steps until none changes anything: a step reports what is decided, drops it, and may change the
+ * state.
+ *
+ *     TEXT ── open of reasoning ──► REASONING ── close ──► TEXT
+ *     TEXT ── open of a call, or a bare bracket ──► CALL
+ *     CALL ── a head with a known tool ──► ARGS ──► TAIL ──► LIST or TEXT
+ *     CALL ── a complete call ──► LIST or TEXT
+ *     CALL ── no call ──► TEXT, with the bytes as text
+ *
+ * The answer is the same however it is cut: a step decides nothing that later bytes could change.
+ * fuzz_tools checks this. */
 #include "toolcall/toolparse.h"
 
 #include "toolcall/toolparse_impl.h"
@@ -37,6 +49,7 @@ void toolparse_emit_held(struct toolparse *p, size_t n, bool think)
     toolparse_drop_held(p, n);
 }
 
+/* White space before a call is dropped. */
 static void emit_call_begin(struct toolparse *p, struct str name, struct str id)
 {
     p->n_calls++;
@@ -115,12 +128,14 @@ static void list_text_marks(const struct toolparse *p, const char *marks[MAX_MAR
     marks[n] = NULL;
 }
 
+/* marked: the call began with its mark, which is text if this is no call. */
 static void begin_call(struct toolparse *p, bool marked)
 {
     p->state = PARSE_CALL;
     p->marked = marked;
 }
 
+/* Reports text up to the first mark, or up to what may be the beginning of one. */
 static bool step_text(struct toolparse *p)
 {
     const char *marks[MAX_MARKS];
@@ -145,6 +160,7 @@ static bool step_text(struct toolparse *p)
     return true;
 }
 
+/* Reasoning goes on to its closing mark, whatever it contains. */
 static bool step_reasoning(struct toolparse *p)
 {
     const char *marks[] = { p->think->close, NULL };
@@ -194,6 +210,7 @@ static int find_next_bare(struct toolparse *p)
     return 1;
 }
 
+/* Bare calls may follow each other directly. */
 static void end_call(struct toolparse *p)
 {
     p->head = (struct toolcall_head){ 0 };
@@ -258,6 +275,7 @@ static bool step_whole_call(struct toolparse *p, bool at_end)
     return true;
 }
 
+/* First the head is tried, then the call as a whole. at_end: no more bytes come. */
 static bool step_call(struct toolparse *p, bool at_end)
 {
     struct toolcall_head head;
@@ -330,6 +348,7 @@ static size_t rest_of_object(struct toolparse *p, bool *over)
     return p->held.n;
 }
 
+/* Passes on what belongs to the object of the arguments. */
 static bool step_args(struct toolparse *p)
 {
     bool over;
@@ -345,6 +364,7 @@ static bool step_args(struct toolparse *p)
     return true;
 }
 
+/* Skips the rest of the object around the arguments. */
 static bool step_tail_object(struct toolparse *p)
 {
     bool over;
@@ -356,6 +376,7 @@ static bool step_tail_object(struct toolparse *p)
     return over;
 }
 
+/* Skips the end of a ``` block, if there is one. */
 static bool step_tail(struct toolparse *p)
 {
     static const char fence[] = "```";
@@ -389,6 +410,7 @@ static bool step_list(struct toolparse *p)
 
 /* ---- the whole answer ---- */
 
+/* One step; false: more bytes are needed, or memory ran out. */
 static bool step(struct toolparse *p)
 {
     if (!p->held.n || p->failed) return false;

@@ -37,6 +37,7 @@ static bool may_be_header(struct str s)
     return false;
 }
 
+/* Reads channel and recipient. "to=user" is text for the user. */
 bool toolparse_step_header(struct toolparse *p)
 {
     struct str held = buf_str(&p->held), header = str_take(held, MAX_HEADER);
@@ -62,6 +63,7 @@ bool toolparse_step_header(struct toolparse *p)
 
 /* ---- bodies ---- */
 
+/* The recipient without "functions.". */
 static struct str function_name(const struct toolparse *p)
 {
     struct str name = str_c(p->to);
@@ -84,6 +86,7 @@ static void emit_collected(struct toolparse *p)
     toolparse_emit_call(p, &call);
 }
 
+/* The message is over: reports a collected call, and forgets the recipient. */
 static void end_body(struct toolparse *p)
 {
     if (p->to[0] && !p->reported) emit_collected(p);

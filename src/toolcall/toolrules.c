@@ -1,3 +1,15 @@
+/* toolrules.c - the rules of an answer with tool calls:
+ *
+ *     calls      open call (sep call)* close
+ *     call       before NAME between arguments after, an alternative for each tool
+ *     arguments  of each tool, from the schema of its parameters
+ *
+ * With a trigger the calls are embedded in free text: text (calls text)*, where the text does not
+ * contain the trigger. A format that numbers its calls needs a node for each number, so its
+ * repetition is written out.
+ *
+ * The description is JSON text: it is the key under which the compiled grammar is cached, and it is
+ * compiled on another thread than it is written on. */
 #include "toolcall/toolrules.h"
 
 #include "base/jsonw.h"
@@ -23,6 +35,7 @@ struct toolrules {
 
 /* ---- texts of the format ---- */
 
+/* A text of the format; p NULL: the format does not have it. */
 static struct str form_str(const struct toolrules *t, const char *key)
 {
     const json_t *v = json_object_get(t->form, key);
@@ -30,11 +43,13 @@ static struct str form_str(const struct toolrules *t, const char *key)
     return v ? str_of(json_string_value(v), json_string_length(v)) : (struct str){ 0 };
 }
 
+/* A number of the format; 0: the format does not have it. */
 static int form_int(const struct toolrules *t, const char *key)
 {
     return (int)json_integer_value(json_object_get(t->form, key));
 }
 
+/* An id that the model chooses. */
 static struct rule_node *random_letters(struct rules *g)
 {
     struct charset s = { 0 };
@@ -62,6 +77,7 @@ static struct rule_node *fill_placeholder(void *arg, struct str text, size_t *n)
     return rules_text(p->g, digits);
 }
 
+/* A text of the format as a node. number: of the call, for {i}. */
 static struct rule_node *form_node(struct toolrules *t, const char *key, int number)
 {
     struct placeholder p = { t->g, number };
@@ -87,6 +103,8 @@ static int make_list(struct toolrules *t, const json_t *schema, struct rule_node
     return schema_add_list(t->g, schema, &list, out, t->e);
 }
 
+/* The arguments of a tool: as a list of members if the format has one and the schema allows it,
+ * else as a JSON object. A tool without a schema takes any object. */
 static int make_args(struct toolrules *t, const json_t *schema, struct rule_node **out)
 {
     int rule, rc = OK;
@@ -100,6 +118,7 @@ static int make_args(struct toolrules *t, const json_t *schema, struct rule_node
     return OK;
 }
 
+/* A rule for the arguments of each tool. They are shared by all calls of the tool. */
 static int add_args_rules(struct toolrules *t)
 {
     struct rule_node *args;
@@ -151,6 +170,7 @@ static struct rule_node *call_node(struct toolrules *t, int number)
     return alt;
 }
 
+/* Do the texts of a call depend on its number? */
 static bool is_numbered(const struct toolrules *t)
 {
     return str_find(form_str(t, "before"), STR("{i}")) >= 0 ||
@@ -170,6 +190,7 @@ static struct rule_node *more_numbered(struct toolrules *t, int min, int max)
     return more;
 }
 
+/* At least one call, with the texts before and after all of them. */
 static struct rule_node *all_calls(struct toolrules *t)
 {
     struct rules *g = t->g;
@@ -243,6 +264,7 @@ static int add_text_around(struct toolrules *t, struct rule_node **io)
 
 /* ---- building ---- */
 
+/* Adds all rules and sets the root. */
 static int add_calls(struct toolrules *t)
 {
     struct rule_node *body;
