@@ -429,6 +429,53 @@ static void reasoning_and_a_lead_come_before_the_answer(void **state)
     grammar_unref(g);
 }
 
+/* docs/a-grammar.md shows these numbers. */
+static void the_example_of_the_documentation(void **state)
+{
+    static const char *const tokens[] = { "[",  "]",  ",",  " ",   "[[",  "]]",
+                                          "],", "[]", ",[", "],[", "]]]", "a" };
+    static const struct {
+        const char *text;
+        uint64_t mask;
+        bool ends;
+    } want[] = {
+        { "", 1 << 0 | 1 << 4 | 1 << 7, false },
+        { "[", 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 7, false },
+        { "[[", 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 9, false },
+        { "[[]", 1 << 1 | 1 << 2 | 1 << 3 | 1 << 8, false },
+        { "[[]]", 0, true },
+    };
+    static const int min_bytes[] = { 2, 1, 1, 0, 1, 1, 3, 3, 2, 0 };
+    static const uint32_t skips[] = { 1, 3, 3, 6, 5, 6, 11, 9, 9, 11, 11, 12 };
+    struct grammar *g =
+        compile(GRAMMAR_SCHEMA, "{\"type\": \"array\", \"items\": {\"$ref\": \"#\"}}");
+    const struct pda *a = grammar_pda(g);
+    struct vocabtrie *v = NULL;
+    struct matcher_cache *m;
+    struct str words[12];
+    struct matcher x;
+    (void)state;
+    for (int i = 0; i < 12; i++) words[i] = str_c(tokens[i]);
+    assert_int_equal(vocabtrie_from_bytes(&v, words, NULL, 12, NULL), OK);
+    assert_int_equal(a->n_rules, 2);
+    assert_int_equal(a->n_states, 10);
+    assert_int_equal(a->n_classes, 9);
+    for (int i = 0; i < 10; i++) assert_int_equal(a->states[i].min_bytes, min_bytes[i]);
+    assert_int_equal(v->trie.n_nodes, 12);
+    for (int i = 0; i < 12; i++) assert_int_equal(v->trie.nodes[i].skip, skips[i]);
+    m = open_cache(a, v);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        begin_text(&x, m, true);
+        if (want[i].text[0]) assert_int_equal(matcher_accept_bytes(&x, str_c(want[i].text)), OK);
+        assert_int_equal(matcher_mask(&x)[0], want[i].mask);
+        assert_int_equal(matcher_may_end(&x), want[i].ends);
+        matcher_end(&x);
+    }
+    matcher_cache_close(m);
+    vocabtrie_close(v);
+    grammar_unref(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,6 +492,7 @@ int main(void)
         cmocka_unit_test(what_tokens_write_is_what_the_text_has),
         cmocka_unit_test(special_tokens_come_only_where_they_are_named),
         cmocka_unit_test(a_grammar_that_is_too_large_is_refused),
+        cmocka_unit_test(the_example_of_the_documentation),
         cmocka_unit_test(rules_can_be_built_by_a_function),
         cmocka_unit_test(specs_are_equal_when_they_compile_to_the_same),
         cmocka_unit_test(reasoning_and_a_lead_come_before_the_answer),
