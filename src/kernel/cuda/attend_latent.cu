@@ -65,6 +65,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     copy_commit();
     tile_queries<DIM, ROWS, THREADS>(a, w, q);
     tile_begin<HALF, 1>(a, w, st, row0, g);
+    /* As attend_tile: double-buffered, one barrier for each step. */
     for (; key <= w.last; key += KEYS, stage ^= 1) {
         tile_scores<1, KEYS> x;
         bool masked = key + KEYS - 1 > w.pos || (a.window > 0 && key < attend_first(a, w.tail));
@@ -81,6 +82,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     tile_store<HALF, 1>(a, w, st, row0, lane, dim0);
 }
 
+/* Queries, and two stages of latents. */
 static size_t latent_smem(void) { return ROWS * DIM * 2 + 2 * STAGE; }
 
 bool attend_latent_can(const struct cuda *c, const struct attend_dev *a)

@@ -66,6 +66,8 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1)
         }
 
         int end = page0 + pages, step = n_active * n_warps;
+        /* Queries as fragments in shared memory, rotated first if the kernel does that. Called once
+         * the first pages are requested. */
         auto stage_q = [&]() {
             const float *q = a.q + (size_t)w.token * a.q_stride + (size_t)w.head0 * a.dk;
             int stride = a.dk;
@@ -120,6 +122,7 @@ static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, in
     struct attend_dev b = *a;
     static bool allowed;
 
+    /* Wide heads leave room for fewer warps. */
     while (smem + each * (size_t)warps + rotated > most && warps > 1) warps--;
     smem += each * (size_t)warps;
     b.rotated_at = (int)smem;

@@ -59,6 +59,7 @@ __device__ __forceinline__ void row_store(const attend_dev &a, const row_place &
     }
 }
 
+/* o += x, rows of even heads times f.x, of odd heads times f.y. */
 __device__ __forceinline__ void add_scaled(float4 *o, float4 x, float2 f)
 {
     o->x += f.x * x.x;
@@ -82,6 +83,7 @@ __device__ __forceinline__ void row_finish(const attend_dev &a, const row_place 
     __shared__ float total[ROW_HEADS], top[ROW_HEADS];
     __shared__ bool last;
 
+    /* Every warp's maxima, weights and sums to shared memory. */
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -99,6 +101,7 @@ __device__ __forceinline__ void row_finish(const attend_dev &a, const row_place 
     __syncthreads();
     row_factors(a, w, sm, sl, total, top, n_warps, n_active == 1);
 
+    /* The block's result: final if there is one split, otherwise a partial result in memory. */
     float *part = a.part + (size_t)(unit * a.n_splits) * ROW_PART;
     for (int i = threadIdx.x; i < items; i += blockDim.x) {
         float4 o = make_float4(0.f, 0.f, 0.f, 0.f);
@@ -113,6 +116,8 @@ __device__ __forceinline__ void row_finish(const attend_dev &a, const row_place 
         __stcg(to + threadIdx.x, top[threadIdx.x]);
         __stcg(to + ROW_HEADS + threadIdx.x, total[threadIdx.x]);
     }
+    /* The partial result is visible before the counter is. atomicInc wraps to 0 at the last split,
+     * so the counter is ready for the next launch. */
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0)

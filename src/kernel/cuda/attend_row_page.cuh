@@ -49,6 +49,7 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
     typename L::raw k[KD / 32][2], v[VD / 64][4];
     float slope[2];
 
+    /* K of a page: rows g and g + 8, eight numbers of each 32 dimensions. */
     auto load_k = [&](int block) {
         const char *rows = kv_head_at(a.kv.k, block, w.kv_head) + (size_t)g * a.kv.k.row_bytes;
 #pragma unroll
@@ -57,6 +58,8 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
             for (int i = 0; i < 2; i++)
                 k[c][i] = L::fetch(a, rows + i * 8 * a.kv.k.row_bytes, 32 * c + 8 * t, a.dk);
     };
+    /* V of a page: four keys, eight numbers of each 64 dimensions. Keys outside the row's range
+     * become zeros: 0 times a NaN in an unwritten row would be NaN. */
     auto load_v = [&](int block, int key) {
         const char *rows = kv_head_at(a.kv.v, block, w.kv_head);
 #pragma unroll
@@ -67,6 +70,8 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
                 v[p][i] = L::fetch(a, rows + kk * a.kv.v.row_bytes, w.dim0 + 64 * p + 8 * g, n);
         }
     };
+    /* Replaces this step's key and value in the registers: what was loaded for them is not written
+     * yet. */
     auto newest = [&]() {
         constexpr int size = sizeof(typename L::raw) / 8;
         const char *kr = (const char *)rotated->k, *vr = (const char *)rotated->v;
@@ -84,6 +89,7 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
                 if (v_key<L>(t, i) == row && 64 * p + 8 * g < a.dv)
                     v[p][i] = *(const typename L::raw *)(vr + (64 * p + 8 * g) * size);
     };
+    /* Pages of earlier steps are requested before the kernels before this one have ended. */
     bool old = rotated || row_is_old(a, w, page);
     if (page < end) id_next = page + step < end ? w.blocks[page + step] : 0;
     if (page < end && old) {
@@ -110,6 +116,8 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
             mma_f16(s, x.x, y.x, x.y, y.y, q.x, q.y);
             mma_f16(s, x.z, y.z, x.w, y.w, q.z, q.w);
         }
+        /* K of the next page replaces K of this one, whose scores are done; V follows after the
+         * sums. */
         if (more) load_k(id_next);
         row_weights<VD, L>(a, w, st, s, page * KV_BLOCK, slope, g, pt);
 #pragma unroll

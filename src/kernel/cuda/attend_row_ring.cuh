@@ -92,6 +92,7 @@ __device__ __forceinline__ void row_pages_ring(const attend_dev &a, const row_pl
     uint32_t bar = smem_at(bars), phase = 0;
     float slope[2];
 
+    /* Page i of this warp into its stage. Block ids are loaded 32 at a time, one for each lane. */
     auto load_page = [&](int i) {
         if (i && i % 32 == 0) ids = i + lane < n ? w.blocks[page + (i + lane) * step] : 0;
         int id = __shfl_sync(~0u, ids, i % 32), at = i % a.n_stages;
@@ -113,6 +114,7 @@ __device__ __forceinline__ void row_pages_ring(const attend_dev &a, const row_pl
         char *k = buf + stage * (k_bytes + v_bytes), *v = k + k_bytes;
         int at = page + i * step;
         bar_wait(bar + 8 * stage, phase);
+        /* The newest page was copied before this step's row was written. */
         if (rotated && at == end - 1) {
             row_patch(k, rotated->k, a.kv.k.row_bytes, w.pos % KV_BLOCK, lane);
             row_patch(v, rotated->v, a.kv.v.row_bytes, w.pos % KV_BLOCK, lane);

@@ -26,6 +26,7 @@ static inline bool row_can_rotate(const struct rope_dev *r)
 }
 
 #ifdef __CUDACC__
+/* Numbers 4 lane .. 4 lane + 3 of a row of n; zeros after its end. */
 __device__ __forceinline__ float4 four_at(const float *p, int lane, int n)
 {
     return 4 * lane < n ? __ldcg((const float4 *)p + lane) : make_float4(0.f, 0.f, 0.f, 0.f);
@@ -94,6 +95,7 @@ __device__ __forceinline__ void row_rotate(const attend_dev &a, const row_place 
     const float *k = r.k + (size_t)w.token * r.k_stride + (size_t)w.kv_head * r.dk;
     const float *v = r.v + (size_t)w.token * r.v_stride + (size_t)w.kv_head * r.dv;
 
+    /* Task 0 is the key, 1 the value, from 2 on query heads; the last warp has task 0. */
     for (int task = n_warps - 1 - warp; task < w.n_heads + 2; task += n_warps) {
         if (task >= 2) {
             float4 x = rotate_four(r, q + (task - 2) * a.dk, r.q_norm, w.token, lane);

@@ -13,11 +13,13 @@
 
 #define TILE_THREADS 128
 
+/* The offset of a 16-byte piece in a swizzled matrix with rows of D F16 numbers. */
 template <int D> __device__ __forceinline__ uint32_t piece_at(int row, int piece)
 {
     return (uint32_t)(row * (D / 8) + (piece ^ (row & 7))) * 16;
 }
 
+/* Four 8 x 8 matrices of F16, as operands of mma. */
 __device__ __forceinline__ void load_4x8x8(uint32_t r[4], uint32_t at)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -54,6 +56,7 @@ __device__ __forceinline__ void tile_load(const attend_dev &a, const kv_rows &r,
 {
     constexpr int per_pass = TILE_THREADS / (D / 8), passes = TILE_KEYS / per_pass,
                   at_once = F16 ? passes : 4;
+    /* A thread has one piece of every per_pass-th row. */
     int piece = threadIdx.x % (D / 8), row0 = threadIdx.x / (D / 8);
 
     if (piece * 8 >= r.dim) return;
@@ -111,6 +114,7 @@ __device__ __forceinline__ void tile_queries(const attend_dev &a, const tile_pla
     }
 }
 
+/* [16 rows][8 keys][rows g and g + 8, keys 2t and 2t + 1] */
 template <int MT, int KEYS = TILE_KEYS> struct tile_scores {
     float s[MT][KEYS / 8][4];
 };
@@ -161,6 +165,8 @@ __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD,
                                              tile_scores<MT, KEYS> &x, int key, int end,
                                              bool masked, int t)
 {
+    /* Without softcap and slopes the scale is folded into the exponent: one multiply-add for each
+     * score. */
     bool plain = a.softcap <= 0.f && !a.slopes;
 
 #pragma unroll
@@ -185,6 +191,7 @@ __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD,
             best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
             best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
             top = fmaxf(top, best * scale); /* the scale is positive */
+            /* A row that has seen no key yet has maximum -inf; base 0 avoids inf - inf. */
             float base = top == -INFINITY ? 0.f : top, f = exp2_approx(st.m[m][h] - base);
             st.m[m][h] = top;
 #pragma unroll
@@ -242,6 +249,7 @@ __device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scor
     }
 }
 
+/* Divides by the sum of weights and writes a warp's rows, dimensions from dim0 on. */
 template <int VD, int MT>
 __device__ __forceinline__ void tile_store(const attend_dev &a, const tile_place &w,
                                            tile_state<VD, MT> &st, int row0, int lane, int dim0 = 0)
@@ -284,6 +292,8 @@ __device__ __forceinline__ void tile_fill_place(const attend_dev &a, tile_place 
     w.blocks = a.kv.table + (size_t)a.kv.seq[w.token] * a.kv.table_stride;
 }
 
+/* Positions, maxima and slopes of a thread's rows. Rows that do not exist are copies of the last.
+ */
 template <int VD, int MT>
 __device__ __forceinline__ void tile_begin(const attend_dev &a, const tile_place &w,
                                            tile_state<VD, MT> &st, int row0, int g)
@@ -318,7 +328,8 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1)
     cu_wait_previous();
     if ((int)blockIdx.y >= *a.n_tiles) return;
     tile_fill_place(a, w);
-    int key = attend_first(a, w.pos) / TILE_KEYS * TILE_KEYS;
+    int key =
+        attend_first(a, w.pos) / TILE_KEYS * TILE_KEYS; /* keys before the window are skipped */
     tile_ids(w, key, ids);
     if (a.dk < KD || a.dv < VD) { /* dimensions that no row fills must be zero */
         for (uint32_t i = threadIdx.x * 16; i < 2 * (k_bytes + v_bytes); i += TILE_THREADS * 16)
@@ -337,6 +348,8 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1)
                  other = kv + (stage ^ 1) * (k_bytes + v_bytes);
         bool masked = key + TILE_KEYS - 1 > tile_last(a, w.pos, w.end) ||
                       (a.window > 0 && key < attend_first(a, w.tail));
+        /* One barrier for each step: this stage has arrived, and all warps are done with the other.
+         */
         copy_wait<0>();
         __syncthreads();
         if (key + TILE_KEYS <= w.last) {
@@ -369,6 +382,7 @@ static void tile_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, c
     cu_launch(c, name, attend_tile<KD, VD, MT, F16>, grid, dim3(TILE_THREADS), smem, *a);
 }
 
+/* Heads are padded to 64, 128 or 256 dimensions. */
 template <bool F16>
 static void tile_dispatch(struct cuda *c, const struct attend_dev *a, dim3 grid, const char *name)
 {

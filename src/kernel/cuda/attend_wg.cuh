@@ -150,6 +150,7 @@ __device__ __forceinline__ void wg_place_of(const attend_dev &a, wg_place &w, in
     w.n_steps = (w.last - w.key0) / WG_KEYS + 1;
 }
 
+/* The offset of a 16-byte piece: blocks of 64 dimensions, swizzled over 128 bytes. */
 __device__ __forceinline__ uint32_t wg_piece(int row, int piece)
 {
     return (uint32_t)(piece >> 3) * (WG_KEYS * 128) + row * 128 + (((piece & 7) ^ (row & 7)) << 4);
@@ -201,6 +202,8 @@ template <int T> __device__ __forceinline__ void wg_signal_loaded(uint32_t bar)
     }
 }
 
+/* The producer's loop over items. One thread takes an item and announces it to all; -1 ends. A
+ * stage of K and one of V are filled separately, so that scores can start before V has arrived. */
 template <int D, int T>
 __device__ __forceinline__ void wg_producer(const attend_dev &a, const wg_smem &s, int thread)
 {
@@ -236,6 +239,8 @@ __device__ __forceinline__ void wg_producer(const attend_dev &a, const wg_smem &
 
 /* ---- the consumers: rows ---- */
 
+/* A warpgroup's 64 rows of queries as F16, swizzled. Rows and dimensions that do not exist are
+ * zero. */
 template <int D>
 __device__ __forceinline__ void wg_queries(const attend_dev &a, const wg_place &w, uint32_t to,
                                            int group, int thread)
@@ -303,6 +308,7 @@ __device__ __forceinline__ void wg_weights(const attend_dev &a, wg_rows &st, flo
     }
 }
 
+/* Weights as F16: the accumulator's registers are those of the next A operand. */
 __device__ __forceinline__ void wg_pack(uint32_t (&p)[32], const float (&s)[64])
 {
 #pragma unroll
@@ -312,6 +318,7 @@ __device__ __forceinline__ void wg_pack(uint32_t (&p)[32], const float (&s)[64])
     }
 }
 
+/* Divides by the sum of weights and writes a thread's two rows. */
 template <int D>
 __device__ __forceinline__ void wg_store(const attend_dev &a, const wg_place &w, const wg_rows &st,
                                          const float (&o)[D / 2], int row0, int lane)
@@ -361,6 +368,7 @@ __device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, 
 #pragma unroll
     for (int i = 0; i < D / 2; i++) o[i] = 0.f;
 
+    /* Starts s = q k^T of step i. */
     auto scores = [&](int i) {
         bar_wait(sm.full_k + i % WG_STAGES * 8, i / WG_STAGES & 1);
         fence_async();
@@ -373,6 +381,7 @@ __device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, 
         }
         wg_commit();
     };
+    /* Starts o += p v of step i. */
     auto sums = [&](int i) {
         bar_wait(sm.full_v + i % WG_STAGES * 8, i / WG_STAGES & 1);
         fence_async();
@@ -382,6 +391,7 @@ __device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, 
             wg_sums(o, p + 4 * ks, wg_matrix(sm.v + i % WG_STAGES * bytes + ks * 2048, half));
         wg_commit();
     };
+    /* Does some row of the tile not see all keys of this step? */
     auto masked = [&](int key) {
         return key + WG_KEYS - 1 > w.pos || (a.window > 0 && key < attend_first(a, w.last));
     };
@@ -393,6 +403,8 @@ __device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, 
     wg_pack(p, s);
     for (int i = 1; i < w.n_steps; i++) {
         int key = w.key0 + i * WG_KEYS;
+        /* Scores of this step and sums of the one before are in flight together; the softmax of
+         * this step overlaps with the sums. */
         scores(step + i);
         sums(step + i - 1);
         wg_wait<1>();
@@ -413,6 +425,7 @@ __device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, 
     wg_store<D>(a, w, st, o, row0, lane);
 }
 
+/* A consumer warpgroup's loop over the announced items. */
 template <int D>
 __device__ __forceinline__ void wg_consumer(const attend_dev &a, const wg_smem &sm, int group)
 {
@@ -469,6 +482,7 @@ __global__ void __launch_bounds__(WG_THREADS, 1) attend_wg(const __grid_constant
     cu_release_next();
     cu_wait_previous();
     __syncthreads();
+    /* The producer gives registers to the consumers: 72 and 216 for each thread instead of 168. */
     if (group == 2) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
         wg_producer<D, T>(a, s, threadIdx.x & 127);

@@ -15,6 +15,7 @@ void cu_fail(struct cuda *c, int rc, const char *fmt, ...)
     va_end(ap);
 }
 
+/* E_NOMEM is kept apart from E_DEVICE: the caller may retry with less. */
 int cu_check(struct cuda *c, cudaError_t rc, const char *what)
 {
     if (rc == cudaSuccess) return OK;
@@ -36,6 +37,7 @@ void cu_set_carveout(struct cuda *c, const void *kernel)
                          cudaSharedmemCarveoutMaxShared);
 }
 
+/* Events of a profile stand before and after each launch. */
 void cu_launch_begin(struct cuda *c, const char *name)
 {
     if (c->profile) c->profile->begin(c, name);

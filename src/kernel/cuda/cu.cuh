@@ -281,7 +281,7 @@ void cu_softcap(struct cuda *c, const struct tensor *x, float cap);
 void cu_clamp(struct cuda *c, const struct tensor *x, float limit);
 void cu_gate_rows(struct cuda *c, const struct tensor *x, const struct tensor *s);
 
-/* ---- recurrent layers (cu_recur.cu), one matrix for each head (linear_heads.cu) ---- */
+/* ---- recurrent layers (cu_recur.cu), one matrix for each head (cu_linear_heads.cu) ---- */
 void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x,
              const struct op_state *st, const struct conv_opt *opt);
 void cu_scan(struct cuda *c, const struct tensor *out, const struct scan_in *in,

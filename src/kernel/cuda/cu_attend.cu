@@ -36,6 +36,7 @@ static bool is_aligned16(const struct kv_rows *r)
     return ((uintptr_t)r->base | r->block_bytes) % 16 == 0 && r->dim % 8 == 0;
 }
 
+/* v_in_k: values have the address and the row size of the keys. */
 bool fill_kv_dev(struct cuda *c, struct kv_dev *out, const struct kvview *kv, int layer)
 {
     const struct kvlayer *l = &kv->layers[layer];
@@ -95,6 +96,7 @@ static __global__ void __launch_bounds__(CUT_THREADS) attend_plan(const struct p
     __shared__ int n_tiles, n_rows;
 
     cu_release_next();
+    /* 1. A bit for every token that starts a run of consecutive positions. */
     if (threadIdx.x == 0) n_tiles = n_rows = 0;
     for (int i = threadIdx.x; i < (p.n_tokens + 31) / 32 * 32; i += CUT_THREADS) {
         bool start =
@@ -105,6 +107,7 @@ static __global__ void __launch_bounds__(CUT_THREADS) attend_plan(const struct p
     /* Positions were uploaded by a copy and can be read before this, see cu_attend. */
     cu_wait_previous();
     __syncthreads();
+    /* 2. The thread of a run's first token writes its tiles, or its tokens as rows. */
     for (int i = threadIdx.x; i < p.n_tokens; i += CUT_THREADS) {
         if (!(starts[i / 32] >> i % 32 & 1)) continue;
         int end = i + 1 < p.n_tokens ? next_start(starts, i + 1, p.n_tokens) : p.n_tokens,
@@ -169,6 +172,7 @@ static thread_local const float *last_out;
 
 bool attend_wrote(const float *x) { return x == last_out; }
 
+/* The kernel for the KV type (inst/attend_row_*.cu). */
 static void launch_rows(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps)
 {
     bool aligned = a->kv.aligned && !a->seq_end; /* the fastest kernels are causal only */
@@ -222,6 +226,8 @@ static bool fills_latent_tiles(const struct cuda *c, const struct attend_dev *a)
            3 * a->n_tokens * (a->group / LATENT_ROWS) >= c->n_sm;
 }
 
+/* Tiles of 128 rows (64 for wide heads and latents), a row being one query head of one token. The
+ * tokens of sequences too short for a tile are rows. */
 static void launch_tiles_and_rows(struct cuda *c, struct attend_dev *a, const struct kvview *kv)
 {
     char *s = (char *)c->scratch[CU_ATTEND];
@@ -264,6 +270,7 @@ static void launch_tiles_and_rows(struct cuda *c, struct attend_dev *a, const st
     if (!alone) split_rows(c, a, few, kv->n_seqs, kv->max_pos);
 }
 
+/* Head sizes that the kernels support, and the same as those of the KV cache. */
 static bool check_attend(struct cuda *c, const struct attend_opt *o, const struct kvlayer *l)
 {
     if (o->head_dim > MAX_DIM || o->head_dim_v > MAX_DIM) {

@@ -48,6 +48,7 @@ void cu_gemm_close(struct cuda *c)
     c->gemm = NULL;
 }
 
+/* Without the library there is nothing to compare. */
 void cu_gemm_tune(struct cuda *c, uint64_t types)
 {
     struct cu_profile *profile = c->profile;
@@ -74,6 +75,8 @@ struct gemm_scratch {
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 static size_t round_up(size_t n) { return (n + 1023) / 1024 * 1024; }
 
+/* Parts are multiples of 1,024 bytes. The slice of weights is at most 192 MiB, but holds at least
+ * 256 rows. Partial sums: one slot for each block, and one for each tile of a step, up to 640. */
 static struct gemm_scratch scratch_layout(const struct cuda *c, const struct backend_limits *l)
 {
     struct gemm_scratch s = {};
@@ -103,6 +106,8 @@ static void *scratch_at(struct cuda *c, size_t at) { return (char *)c->scratch[C
 
 /* ---- activations ---- */
 
+/* x in F16, swizzled for tiles of nt tokens. If the last operation left it in F16 in the same form,
+ * no kernel is needed. */
 static const __half *find_or_make_x(struct cuda *c, const struct gemm_scratch *s,
                                     const struct cu_linear *p, int nt)
 {
@@ -155,6 +160,7 @@ static const __half *weights_as_f16(struct cuda *c, const struct gemm_scratch *s
 
 /* ---- the packed GEMM ---- */
 
+/* One function for each type (gemm_types.cuh). */
 int packed_launch(struct cuda *c, enum dtype t, enum dtype t2, int nt, int blocks,
                   const struct packed_args *p)
 {
@@ -172,6 +178,7 @@ int packed_launch(struct cuda *c, enum dtype t, enum dtype t2, int nt, int block
     }
 }
 
+/* The type in which the packed GEMM reads w: its own, or F16 after a conversion. */
 static enum dtype packed_type(struct cuda *c, const struct weight *w)
 {
     enum dtype t = (enum dtype)layout_type(w->type);
@@ -199,6 +206,8 @@ struct packed_run {
     struct finish_args f;
 };
 
+/* w_rows, w_r0: rows of the stored matrix, and its first row for this job; r0, r1: rows of the
+ * output. */
 static void add_job(struct packed_run *r, const struct linear *j, const void *w, int w_rows,
                     int w_r0, int r0, int r1)
 {
@@ -213,6 +222,7 @@ static void add_job(struct packed_run *r, const struct linear *j, const void *w,
     r->a.row_tiles += cu_div_up(r1 - r0, r->rows);
 }
 
+/* One block for each SM at most, and at least four chunks for each block. */
 static void launch_run(struct cuda *c, struct packed_run *r)
 {
     int cols = packed_launch(c, r->type, r->type2, r->nt, 0, NULL);
@@ -230,6 +240,7 @@ static void launch_run(struct cuda *c, struct packed_run *r)
     r->a.n_jobs = r->a.row_tiles = r->f.n_jobs = 0;
 }
 
+/* The members that do not depend on the jobs. */
 static struct packed_run make_run(struct cuda *c, const struct gemm_scratch *s,
                                   const struct cu_linear *p, const __half *xh, int nt,
                                   enum dtype type)
@@ -280,6 +291,7 @@ static void launch_packed_pieces(struct cuda *c, const struct gemm_scratch *s, s
     }
 }
 
+/* Is there a kernel that reads the weight without converting it first? */
 static bool is_read_packed(struct cuda *c, const struct weight *w)
 {
     return packed_type(c, w) == layout_type(w->type);
@@ -341,6 +353,7 @@ static bool launch_packed_act(struct cuda *c, const struct gemm_scratch *s,
     return true;
 }
 
+/* first: jobs before it are done already, by cuBLASLt, which could not do this one. */
 static void linear_packed(struct cuda *c, const struct gemm_scratch *s, const struct cu_linear *p,
                           int first)
 {
@@ -360,6 +373,8 @@ static void linear_packed(struct cuda *c, const struct gemm_scratch *s, const st
 
 /* ---- cuBLASLt ---- */
 
+/* A weight is converted and multiplied slice by slice: a slice stays in the L2 cache between the
+ * two. to_half: the result as F16 rows, for act(gate) * up. */
 static bool launch_lt_job(struct cuda *c, const struct gemm_scratch *s, const struct linear *j,
                           const __half *xh, int tokens, __half *to_half)
 {
@@ -386,6 +401,8 @@ static bool launch_lt_job(struct cuda *c, const struct gemm_scratch *s, const st
     return true;
 }
 
+/* gate and up in F16, then one kernel for act(gate) * up. false: with biases or additions the jobs
+ * are multiplied one by one. */
 static bool launch_lt_act(struct cuda *c, const struct gemm_scratch *s, const struct cu_linear *p,
                           const __half *xh)
 {
@@ -402,6 +419,7 @@ static bool launch_lt_act(struct cuda *c, const struct gemm_scratch *s, const st
     return true;
 }
 
+/* If the library cannot do a job, the packed GEMM does it and the rest. */
 static void linear_lt(struct cuda *c, const struct gemm_scratch *s, const struct cu_linear *p)
 {
     const __half *xh = find_or_make_x(c, s, p, 0);

@@ -24,6 +24,7 @@ static size_t plain_row_bytes(enum dtype t, int cols)
     return layout_stride(t, cols) * (layout_type(t) == DT_F32 ? 4 : 2);
 }
 
+/* All layouts are one plane: a range of rows is contiguous on the device. */
 int cu_pack_planes(const struct weight *w, int i, int r0, int r1, struct cu_plane out[4])
 {
     struct layout l = layout_of(w->type);
@@ -62,6 +63,8 @@ static inline uint32_t place_bits(uint32_t u, uint32_t v, uint32_t m, int odd, i
            shift_by(v & m, p2) | shift_by(v & m << 8, p2 + odd - 8) |
            shift_by(v & m << 16, p3 - 16) | shift_by(v & m << 24, p3 + odd - 24);
 }
+/* The positions that cu_layout.cuh's bits_4, bits_e2m1, bits_iq4, bits_5, bits_6, bits_2 and bits_3
+ * expect. */
 static inline uint32_t place_4(uint32_t u, uint32_t v)
 {
     return place_bits(u, v, 15, 16, 0, 4, 8, 12);
@@ -98,6 +101,8 @@ static inline int lane_at(int r, int t, int n) { return (4 * (r & 7) + t) * n; }
 
 /* ---- one block of one row into its tile ---- */
 
+/* r: the row in the tile. File blocks of 32 have numbers 0..15 in the low nibbles and 16..31 in the
+ * high ones: q and q >> 4 are the two halves of a lane's eight numbers. */
 static void pack_q4_0(uint8_t *tile, const void *block, int r)
 {
     const struct block_q4_0 *b = (const struct block_q4_0 *)block;
@@ -159,6 +164,7 @@ static void pack_q5_1(uint8_t *tile, const void *block, int r)
     pack_fives(tile, b->qs, b->qh, r);
     memcpy(tile + 320 + 4 * r, &b->d, 4);
 }
+/* Signed bytes become unsigned, + 128. */
 static void pack_q8_0(uint8_t *tile, const void *block, int r)
 {
     const struct block_q8_0 *b = (const struct block_q8_0 *)block;
@@ -182,12 +188,14 @@ static void pack_k_nibbles(uint8_t *tile, const uint8_t *qs, int r)
         }
     }
 }
+/* d, dmin and the 6-bit scales (16 bytes) are copied as they are. */
 static void pack_q4_k(uint8_t *tile, const void *block, int r)
 {
     const struct block_q4_k *b = (const struct block_q4_k *)block;
     pack_k_nibbles(tile, b->qs, r);
     memcpy(tile + 2048 + 16 * r, b, 16);
 }
+/* Bit g of qh[l] is the fifth bit of number l of group g. */
 static void pack_q5_k(uint8_t *tile, const void *block, int r)
 {
     const struct block_q5_k *b = (const struct block_q5_k *)block;
@@ -202,6 +210,8 @@ static void pack_q5_k(uint8_t *tile, const void *block, int r)
     }
     memcpy(tile + 2560 + 16 * r, b, 16);
 }
+/* Four groups have 64 bytes of ql, nibbles of two groups in a byte, and 32 bytes of qh, two bits of
+ * each group in a byte. */
 static void pack_q6_k(uint8_t *tile, const void *block, int r)
 {
     const struct block_q6_k *b = (const struct block_q6_k *)block;
@@ -274,6 +284,7 @@ static void pack_iq4_xs(uint8_t *tile, const void *block, int r)
 
 typedef void (*pack_fn)(uint8_t *tile, const void *block, int r);
 
+/* NULL: a plain type, or one that is decoded to F16. */
 static pack_fn pack_of(enum dtype t)
 {
     switch (t) {
@@ -296,6 +307,7 @@ static pack_fn pack_of(enum dtype t)
 
 /* ---- rows ---- */
 
+/* A tile is built in a local array, because its bits are OR-ed together, and then copied. */
 static void pack_tiles(const struct weight *w, const uint8_t *src, int rows, uint8_t *dst)
 {
     struct layout l = layout_of(w->type);
@@ -329,6 +341,7 @@ static void pack_decoded(enum dtype t, const uint8_t *src, int cols, uint16_t *d
     }
 }
 
+/* Plain rows are copied and padded; other types are packed or decoded. */
 void cu_pack_rows(const struct weight *w, const void *src, int r0, int r1, void *const dst[4])
 {
     const uint8_t *from = (const uint8_t *)src;

@@ -21,9 +21,11 @@ struct block {
     size_t bytes;
     enum mem_kind kind;
     const char *owner;
+    /* number of the allocation, for the message about leaks */
     uint64_t serial;
 };
 
+/* The list. Unordered: a freed entry is replaced by the last one. */
 struct cu_mem {
     struct block *blocks;
     size_t n, cap;
@@ -71,6 +73,8 @@ size_t cu_mem_query(struct cuda *c)
     return free_bytes;
 }
 
+/* Names the owner and the present use: enough to decide between a smaller model, a smaller context
+ * and another GPU. */
 static int report_no_room(struct cuda *c, size_t bytes, enum mem_kind kind, const char *owner,
                           struct err *e)
 {
@@ -138,6 +142,8 @@ static void check_guards(struct cuda *c, const struct block *b)
                   kind_name[b->kind], b->bytes);
 }
 
+/* Searches from the end: scratch memory and KV blocks are freed in about the reverse order. A wrong
+ * size or kind is a mistake of the caller; nothing is freed then. */
 void cu_mem_free(struct cuda *c, void *p, size_t bytes, enum mem_kind kind)
 {
     struct cu_mem *m = c->mem;

@@ -41,6 +41,8 @@ static __device__ __forceinline__ int prefix_sum(int v, int *part)
     return v;
 }
 
+/* A counting sort by one block: counts of each expert, their prefix sums, then positions. The order
+ * within an expert varies; every choice has its own row of results, and the sum goes by token. */
 static __global__ void __launch_bounds__(SORT_THREADS) moe_sort(const sort_args a)
 {
     __shared__ int next[SORT_THREADS], part[SORT_THREADS / 32];
@@ -74,6 +76,7 @@ struct half_args {
     enum moe_order order;
 };
 
+/* Grid: tokens, columns. */
 static __global__ void __launch_bounds__(SUM_THREADS) moe_half(const half_args a)
 {
     cu_release_next();
@@ -96,6 +99,7 @@ struct sum_args {
     bool add;
 };
 
+/* In the order of a token's choices, so results do not vary. Grid: tokens, columns. */
 static __global__ void __launch_bounds__(SUM_THREADS) moe_sum(const sum_args a)
 {
     int c = blockIdx.y * SUM_THREADS + threadIdx.x, row = blockIdx.x;
@@ -157,6 +161,7 @@ static size_t step_of(const struct weight *w, int n, int e)
     return e + 1 < n ? (size_t)((const char *)w[e + 1].packed - (const char *)w[e].packed) : 0;
 }
 
+/* Does expert e have the type of e0, at the distance of the run? */
 static bool continues_run(const struct weight *w, int n, int e0, int e)
 {
     return layout_type(w[e].type) == layout_type(w[e0].type) &&
@@ -179,6 +184,7 @@ static int run_end(const struct moe *m, const struct role *r, int n_roles,
     return e;
 }
 
+/* Few: a block for each (tiles, choice). Otherwise blocks for each (tiles, split, expert). */
 static void launch_kernel(const struct moe *m, const struct moe_kernel *k, const struct moe_args *a,
                           bool wide)
 {

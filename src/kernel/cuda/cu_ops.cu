@@ -20,6 +20,7 @@ struct each {
 
 enum each_op { EACH_ACT, EACH_ADD, EACH_SCALE, EACH_SOFTCAP, EACH_CLAMP, EACH_GATE, EACH_GATHER };
 
+/* One number. The operation is a template argument: no branch in the kernel. */
 template <enum each_op OP>
 static __device__ __forceinline__ float apply(const each &e, float x, float y)
 {
@@ -41,6 +42,7 @@ static __device__ __forceinline__ float4 apply(const each &e, float4 x, float4 y
                        apply<OP>(e, x.w, y.w));
 }
 
+/* The same number in all of v. */
 static __device__ __forceinline__ void splat(float &v, float s) { v = s; }
 static __device__ __forceinline__ void splat(float4 &v, float s) { v = make_float4(s, s, s, s); }
 
@@ -63,6 +65,8 @@ static __global__ void __launch_bounds__(THREADS) op_each(const each e)
     }
 }
 
+/* Groups of four if all tensors allow it. The grid has at most 32,768 rows; more are looped over.
+ */
 template <enum each_op OP> static void launch_each(struct cuda *c, struct each *e, const char *name)
 {
     bool four = e->cols % 4 == 0 && cu_aligned16(e->out, e->out_stride) &&
@@ -150,6 +154,7 @@ void cu_gather(struct cuda *c, const struct tensor *out, const struct tensor *x,
 
 /* ---- rotary embedding ---- */
 
+/* rope_table writes x = table; rope rotates x in place. half: pairs of a head. */
 struct rope_args {
     float *x;
     size_t stride;

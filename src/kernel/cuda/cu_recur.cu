@@ -125,7 +125,7 @@ void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x,
     a.cols = x->cols;
     a.k = opt->k;
     a.silu = opt->silu;
-    a.per_block = st->n_tokens <= CONV_FEW ? 1 : CONV_TOKENS;
+    a.per_block = st->n_tokens <= CONV_FEW ? 1 : CONV_TOKENS; /* few: fill the GPU */
     dim3 grid((a.cols + CONV_THREADS - 1) / CONV_THREADS,
               (a.n_tokens + a.per_block - 1) / a.per_block);
     if (a.k == 4) cu_launch(c, "conv", conv<4>, grid, dim3(CONV_THREADS), 0, a);
@@ -157,6 +157,7 @@ static __device__ __forceinline__ void load_padded(float *to, const float *from,
     }
 }
 
+/* log(1 + e^x); x itself where the difference is below F32's precision. */
 static __device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(expf(x)); }
 
 /* The sum over the four threads of a column, which have four partial sums each to shorten
@@ -268,6 +269,7 @@ static __global__ void __launch_bounds__(THREADS) scan(const __grid_constant__ r
     state_load<S>(h, state, p.dim, p.rows, part, none || run.fresh);
     if constexpr (WIDE) state_load<S>(a, p.a + at, p.dim, p.rows, part, none);
 
+    /* Chunk by chunk: inputs to shared memory, then token by token with the state in registers. */
     for (int t0 = 0; t0 < run.n; t0 += shape<S>::CHUNK) {
         int n = min(shape<S>::CHUNK, run.n - t0);
         __syncthreads();
@@ -307,6 +309,7 @@ template <int S> struct delta_shared {
     float v[shape<S>::CHUNK][COLUMNS], decay[shape<S>::CHUNK], beta[shape<S>::CHUNK];
 };
 
+/* q and k of the head's group, v of the block's columns, and the two gates of each token. */
 template <int S>
 static __device__ __forceinline__ void delta_load(delta_shared<S> &sh, const recur_dev &p,
                                                   int token, int n, int head, int column0)
@@ -359,6 +362,7 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
                 known[2] = fmaf(h[i + 2], f.z, known[2]);
                 known[3] = fmaf(h[i + 3], f.w, known[3]);
             }
+            /* v - k h with the decay applied: k (decay h) = decay (k h). */
             float add = (sh.v[t][column] - decay * column_sum(known)) * sh.beta[t];
 #pragma unroll
             for (int i = 0; i < S; i += 4) {
@@ -384,6 +388,7 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
 
 /* ---- host ---- */
 
+/* The arguments that scan and delta rule share. */
 static struct recur_dev recur_of(const struct tensor *out, const struct tensor *x,
                                  const struct tensor *b, const struct tensor *c,
                                  const struct tensor *dt, const struct op_state *st)
@@ -406,11 +411,13 @@ static struct recur_dev recur_of(const struct tensor *out, const struct tensor *
     return p;
 }
 
+/* Columns, heads, runs. */
 static dim3 recur_grid(const struct recur_dev *p, const struct op_state *st)
 {
     return dim3((p->dim + COLUMNS - 1) / COLUMNS, p->n_heads, st->n_runs);
 }
 
+/* wide (Mamba 1): all channels are columns of one head, and every row has a decay of its own. */
 void cu_scan(struct cuda *c, const struct tensor *out, const struct scan_in *in,
              const struct op_state *st, const struct scan_opt *opt)
 {

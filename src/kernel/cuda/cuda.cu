@@ -23,6 +23,7 @@ struct gpu { /* struct cuda first, and the memory of its name */
     bool has_gemm;
 };
 
+/* The current device is a property of the thread; every entry that calls CUDA sets it. */
 static void use_device(struct cuda *c) { cudaSetDevice(c->device); }
 
 /* Before memory is freed: launches and waits for everything that may use it. */
@@ -55,6 +56,7 @@ static void t_free(struct backend *be, void *p, size_t bytes, enum mem_kind kind
     cu_mem_free(cu_of(be), p, bytes, kind);
 }
 
+/* Pinned memory is listed, so that downloads to it need no staging. */
 static int t_host_alloc(struct backend *be, void **out, size_t bytes, struct err *e)
 {
     struct cuda *c = cu_of(be);
@@ -86,6 +88,7 @@ static void t_host_free(struct backend *be, void *p, size_t bytes)
     }
 }
 
+/* Uploads and downloads are recorded like operations: their order among kernels is kept. */
 static void t_put(struct backend *be, void *dst, const void *src, size_t bytes)
 {
     use_device(cu_of(be));
@@ -116,6 +119,7 @@ static int take_error(struct cuda *c, struct err *e)
     return rc;
 }
 
+/* The end of a step: launches what is recorded, waits, and returns the first failure. */
 static int t_sync(struct backend *be, struct err *e)
 {
     struct cuda *c = cu_of(be);
@@ -137,6 +141,7 @@ static void t_throttle(struct backend *be, int ahead)
     cu_record_throttle(cu_of(be), ahead);
 }
 
+/* Any thread may call it: all members are 64-bit numbers that are read atomically. */
 static void t_stats(const struct backend *be, struct backend_stats *out)
 {
     const uint64_t *from = (const uint64_t *)&((const struct cuda *)be)->stats;
@@ -148,6 +153,7 @@ static void t_stats(const struct backend *be, struct backend_stats *out)
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
+/* The maximum of every limit. */
 static void grow_limits(struct backend_limits *l, const struct backend_limits *by)
 {
     l->max_tokens = max_int(l->max_tokens, by->max_tokens);
@@ -161,6 +167,7 @@ static void grow_limits(struct backend_limits *l, const struct backend_limits *b
     l->max_adjust = max_int(l->max_adjust, by->max_adjust);
 }
 
+/* Scratch memory that a part needs for steps within lim. */
 static size_t part_bytes(const struct cuda *c, int part, const struct backend_limits *lim)
 {
     switch (part) {
@@ -214,6 +221,7 @@ static int t_reserve(struct backend *be, const struct backend_limits *lim, struc
 
 /* ---- weights ---- */
 
+/* The type is remembered for the GEMM's tuning, which happens when memory is reserved. */
 static int t_weight_put(struct backend *be, struct weight *w, struct err *e)
 {
     cu_of(be)->types |= (uint64_t)1 << w->type;
@@ -241,6 +249,7 @@ static bool t_weight_supported(struct backend *be, enum dtype t)
 
 /* ---- open and close ---- */
 
+/* Also of a backend that tern_cuda_open left half open: every part may be missing. */
 static void t_close(struct backend *be)
 {
     struct cuda *c = cu_of(be);
@@ -301,6 +310,7 @@ static int choose_device(const char *name, int *device, struct err *e)
     return OK;
 }
 
+/* Creates the CUDA context and the stream, and reads the properties that kernels depend on. */
 static int open_device(struct gpu *g, struct err *e)
 {
     struct cuda *c = &g->c;

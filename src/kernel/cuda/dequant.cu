@@ -55,6 +55,7 @@ static __global__ void dequant_rows(__half *out, const E *w, int cols, size_t st
         out[(size_t)blockIdx.x * cols + c] = to_half<E>(w[(size_t)blockIdx.x * stride + c]);
 }
 
+/* n: tiles that contain rows [r0, r0 + n_rows). */
 template <int T>
 static void dequant_of(struct cuda *c, __half *out, const uint8_t *m, const struct weight *w,
                        int r0, int n_rows)

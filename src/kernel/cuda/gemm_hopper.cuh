@@ -188,10 +188,12 @@ struct hopper_args {
 };
 
 #if GEMM_WGMMA
+/* Addresses of the first barrier of each kind. */
 struct hopper_bars {
     uint32_t w_full, w_empty, x_full, x_empty;
 };
 
+/* The weight producer's loop over the block's units: wait until the buffer is empty, fill it. */
 template <class W, class V, int M>
 __device__ __forceinline__ void hopper_fetch_w(const struct hopper_args &p, struct hopper_bars b,
                                                uint32_t ring_at, int stage, int u0, int n, int lane)
@@ -211,6 +213,7 @@ __device__ __forceinline__ void hopper_fetch_w(const struct hopper_args &p, stru
     }
 }
 
+/* The activation producer's loop; a buffer is 64 columns of NT tokens, contiguous in memory. */
 template <class W, int NT>
 __device__ __forceinline__ void hopper_fetch_x(const struct hopper_args &p, struct hopper_bars b,
                                                uint32_t ring_at, int u0, int n)
@@ -262,6 +265,7 @@ __device__ __forceinline__ void hopper_unit(struct hopper_warp<NT> &h, const uin
 #pragma unroll
             for (int k = 0; k < MS; k++)
                 W::expand(h.a[set] + 2 * k, raw, head[m], MS == 2 ? k : set, q);
+            /* The weights are in registers: their buffer is free before the last products start. */
             if (set == 1 && q == W::COLS / 64 - 1) {
                 __syncwarp();
                 if (lane == 0) bar_arrive(w_empty);
@@ -273,6 +277,7 @@ __device__ __forceinline__ void hopper_unit(struct hopper_warp<NT> &h, const uin
                 mma_step<NT>(h.d[m], h.a[set][s], x, MS == 2 ? s : set * 2 + s,
                              h.add || s || (MS == 1 && set));
             mma_commit();
+            /* The products before these are done, so the x buffer that they read is free. */
             mma_wait<1>();
             if (set == 0 && h.held >= 0 && lane == 0) bar_arrive(b.x_empty + h.held * 8);
         }
@@ -281,6 +286,8 @@ __device__ __forceinline__ void hopper_unit(struct hopper_warp<NT> &h, const uin
     }
 }
 
+/* The consumers' loop over the block's units. Sums are stored at the end of a tile or of the block.
+ */
 template <class W, class V, int NT>
 __device__ __forceinline__ void hopper_multiply(const struct hopper_args &p, struct hopper_bars b,
                                                 const uint8_t *w_ring, int stage, uint32_t x_ring,
@@ -375,6 +382,7 @@ static inline bool hopper_rings(const struct cuda *c, int w_bytes, int x_bytes, 
     }
 }
 
+/* As packed_launch. One block for each SM: it uses all shared memory. */
 template <class W, class V, int NT>
 static int hopper_launch(struct cuda *c, const char *name, int blocks, const struct packed_args *m)
 {

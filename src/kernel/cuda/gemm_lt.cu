@@ -49,6 +49,7 @@ struct lt {
 #undef LT_FIELD
 };
 
+/* By soname first, then where the toolkit installs it. */
 static void *open_library(void)
 {
     static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12",
@@ -61,6 +62,7 @@ static void *open_library(void)
     return NULL;
 }
 
+/* All functions or none: an older library without one of them is not used. */
 static bool find_calls(struct lt *l)
 {
 #define LT_FIND(name) \
@@ -70,6 +72,7 @@ static bool find_calls(struct lt *l)
     return true;
 }
 
+/* Any failure means that there is no library; the packed GEMM then does all. */
 struct lt *lt_open(void)
 {
     struct lt *l = mem_new(struct lt);
@@ -156,6 +159,7 @@ static bool describe_plan(struct lt *l, struct lt_plan *p)
                CUBLAS_STATUS_SUCCESS;
 }
 
+/* Asks the heuristic for choice + 1 proposals and takes the last of them. */
 static bool make_plan(struct lt *l, struct lt_plan *p)
 {
     cublasLtMatmulHeuristicResult_t found[LT_CHOICES];
@@ -176,6 +180,8 @@ static bool make_plan(struct lt *l, struct lt_plan *p)
     return true;
 }
 
+/* A linear search over 256 plans; a model has some dozen shapes. The oldest plan is replaced. A
+ * plan that could not be made stays in the cache as bad, so that it is not tried again. */
 static struct lt_plan *find_or_make_plan(struct lt *l, const struct lt_plan *want)
 {
     struct lt_plan *p;
@@ -195,6 +201,7 @@ bool lt_run(struct cuda *c, struct lt *l, const struct lt_job *j, void *work, si
 {
     struct lt_plan want = {};
     float beta = j->add ? 1 : 0;
+    /* The alignment of the address and of the row pitch, together. */
     uintptr_t out = (uintptr_t)j->out | (uintptr_t)j->ldo * (j->to_half ? 2 : 4);
 
     if (!l) return false;

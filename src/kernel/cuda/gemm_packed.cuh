@@ -26,6 +26,7 @@ __device__ __forceinline__ void packed_advance(struct packed_pos *a, int n_chunk
     if (++a->chunk == n_chunks) a->chunk = 0, a->tile++;
 }
 
+/* The job that a row tile belongs to. */
 __device__ __forceinline__ int packed_find_job(const struct packed_args &p, int row_tile)
 {
     int j = 0;
@@ -33,6 +34,7 @@ __device__ __forceinline__ int packed_find_job(const struct packed_args &p, int 
     return j;
 }
 
+/* Starts the copies of a chunk's weights. first: the block's first chunk, whose head is needed. */
 template <class W, int M>
 __device__ __forceinline__ void packed_load_w(const struct packed_args &p, struct packed_pos a,
                                               uint32_t to, bool first)
@@ -52,6 +54,7 @@ __device__ __forceinline__ void packed_load_x(const struct packed_args &p, struc
     for (int i = threadIdx.x; i < NT * 8; i += GEMM_THREADS) copy16(to + i * 16, x + i * 8, 16);
 }
 
+/* Registers to memory in the order that gemm_finish.cu reads: coalesced 16-byte stores. */
 template <int MS, int NT, int THREADS>
 __device__ __forceinline__ void packed_store(float (&d)[MS][NT / 8][4], float *to)
 {
@@ -109,6 +112,8 @@ template <class W, int NT> __device__ __forceinline__ void packed_body(const str
     bool add = false;
 
     cu_release_next();
+    /* Weights of the first stages are requested before the kernel before this one has ended, x
+     * after. */
     if (p.w_converted) cu_wait_previous();
     for (int i = 0; i < first; i++, packed_advance(&ahead, p.n_chunks))
         packed_load_w<W, M>(p, ahead, base + i * STAGE, i == 0);
@@ -155,6 +160,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     if constexpr (!GEMM_WGMMA || !W::TILES) packed_body<W, NT>(p);
 }
 
+/* As packed_launch. At least three stages must fit into shared memory. */
 template <class W, int NT>
 static int packed_launch_mma(struct cuda *c, const char *name, int blocks,
                              const struct packed_args *m)

@@ -37,6 +37,8 @@ struct trial {
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
+/* One allocation for matrices, x and out. Weights are zero: the time does not depend on their
+ * values. */
 static bool trial_open(struct trial *t, struct cuda *c, enum dtype type, int n_jobs)
 {
     struct err e = {};
@@ -123,6 +125,7 @@ static int find_crossover(struct trial *t)
     return most;
 }
 
+/* [0]: one product of x; [1]: three (q, k, v). */
 static bool measure_type(struct cuda *c, enum dtype type, int most[2])
 {
     for (int k = 0; k < 2; k++) {

@@ -4,6 +4,7 @@
 
 /* ---- eight numbers at a time ---- */
 
+/* Eight floats from p, of which n exist; zeros after them. wide: 16-byte loads are possible. */
 __device__ __forceinline__ void read8(float (&v)[8], const float *p, int n, bool wide)
 {
     if (wide && n >= 8) {
@@ -36,6 +37,7 @@ __device__ __forceinline__ void write8(__half *out, int t, int i, const float (&
     }
 }
 
+/* The sum over the block, for all threads. */
 __device__ float block_sum(float v, float *shared)
 {
     v = warp_sum(v);
@@ -72,6 +74,7 @@ template <int KEEP> static __global__ void __launch_bounds__(1024) x_kernel(cons
         read8(v[k], x + i * 8, p.cols - i * 8, p.wide);
         for (int e = 0; e < 8; e++) sum += v[k][e];
     }
+    /* Squares are summed around the mean, from registers: no cancellation, and x is read once. */
     if (p.norm.kind == CU_NORM_LAYER) mean = block_sum(sum, shared) / (float)p.cols;
     if (p.norm.kind != CU_NORM_NONE) {
         sum = 0;
@@ -100,6 +103,7 @@ template <int KEEP> static __global__ void __launch_bounds__(1024) x_kernel(cons
 
 static bool is_wide(const void *p) { return (uintptr_t)p % 16 == 0; }
 
+/* Up to 1,024 threads with 1, 2 or 8 groups of 8 columns each: rows of up to 65,536 numbers. */
 void gemm_x(struct cuda *c, __half *xh, const struct tensor *x, const struct cu_norm *n, int nt)
 {
     int ld = gemm_pad(x->cols), keep = ld <= 8192 ? 1 : ld <= 16384 ? 2 : 8;
@@ -127,6 +131,7 @@ struct act_args {
     enum act act;
 };
 
+/* Eight numbers for each thread. cuBLASLt may have produced infinities: they are clamped. */
 static __global__ void act_kernel(const struct act_args p)
 {
     int i = blockIdx.y * blockDim.x + threadIdx.x, n = p.cols - i * 8;
@@ -166,6 +171,7 @@ void gemm_act(struct cuda *c, const struct tensor *out, __half *xh, const __half
 
 /* ---- plain weights ---- */
 
+/* Rows of F16, BF16 or F32 to F16 rows of ld numbers. Grid: rows, groups of 2,048 columns. */
 static __global__ void plain_kernel(__half *out, int ld, const void *w, int type, int cols,
                                     int stride)
 {

@@ -22,11 +22,13 @@ void graphs_release(struct graphs *g)
 
 void graphs_clear(struct graphs *g)
 {
+    /* Without graphs (TERN_CUDA_GRAPHS=0) there is no memory, and no slot is ever used. */
     for (int i = 0; i < MAX_GRAPHS && g->memory; i++)
         g->slot[i] = (struct graph){ .saved = g->memory + (size_t)i * GRAPH_RECORD_BYTES };
     memset(g->seen, 0, sizeof g->seen);
 }
 
+/* A linear search: 64 hashes are 64 cache lines at most, and a replayed step does this once. */
 struct graph *graphs_find(struct graphs *g, const struct record *r, uint64_t hash)
 {
     for (struct graph *s = g->slot; s < g->slot + MAX_GRAPHS; s++)
@@ -34,6 +36,8 @@ struct graph *graphs_find(struct graphs *g, const struct record *r, uint64_t has
     return NULL;
 }
 
+/* A false positive (equal hashes of different steps) only captures a step one time too early. The
+ * ring forgets the oldest hash. */
 bool graphs_note_seen(struct graphs *g, uint64_t hash)
 {
     for (int i = 0; i < MAX_SEEN; i++)
@@ -42,6 +46,7 @@ bool graphs_note_seen(struct graphs *g, uint64_t hash)
     return false;
 }
 
+/* The search stops at the first free slot; `used` of a free slot is 0 and older than any other. */
 struct graph *graphs_choose(struct graphs *g, uint64_t step)
 {
     struct graph *best = &g->slot[0];
@@ -51,6 +56,7 @@ struct graph *graphs_choose(struct graphs *g, uint64_t step)
     return best->exec && step - best->used < GRAPH_REST ? NULL : best;
 }
 
+/* exec stays NULL until the caller has captured, so a failed capture leaves a free slot. */
 bool graphs_keep(struct graph *slot, const struct record *r, uint64_t hash)
 {
     size_t n = record_saved_bytes(r);

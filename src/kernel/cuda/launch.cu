@@ -14,6 +14,7 @@ static_assert((int)OP_NORM_RMS == CU_NORM_RMS && (int)OP_NORM_LAYER == CU_NORM_L
 
 /* ---- fields as the kernels' functions take them ---- */
 
+/* All activations on the GPU are F32. */
 static struct tensor tensor_of(const struct op_tensor &t)
 {
     struct tensor x = {};
@@ -26,6 +27,7 @@ static struct tensor tensor_of(const struct op_tensor &t)
     return x;
 }
 
+/* max_pos is that of the record, which may be rounded up (record_ops.c). */
 static struct kvview view_of(const struct record *r, int i)
 {
     const struct op_view *v = &r->views[i];
@@ -45,6 +47,8 @@ static struct kvview view_of(const struct record *r, int i)
     return kv;
 }
 
+/* Converted once for all operations of a record: a linear operation may look at the jobs of the
+ * next one too (cu_linear.next). */
 static void fill_jobs(struct linear *out, const struct op_job *j, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -101,6 +105,7 @@ static struct cu_linear linear_of(const struct cuda *c, const struct op_linear *
 #define OP(NAME, name) static void launch_##name(struct cuda *c, const struct op_##name *o);
 #include "kernel/cuda/ops.inc"
 
+/* A switch and not an array of function pointers: each launcher has its own parameter type. */
 static void launch_op(struct cuda *c, const struct op *o)
 {
     switch (o->kind) {
@@ -113,6 +118,7 @@ static void launch_op(struct cuda *c, const struct op *o)
     }
 }
 
+/* Stops at the first failure: later kernels would compute with undefined input. */
 void cu_launch_all(struct cuda *c)
 {
     struct cu_record *l = c->record;
@@ -134,6 +140,7 @@ static void copy_bytes(struct cuda *c, void *dst, const void *src, size_t bytes,
     cu_launch_end(c);
 }
 
+/* Staging memory is pinned, so copies are asynchronous and can be captured in a graph. */
 static void launch_upload(struct cuda *c, const struct op_upload *o)
 {
     copy_bytes(c, o->dst, o->src, o->bytes, cudaMemcpyHostToDevice, "upload");
@@ -173,6 +180,7 @@ static void launch_norm(struct cuda *c, const struct op_norm *o)
     cu_norm_rows(c, &out, &x, &n);
 }
 
+/* Both head norms share one function; only the RMS norm can be fused (fuse.c). */
 static void launch_headnorm(struct cuda *c, const struct op_headnorm *o)
 {
     struct tensor x = tensor_of(o->x);
@@ -243,6 +251,8 @@ static const struct op_linear *next_linear(const struct cu_record *l)
     return n < end && n->kind == OP_LINEAR && !n->u.linear->exact ? n->u.linear : NULL;
 }
 
+/* Exact: in F32 if the weight types allow it. Otherwise matvec for few tokens and GEMM for more;
+ * both dequantize on the way. */
 static void launch_linear(struct cuda *c, const struct op_linear *o)
 {
     const struct op_linear *next = next_linear(c->record);
@@ -286,6 +296,8 @@ static void launch_route(struct cuda *c, const struct op_route *o)
     cu_route(c, o->ids, o->weights, &logits, &opt);
 }
 
+/* The snapshots of weights (op_weight) are for comparing steps only; kernels get the addresses of
+ * the arrays. */
 static void launch_experts(struct cuda *c, const struct op_experts *o)
 {
     struct tensor out = tensor_of(o->out), x = tensor_of(o->x);
@@ -342,6 +354,7 @@ static void launch_rope_kv(struct cuda *c, const struct op_rope_kv *o)
     cu_rope_kv(c, &k);
 }
 
+/* A fused rope_kv is in the same view and layer as the attention. */
 static void launch_attend(struct cuda *c, const struct op_attend *o)
 {
     const struct record *r = &c->record->rec;

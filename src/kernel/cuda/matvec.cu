@@ -36,6 +36,7 @@ size_t cu_matvec_bytes(const struct cuda *, const struct backend_limits *lim)
     return 2 * prepared_bytes(cu_round_up(lim->max_cols, ONE_UNIT));
 }
 
+/* The name in a profile. */
 static const char *mv_name(int t)
 {
     switch (t) {
@@ -224,6 +225,7 @@ static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u, const str
     cu_launch(c, name, k->run, dim3((unsigned)grid), dim3(32 * (unsigned)k->warps), smem, *a);
 }
 
+/* The members that all jobs share. After attention the next kernel does not start early. */
 static void mv_fill_args(struct mv_args *a, const struct cu_linear *p)
 {
     const struct cu_norm *n = &p->norm;
@@ -242,6 +244,7 @@ static void mv_fill_args(struct mv_args *a, const struct cu_linear *p)
     a->next_early = !attend_wrote(a->x);
 }
 
+/* second: of the launch's second type. */
 static void mv_add_job(struct mv_args *a, const struct linear *l, bool second)
 {
     struct mv_job *j = &a->jobs[a->n_jobs++];
@@ -302,6 +305,8 @@ static bool mv_launch_gate_up(struct cuda *c, const struct cu_linear *p)
     return true;
 }
 
+/* gate and up of different sizes or types are multiplied one by one, and act is a launch of its
+ * own. */
 void cu_matvec(struct cuda *c, const struct cu_linear *p)
 {
     struct cu_linear rest = *p;

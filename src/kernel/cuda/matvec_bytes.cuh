@@ -50,6 +50,7 @@ __device__ __forceinline__ void bytes_high(uint32_t v, uint32_t m, uint32_t *a, 
     a[0] |= (v & even) | (v << (12 - to) & odd);
     a[2] |= (v >> 4 & even) | (v << (8 - to) & odd);
 }
+/* Two bits of eight numbers, and the third bits OR-ed above them (bytes_3rd). */
 __device__ __forceinline__ void bytes_2(uint32_t w, uint32_t *a)
 {
     a[0] = (w & 0x00030003) | (w << 4 & 0x03000300);
@@ -97,6 +98,7 @@ struct bytes_small {
         }
         return r;
     }
+    /* A scale d for each row, at AT of a tile of BYTES. */
     template <int BYTES, int AT>
     static __device__ __forceinline__ scales open_d(const uint8_t *p, int n, int lane)
     {
@@ -104,6 +106,7 @@ struct bytes_small {
             return make_float2(half_at(q + AT + 2 * row), 0.f);
         });
     }
+    /* A scale d and a minimum for each row; the file's minimum is added, so its sign changes. */
     template <int BYTES, int AT>
     static __device__ __forceinline__ scales open_dm(const uint8_t *p, int n, int lane)
     {
@@ -113,6 +116,7 @@ struct bytes_small {
         });
     }
 };
+/* Four bits: the low nibbles of a word are one register, the high ones another. */
 struct bytes_nibbles : bytes_small {
     static constexpr int ORDER = BYTES_NIBBLES;
     static __device__ __forceinline__ void load(uint32_t a[1][4], const uint8_t *p, int lane, int)
@@ -122,6 +126,7 @@ struct bytes_nibbles : bytes_small {
         bytes_4(w.y, a[0] + 1);
     }
 };
+/* Four bits and a fifth. */
 struct bytes_fives : bytes_nibbles {
     static __device__ __forceinline__ void load(uint32_t a[1][4], const uint8_t *p, int lane, int j)
     {
@@ -159,6 +164,7 @@ template <> struct bytes<DT_Q5_1> : bytes_fives {
         return open_dm<384, 320>(p, n, lane);
     }
 };
+/* Stored as bytes + 128 already. */
 template <> struct bytes<DT_Q8_0> : bytes_small {
     static constexpr int ORDER = BYTES_PLAIN, BIAS = 128;
     static __device__ __forceinline__ scales open(const uint8_t *p, int n, int lane)
@@ -287,6 +293,7 @@ template <> struct bytes<DT_Q5_K> : bytes_k4 {
         bytes_high(v.y >> 2, 1, a[1] + 1, 5);
     }
 };
+/* Signed 8-bit scales, one for each sixteen. */
 template <> struct bytes<DT_Q6_K> : bytes_k {
     static constexpr int BIAS = 32;
     typedef lane_scales scales;
@@ -317,6 +324,7 @@ template <> struct bytes<DT_Q6_K> : bytes_k {
         bytes_high(bits_rotate8(v.y), 3, a[1] + 1, 6);
     }
 };
+/* 4-bit scales and minima, one of each for each sixteen. */
 template <> struct bytes<DT_Q2_K> : bytes_k {
     static constexpr int BIAS = 0;
     typedef lane_scales scales;
@@ -343,6 +351,7 @@ template <> struct bytes<DT_Q2_K> : bytes_k {
         load_2(a, p, lane, j);
     }
 };
+/* 6-bit scales, less 32, in 12 bytes as in the file. */
 template <> struct bytes<DT_Q3_K> : bytes_k {
     static constexpr int BIAS = 4;
     typedef lane_scales scales;
@@ -376,6 +385,7 @@ template <> struct bytes<DT_Q3_K> : bytes_k {
         bytes_3rd(v.y >> 1, a[1] + 1);
     }
 };
+/* 6-bit scales, less 32: four low bits and two high bits apart. */
 template <> struct bytes<DT_IQ4_XS> : bytes_k {
     static constexpr int ORDER = BYTES_PLAIN, BIAS = 128;
     typedef lane_scales scales;

@@ -132,6 +132,7 @@ __device__ __forceinline__ struct mv_slot mv_slot_of(const struct mv_args &a, in
     s.out = s.r < job.rows ? job.out + s.tok * job.out_stride + s.r : NULL;
     return s;
 }
+/* Scale and bias of a result. */
 __device__ __forceinline__ float mv_finish(const struct mv_job &job, float y, int r)
 {
     return y * job.scale + (job.bias ? __ldg(job.bias + r) : 0.f);
@@ -180,6 +181,7 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1)
     ring.open(mem, bars, a.stages, warp, lane);
     if (ring.bulk && A::NATURAL && a.cols % A::UNIT)
         ring.clear(lane); /* columns that no copy fills must be finite; x is 0 there */
+    /* Two walks over the same units: `in` pushes, `at` multiplies, a.stages behind. */
     in.open(a, t0, n_tiles);
     at = in;
 #pragma unroll 1
@@ -240,6 +242,7 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1)
             acc[0] = acc[1] = acc[2] = acc[3] = 0.f;
         }
         __syncthreads();
+        /* Not the last piece of columns: the sums are carried to the next one. */
         if (piece + 1 < a.n_pieces) {
             for (int i = threadIdx.x; i < n * TILE_ROWS * tokens; i += S::THREADS) {
                 int row = i % TILE_ROWS, tok = i / TILE_ROWS % tokens, k = i / TILE_ROWS / tokens;
@@ -272,6 +275,7 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1)
     }
 }
 
+/* What the host needs to know about mv_run<A, B>. */
 template <class A, class B> struct mv_kernel *mv_kernel_of(void)
 {
     using S = mv_shape<A, B>;

@@ -21,6 +21,7 @@ struct f32_dev {
     bool add;
 };
 
+/* Scale, bias and addition of one result. */
 static __device__ __forceinline__ void f32_store(const f32_dev &a, int tok, int r, float y)
 {
     float *out = a.out + (size_t)tok * a.out_stride + r;
@@ -29,6 +30,7 @@ static __device__ __forceinline__ void f32_store(const f32_dev &a, int tok, int 
     *out = a.add ? *out + y : y;
 }
 
+/* A warp has one row of one token. Grid: rows, tokens. */
 template <typename E> static __global__ void __launch_bounds__(128) f32_few(const f32_dev a)
 {
     int lane = threadIdx.x & 31, r = blockIdx.x * 4 + (threadIdx.x >> 5), tok = blockIdx.y;
@@ -111,6 +113,8 @@ static void f32_one(struct cuda *c, const struct tensor *x, const struct linear 
     }
 }
 
+/* Plain weights only. The norm and the activation are not fused here: record_fuse leaves exact
+ * operations alone. */
 bool cu_linear_f32(struct cuda *c, const struct cu_linear *p)
 {
     if (p->fuse_act || p->norm.kind != CU_NORM_NONE) return false;
@@ -164,6 +168,7 @@ static __device__ __forceinline__ float max_of(const float *x, int n)
     return warp_max(m);
 }
 
+/* p = softmax(x) of n numbers, by a warp. p may be x. */
 static __device__ void softmax(float *p, const float *x, int n)
 {
     float max = max_of(x, n), sum = 0.f;
@@ -258,6 +263,8 @@ static __global__ void __launch_bounds__(32 * WARPS) route(const __grid_constant
     for (int i = lane; i < a.n; i += 32) rank[i] = score[i] + (o.bias ? o.bias[i] : 0.f);
     __syncwarp();
     if (o.n_groups) mask_groups(o, rank, taken, a.n);
+    /* n_used rounds of a maximum over the warp. Weights are scores, not ranks: the bias counts for
+     * the choice only. */
     for (int k = 0; k < o.n_used; k++) {
         int b = find_best(rank, taken, a.n);
         if (lane == 0) ids[k] = b, w[k] = score[b];

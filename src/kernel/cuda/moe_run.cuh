@@ -39,6 +39,7 @@ template <int T> struct moe_tiles {
     {
         p = w + (size_t)min(t, (rows - 1) / TILE_ROWS) * (size_t)(cols / Q::COLS) * BYTES;
     }
+    /* Scales and minima of group b of the tile applied to the pairs v. */
     static __device__ __forceinline__ void finish(uint32_t (&a)[2][4], const uint32_t (&v)[2][4],
                                                   const typename Q::head &head, int b)
     {
@@ -103,6 +104,7 @@ template <int T> struct moe_rows {
         return make_uint4(moe_half2(f.x, f.y), moe_half2(f.z, f.w), moe_half2(g.x, g.y),
                           moe_half2(g.z, g.w));
     }
+    /* Registers of two m16n8k16: columns c .. c + 7 of both rows. */
     __device__ __forceinline__ void fragment(uint32_t (&a)[2][4], int c) const
     {
 #pragma unroll
@@ -125,6 +127,7 @@ template <int T> struct moe_rows {
 
 /* ---- results ---- */
 
+/* The bias of weight i and expert e, if there is one. */
 __device__ __forceinline__ float moe_biased(const struct moe_args &a, int i, int e, int r, float y)
 {
     return a.bias[i] && r < a.rows ? y + a.bias[i][(size_t)e * a.rows + r] : y;
@@ -199,6 +202,8 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS)
             moe_mma(s0, a0[1], b[2], b[3]);
             moe_mma(s1, a1[1], b[2], b[3]);
         });
+    /* All columns are equal: lanes with t = 0 have everything. The warps' parts of the columns are
+     * added by the first warp, in order. */
     if (t == 0) {
         part[warp][g] = s0[0], part[warp][g + 8] = s0[2];
         part[warp][g + 16] = s1[0], part[warp][g + 24] = s1[2];
@@ -218,6 +223,7 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS)
  * neighbouring rows. */
 #define MOE_LINE (2 * TILE_ROWS + 1)
 
+/* A warp's sums of 8 GROUPS tokens to shared memory. */
 template <int GROUPS>
 __device__ __forceinline__ void moe_stash(float *mine, const float (*s0)[4], const float (*s1)[4])
 {
@@ -251,6 +257,8 @@ __device__ __forceinline__ void moe_emit(const struct moe_args &a, const float *
     }
 }
 
+/* A warp has two tiles of rows and all tokens of the block. Grid: (groups of tiles, splits),
+ * experts. */
 template <class W>
 static __global__ void __launch_bounds__(32 * MOE_BLOCK)
     moe_many(const __grid_constant__ struct moe_args a)

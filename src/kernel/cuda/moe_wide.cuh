@@ -91,6 +91,7 @@ template <class W, int NT> struct moe_ahead {
     }
 };
 
+/* One chunk of both halves: unpacked while the tensor cores work on the half before. */
 template <class W, int NT>
 __device__ __forceinline__ void moe_chunk(float (&d)[2][NT / 8][4], uint32_t (&a)[2][4][4],
                                           typename W::head (&head)[2], const uint8_t *w, uint32_t x,
@@ -153,6 +154,7 @@ static __global__ void __launch_bounds__(GEMM_THREADS, NT <= 16 ? 2 : 1)
         copy_commit();
     }
     uint32_t from = base, to = base + (stages - 2) * S::BYTES;
+    /* stages - 2 chunks are in flight; one barrier for each chunk. */
     for (int i = 0, chunk = 0, tile = 0; i < w.n_all; i++) {
         copy_wait(stages - 3);
         copy_fence();

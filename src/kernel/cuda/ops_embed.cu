@@ -20,6 +20,7 @@ static __device__ __forceinline__ void embed_tile(const embed_dev &e, float *out
     constexpr int loads = L::COLS / 32 / L::GROUP; /* loads of a tile */
     int work = e.cols / L::COLS * loads * 4, h = id % TILE_ROWS / 8;
 
+    /* The tile has 16 rows; only row id is unpacked. Four threads share a load. */
     for (int i = threadIdx.x; i < work; i += THREADS) {
         int t = i & 3, j = (i >> 2) % loads, kb = (i >> 2) / loads, lane = 4 * (id % 8) + t;
         const uint8_t *p = layout_tile(T, e.w, e.cols, id / TILE_ROWS, kb);
@@ -49,6 +50,7 @@ static __device__ __forceinline__ void embed_tile(const embed_dev &e, float *out
     }
 }
 
+/* F32, F16 and BF16 rows. */
 template <typename N>
 static __device__ __forceinline__ void embed_plain(const embed_dev &e, float *out, int id)
 {
@@ -69,6 +71,7 @@ static __global__ void __launch_bounds__(THREADS) embed(const embed_dev e)
         for (int i = threadIdx.x; i < e.cols; i += THREADS) out[i] = 0.f;
         return;
     }
+    /* One kernel for all types: the branch is uniform, and a row is small. */
     switch (e.type) {
     case DT_F32: embed_plain<float>(e, out, id); break;
     case DT_F16: embed_plain<__half>(e, out, id); break;

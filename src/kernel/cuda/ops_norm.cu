@@ -18,6 +18,7 @@ struct norm_dev {
     bool layer;
 };
 
+/* The sum over the block, for all threads. part: 32 floats of shared memory. */
 static __device__ __forceinline__ float block_sum(float v, float *part)
 {
     int warps = blockDim.x >> 5, lane = threadIdx.x & 31;
@@ -31,11 +32,13 @@ static __device__ __forceinline__ float block_sum(float v, float *part)
     return v;
 }
 
+/* Four numbers' share of the first sum: plain for the mean, squares otherwise. */
 static __device__ __forceinline__ float norm_part(bool plain, float4 v)
 {
     return plain ? v.x + v.y + v.z + v.w : v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 }
 
+/* v * s * w + b of columns 4c .. 4c + 3. */
 static __device__ __forceinline__ float4 norm_end(float4 v, float s, const float4 *w,
                                                   const float4 *b, int c)
 {
@@ -194,6 +197,7 @@ void cu_norm_rows(struct cuda *c, const struct tensor *out, const struct tensor 
     launch_norm(c, &n, n.layer ? "layernorm" : "rmsnorm");
 }
 
+/* In place. w_stride 0: one weight for all heads. */
 void cu_headnorm(struct cuda *c, const struct tensor *x, int n_heads, int head_dim,
                  const struct cu_norm *norm, int w_stride)
 {

@@ -45,6 +45,7 @@ static int find_or_add_name(struct profile *p, const char *name)
     return p->n_by++;
 }
 
+/* Events are created as needed and reused after the next sync. */
 static void begin_timing(struct cuda *c, const char *name)
 {
     struct profile *p = profile_of(c);
@@ -88,6 +89,7 @@ void profile_open(struct cuda *c, bool wanted)
     c->profile = &p->hooks;
 }
 
+/* The device is idle: all events have completed. */
 void profile_collect(struct cuda *c)
 {
     struct profile *p = profile_of(c);
@@ -102,6 +104,7 @@ void profile_collect(struct cuda *c)
     p->n = 0;
 }
 
+/* The longest first. */
 static int by_time(const void *a, const void *b)
 {
     double x = ((const struct timed *)a)->ms, y = ((const struct timed *)b)->ms;

@@ -63,6 +63,7 @@ const struct op_desc op_descs[OP_KINDS] = {
 
 /* ---- the record ---- */
 
+/* Bytes of the largest operation's struct. */
 static size_t largest_op(void)
 {
     size_t most = 0;
@@ -106,11 +107,13 @@ void record_clear(struct record *r)
     r->fused = false;
 }
 
+/* The byte string needs no test: it has room for `cap` operations of any kind. */
 bool record_has_room(const struct record *r, int n_jobs)
 {
     return r->n < r->cap && r->n_views < r->cap_views && r->n_jobs + n_jobs <= r->cap_jobs;
 }
 
+/* The fields' address is stable: the byte string never moves. */
 void *record_append(struct record *r, enum op_kind kind, int n_rows)
 {
     struct op *o = &r->ops[r->n++];
@@ -198,6 +201,7 @@ uint64_t record_hash(const struct record *r)
     return h;
 }
 
+/* A saved record is the three strings, each with its length (8 bytes) before it. */
 size_t record_saved_bytes(const struct record *r)
 {
     struct strings s = strings_of(r);
@@ -221,6 +225,7 @@ void record_save(const struct record *r, void *to)
     }
 }
 
+/* Lengths are compared before bytes, so a saved record is never read past its end. */
 bool record_equals(const struct record *r, const void *saved, size_t n)
 {
     struct strings s = strings_of(r);

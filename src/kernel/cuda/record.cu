@@ -32,6 +32,8 @@ static void launch_full_record(void *device)
     cu_record_run(c, RUN_FULL);
 }
 
+/* Everything that a step needs on the host: the record, the cache of captured steps, the jobs of a
+ * launch, pinned staging memory. */
 static int open_host_memory(struct cuda *c, struct cu_record *r, struct err *e)
 {
     int rc;
@@ -62,6 +64,7 @@ int cu_record_open(struct cuda *c, struct err *e)
     r->fuse = env_is_on("TERN_CUDA_FUSE");
     r->graphs = env_is_on("TERN_CUDA_GRAPHS");
     if ((rc = open_host_memory(c, r, e)) != OK) return rc;
+    /* Timed events: count_busy measures with them. */
     for (int i = -1; i < MAX_AHEAD; i++)
         if (cudaEventCreate(i < 0 ? &r->started : &r->done[i]) != cudaSuccess) {
             cudaGetLastError();
@@ -70,6 +73,7 @@ int cu_record_open(struct cuda *c, struct err *e)
     return OK;
 }
 
+/* Also of a record that cu_record_open left half open. */
 void cu_record_close(struct cuda *c)
 {
     struct cu_record *r = c->record;
@@ -112,6 +116,8 @@ static bool capture_record(struct cuda *c, struct graph *to)
     struct cu_record *r = c->record;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
+    /* Capture is thread-local: other threads may call CUDA meanwhile (uploads of another model).
+     * What the graph takes of the device's memory is measured, because CUDA does not say. */
     size_t free_bytes = cu_mem_query(c), left;
     cudaError_t rc = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
 
@@ -184,6 +190,8 @@ static void take_refusal(struct cuda *c)
     r->rc = OK;
 }
 
+/* A step is a graph only if all of it is in one record, it is small, and no profile wants to time
+ * its kernels. After a failure, or on a lost device, the record is only cleared. */
 void cu_record_run(struct cuda *c, enum cu_run how)
 {
     struct cu_record *r = c->record;
@@ -208,6 +216,7 @@ void cu_record_run(struct cuda *c, enum cu_run how)
     record_clear(&r->rec);
 }
 
+/* The ring of `done` events has the last MAX_AHEAD parts. */
 void cu_record_throttle(struct cuda *c, int ahead)
 {
     struct cu_record *r = c->record;
@@ -233,6 +242,7 @@ static void count_busy(struct cuda *c)
 
 /* ---- copies ---- */
 
+/* Memory of t_host_alloc, which a copy can write without staging. */
 static bool is_pinned(const struct cu_record *r, const void *p, size_t bytes)
 {
     const char *at = (const char *)p;
@@ -242,6 +252,7 @@ static bool is_pinned(const struct cu_record *r, const void *p, size_t bytes)
     return false;
 }
 
+/* Staging memory is free again after the wait; downloads to pageable memory are finished here. */
 void cu_record_wait(struct cuda *c, enum cu_run how)
 {
     struct cu_record *r = c->record;
@@ -257,6 +268,7 @@ void cu_record_wait(struct cuda *c, enum cu_run how)
     if (c->profile && !r->lost) profile_collect(c);
 }
 
+/* Staging offsets are multiples of 256, so that copies are aligned. */
 static size_t pad_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 static void make_room(struct cuda *c)
@@ -283,6 +295,7 @@ void cu_record_upload(struct cuda *c, void *dst, const void *src, size_t bytes)
     }
 }
 
+/* A download larger than the staging memory is split, and waits in between. */
 void cu_record_download(struct cuda *c, void *dst, const void *src, size_t bytes)
 {
     struct cu_record *r = c->record;

@@ -55,11 +55,14 @@ static struct op_tensor tensor_ref(const struct tensor *t)
     return (struct op_tensor){ t->data, t->stride, t->rows, t->cols };
 }
 
+/* data NULL: no tensor. */
 static struct op_tensor optional_ref(const struct tensor *t)
 {
     return t ? tensor_ref(t) : (struct op_tensor){ 0 };
 }
 
+/* The content is compared too, so that a step never matches a graph of an earlier weight at the
+ * same address. */
 static struct op_weight weight_ref(const struct weight *w)
 {
     return (struct op_weight){ .at = w,
@@ -96,6 +99,7 @@ static int find_or_add_view(struct record *r, const struct kvview *kv)
     return r->n_views++;
 }
 
+/* The layer's content is copied for the same reason. It also tells fusion the head sizes. */
 static struct op_kv kv_ref(struct record *r, const struct kvview *kv, int layer)
 {
     const struct kvlayer *l = &kv->layers[layer];
@@ -112,6 +116,7 @@ static struct op_kv kv_ref(struct record *r, const struct kvview *kv, int layer)
                            .v_in_k = l->v_in_k };
 }
 
+/* Which slots the runs have is read on the device: the same graph serves other sequences. */
 static struct op_state state_ref(const struct stateview *st, float *base, size_t floats)
 {
     return (struct op_state){ base, floats, st->runs, st->n_runs, st->n_tokens };
@@ -119,6 +124,7 @@ static struct op_state state_ref(const struct stateview *st, float *base, size_t
 
 /* ---- copies ---- */
 
+/* Copies have no rows of activations: they do not count for record.n_tokens. */
 void record_upload(struct record *r, void *dst, const void *src, size_t bytes)
 {
     *push_upload(r, 0) = (struct op_upload){ dst, src, bytes };
@@ -174,6 +180,7 @@ static void record_layernorm(struct backend *be, const struct tensor *out, const
                                                              .eps = eps };
 }
 
+/* Two operations and not one with a kind: only the RMS norm is part of the fused rope_kv. */
 static void record_headnorm(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
                             const float *w, int w_stride, float eps)
 {
@@ -259,6 +266,7 @@ static bool is_exact(const struct tensor *x, const struct linear *jobs, int n_jo
     return x->rows > EXACT_ROWS;
 }
 
+/* The jobs go into record.jobs; the operation has the index of its first one. */
 static void record_linear(struct backend *be, const struct tensor *x, const struct linear *jobs,
                           int n_jobs)
 {
@@ -284,6 +292,8 @@ static void record_linear(struct backend *be, const struct tensor *x, const stru
                                                 .add = jobs[i].add };
 }
 
+/* dense: without gaps between heads the operation overwrites all of out, which fusion needs to
+ * know. */
 static void record_linear_heads(struct backend *be, const struct tensor *out,
                                 const struct tensor *x, const struct linear_heads_opt *opt)
 {
@@ -452,6 +462,7 @@ static void record_attend(struct backend *be, const struct tensor *out, const st
 
 /* ---- recurrent layers ---- */
 
+/* A wrong size would let the kernel write into another sequence's slot. */
 static bool has_state(struct backend *be, const float *base, size_t have, size_t need,
                       const char *op)
 {
@@ -461,6 +472,7 @@ static bool has_state(struct backend *be, const float *base, size_t have, size_t
     return false;
 }
 
+/* The kernels keep a column of the state in registers. */
 static bool fits_kernels(struct backend *be, int rows, bool wide, const char *op)
 {
     int most = wide ? RECUR_MAX_ROWS_WIDE : RECUR_MAX_ROWS;
@@ -471,6 +483,7 @@ static bool fits_kernels(struct backend *be, int rows, bool wide, const char *op
     return false;
 }
 
+/* A convolution of k taps keeps the last k - 1 inputs of every channel. */
 static void record_conv(struct backend *be, const struct tensor *out, const struct tensor *x,
                         const struct stateview *st, int layer, const struct conv_opt *opt)
 {
@@ -493,6 +506,7 @@ static void record_conv(struct backend *be, const struct tensor *out, const stru
                           .silu = opt->silu };
 }
 
+/* The state of a head is [n_state][head_dim]. */
 static void record_scan(struct backend *be, const struct tensor *out, const struct scan_in *in,
                         const struct stateview *st, int layer, const struct scan_opt *opt)
 {
@@ -521,6 +535,7 @@ static void record_scan(struct backend *be, const struct tensor *out, const stru
                           .dt_max = opt->dt_max };
 }
 
+/* The state of a head is [dim_k][dim_v]. */
 static void record_delta(struct backend *be, const struct tensor *out, const struct delta_in *in,
                          const struct stateview *st, int layer, const struct delta_opt *opt)
 {

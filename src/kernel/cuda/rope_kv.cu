@@ -58,6 +58,7 @@ static bool finish_rope_dev(struct cuda *c, struct rope_dev *r)
     return false;
 }
 
+/* A task is a query head or a KV head (key and value). */
 static void launch_rope_kv(struct cuda *c, const struct rope_dev *r, int n_tokens, const char *name)
 {
     int tasks = (r->q ? r->n_heads : 0) + r->kv.n_kv_heads;
@@ -67,6 +68,8 @@ static void launch_rope_kv(struct cuda *c, const struct rope_dev *r, int n_token
               (size_t)WARPS * r->pad * sizeof(float), *r);
 }
 
+/* q is NULL if queries are neither normalized nor rotated: then only keys and values are written.
+ */
 bool fill_rope_dev(struct cuda *c, struct rope_dev *r, const struct cu_rope_kv *p)
 {
     *r = {};
@@ -105,6 +108,7 @@ void cu_rope_kv(struct cuda *c, const struct cu_rope_kv *p)
     if (fill_rope_dev(c, &r, p)) launch_rope_kv(c, &r, p->kv->n_tokens, "rope kv");
 }
 
+/* The same kernel without norms, rotation and queries. */
 void cu_kv_put(struct cuda *c, const struct kvview *kv, int layer, const struct tensor *k,
                const struct tensor *v)
 {

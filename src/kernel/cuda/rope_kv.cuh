@@ -85,6 +85,7 @@ __device__ __forceinline__ void store_q8(char *to, float x, int lane)
     if (lane == 0) ((struct block_q8_0 *)to)->d = __half_as_ushort(half_sat(d));
 }
 
+/* A row in shared memory to its KV block, in the stored type. n is a multiple of 32 for Q8_0. */
 __device__ __forceinline__ void store_row(int type, bool aligned, char *to, const float *x, int n,
                                           int lane)
 {

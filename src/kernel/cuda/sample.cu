@@ -53,6 +53,7 @@ __device__ static uint32_t rank_of(float x)
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
+/* The inverse of rank_of. */
 __device__ static float of_rank(uint32_t r)
 {
     return __uint_as_float(r & 0x80000000u ? r & 0x7fffffffu : ~r);
@@ -86,6 +87,7 @@ __device__ static float sample_weight(const struct row *w, float d)
     return exp_weight(w->scale != 0.f ? __fmul_rn(d, w->scale) : __fdiv_rn(d, w->temp));
 }
 
+/* Does the cutoff keep logit i? */
 __device__ static bool is_before(struct cutoff b, int i, float x)
 {
     return x > b.t || (x == b.t && i <= b.id);
@@ -98,6 +100,7 @@ __device__ static int bucket_of(float max, float x)
     return d < 1e6f ? (int)(__float_as_uint(__fadd_rn(1.f, d)) >> 16) - 0x3f80 : BUCKETS;
 }
 
+/* The smallest distance of bucket b. */
 __device__ static float bucket_begin(int b)
 {
     return __uint_as_float(0x3f800000u + ((uint32_t)b << 16)) - 1.f;
@@ -124,6 +127,7 @@ template <class F> __device__ static void for_each_logit(const float *x, int n, 
     if (i < n) f(i, x[i]);
 }
 
+/* The sum over the block for all threads, in a fixed order. */
 __device__ static double block_sum(struct smem *r, double v)
 {
     for (int m = 16; m; m >>= 1) v += __shfl_xor_sync(~0u, v, m);
@@ -409,6 +413,7 @@ __device__ static int sample_kept(struct smem *r, const struct row *w, struct cu
     __syncthreads();
     u -= r->part[0];
 
+    /* The second level: the piece of the chosen warp, divided among all threads. */
     begin = r->at * piece;
     end = begin + piece < w->n ? begin + piece : w->n;
     int run = (end - begin + THREADS - 1) / THREADS, from = begin + (int)threadIdx.x * run;
@@ -493,6 +498,7 @@ __device__ static int estimate_count(struct smem *r, double want, double total, 
     return t < LIST ? t : LIST;
 }
 
+/* With top-k or top-p. Cheapest first: sort the candidates; sort those near the cutoff; bisect. */
 __device__ static int sample_filtered(struct smem *r, const struct row *w,
                                       const struct sample_row *p, int top_k)
 {
@@ -518,6 +524,7 @@ __device__ static int sample_filtered(struct smem *r, const struct row *w,
     return sample_kept(r, w, b, p->u);
 }
 
+/* The sampled token of one row, or -1: no logit is a number. Temperature 0 is the first maximum. */
 __device__ static int sample_one(struct smem *r, const float *x, int n, const struct sample_row *p)
 {
     u64 best = block_best(r, x, n);
@@ -533,6 +540,7 @@ __device__ static int sample_one(struct smem *r, const float *x, int n, const st
     return sample_kept(r, &w, { -FLT_MAX, ALL }, p->u);
 }
 
+/* Grid: rows. was: the logits before their adjustment. */
 __global__ static void __launch_bounds__(THREADS, 1)
     sample_rows(int32_t *ids, float *logits, size_t stride, int n, const struct sample_row *rows,
                 const struct logit_adjust *adjust, float *was)
@@ -562,6 +570,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
     for (int i = threadIdx.x; i < p.n_adjust; i += THREADS) x[adjust[i].id] = was[i];
 }
 
+/* The logits that adjustments replace. */
 size_t cu_sample_bytes(const struct cuda *c, const struct backend_limits *lim)
 {
     (void)c;

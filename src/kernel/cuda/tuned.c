@@ -11,6 +11,7 @@
 
 enum { MAX_FILE_BYTES = 4096 };
 
+/* The key is a hash, because names of GPUs and drivers contain characters that paths should not. */
 void tuned_path(struct buf *path, const char *of)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -46,6 +47,7 @@ static bool read_line(struct tuned *t, struct str line)
     return true;
 }
 
+/* All or nothing: one bad line makes the whole file count as missing. */
 bool tuned_read(struct tuned *t, const char *path)
 {
     char text[MAX_FILE_BYTES];
@@ -74,6 +76,8 @@ static void make_directories(char *path)
         }
 }
 
+/* Written beside the file and renamed, so that another process never reads half of it. The name has
+ * the process id: two processes do not write one file. */
 bool tuned_write(const struct tuned *t, const char *path)
 {
     struct buf name = { 0 };

@@ -78,6 +78,8 @@ static size_t row_bytes_of(const struct weight *w)
     return dtype_row_bytes(w->type, (uint64_t)w->cols, &n) ? (size_t)n : 0;
 }
 
+/* Only notes the weight: the addresses are assigned by upload_finish, when the total size is
+ * known. */
 int upload_add(struct cuda *c, struct weight *w, struct err *e)
 {
     struct cu_upload *u;
@@ -123,6 +125,7 @@ static int split_into_pieces(const struct cu_upload *u, struct piece *out)
     return n;
 }
 
+/* The first byte of a piece in the mapped file. */
 static const char *source_of(const struct piece *p)
 {
     size_t row = row_bytes_of(p->w);
@@ -194,6 +197,7 @@ static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
     return rc;
 }
 
+/* A thread's loop: takes the next piece until none is left or one failed. The first error wins. */
 static void *read_pieces(void *arg)
 {
     struct reader *r = (struct reader *)arg;
@@ -217,6 +221,7 @@ static void *read_pieces(void *arg)
     return NULL;
 }
 
+/* A stream, three pinned buffers, and an event for each that says its copy has ended. */
 static cudaError_t reader_init(struct reader *r, struct shared_work *s)
 {
     cudaError_t rc = cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking);
@@ -262,6 +267,7 @@ static cudaError_t run_readers(struct shared_work *s)
 
 /* ---- all added weights ---- */
 
+/* After a failure no weight may keep an address in the freed slab. */
 static void clear_added(struct cu_upload *u)
 {
     for (int i = 0; i < u->n_added; i++) {

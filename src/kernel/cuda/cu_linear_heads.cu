@@ -1,5 +1,5 @@
-/* linear_heads.cu - one matrix for each head (cu_linear_heads): the absorbed projections of latent
- * attention (MLA).
+/* cu_linear_heads.cu - one matrix for each head (cu_linear_heads): the absorbed projections of
+ * latent attention (MLA).
  *
  * Weights are the A operand of the tensor cores, as in moe_run.cuh. A warp has 32 rows of a head
  * and up to 8 GROUPS tokens, whose x goes from F32 in global memory directly to registers. */
@@ -106,6 +106,7 @@ static __global__ void __launch_bounds__(32 * WARPS) heads_run(const __grid_cons
     }
 }
 
+/* More than 8 tokens: 32 at a time. Few tokens and many columns: the warps divide the columns. */
 template <class W> static void heads_launch(struct cuda *c, const struct heads_dev *a, int n_heads)
 {
     int tiles = (a->rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS);
@@ -122,6 +123,7 @@ template <class W> static void heads_launch(struct cuda *c, const struct heads_d
     }
 }
 
+/* w->n matrices of the same shape, one for each head, contiguous on the device. */
 void cu_linear_heads(struct cuda *c, const struct tensor *out, const struct tensor *x,
                      const struct linear_heads_opt *opt)
 {
