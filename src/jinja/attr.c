@@ -74,6 +74,7 @@ static struct jval list_index(struct render *r, struct jval self, const struct j
     if (a->n < 1 || a->n > 3) return jv_fail(r, "index expected 1 to 3 arguments, got %zu", a->n);
     if (a->n > 1 && !jarg_int(r, a->v[1], 0, &from)) return jv_none();
     if (a->n > 2 && !jarg_int(r, a->v[2], n, &to)) return jv_none();
+    /* Negative bounds count from the end. */
     if (from < 0 && (from += n) < 0) from = 0;
     if (to < 0) to += n;
     for (int64_t i = from; i < n && i < to && jv_step(r, 1); i++)
@@ -132,6 +133,7 @@ static bool is_unsafe(struct jval of, struct str name)
                                         "sort",   "extend", "remove", NULL };
     const char *const *names = of.kind == J_DICT ? dict : of.kind == J_LIST ? list : NULL;
 
+    /* Namespaces hold attributes of the template itself, so their names are free. */
     if (name.n > 4 && str_starts(name, STR("__")) && str_ends(name, STR("__")) &&
         of.kind != J_NAMESPACE)
         return true;
@@ -213,6 +215,7 @@ static bool find_attr(struct render *r, struct jval of, struct str name, struct 
     case J_LOOP: return jloop_attr(r, of.loop, name, out);
     case J_MACRO: return macro_attr(r, of.macro, name, out);
     case J_TUPLE:
+        /* Only tuples of groupby have named items. */
         if (!(of.flags & JV_GROUP) || of.l->n < 2) return false;
         if (str_is(name, "grouper")) return *out = of.l->v[0], true;
         if (str_is(name, "list")) return *out = of.l->v[1], true;
@@ -252,6 +255,7 @@ struct jval attr_get(struct render *r, struct jval of, struct str name)
 
     if (jv_is_undef(of)) return jv_fail_undef(r, of);
     if (find_attr(r, of, name, &v)) return v;
+    /* Attributes win over keys: {"items": 1}.items is the method. */
     item = of.kind == J_DICT ? jdict_get(r, of.d, jv_str(name)) : NULL;
     return item ? *item : make_no_attr(r, of, name);
 }
@@ -303,7 +307,9 @@ struct jval attr_item(struct render *r, struct jval of, struct jval key)
     struct jval v;
 
     if (jv_is_undef(of)) return jv_fail_undef(r, of);
+    /* Items win over attributes: {"items": 1}["items"] is 1. */
     if (of.kind == J_DICT && jv_hashable(key) && (item = jdict_get(r, of.d, key))) return *item;
+    /* A bool is an integer here too: list[true] is list[1]. */
     if (jv_is_int(key) && item_at(r, of, jv_as_int(key), &v)) return v;
     if (key.kind == J_STR) return find_attr(r, of, key.s, &v) ? v : make_no_attr(r, of, key.s);
     return jv_undef(r, "'%s object' has no element %.*s", jv_type(of),
@@ -362,6 +368,7 @@ static struct jval slice_str(struct render *r, struct jval of, int64_t from, int
     struct jtext t = { .r = r };
     struct jval chars, out;
 
+    /* The common case shares the bytes. */
     if (step == 1) {
         struct str rest = str_skip(of.s, text_offset(of.s, (size_t)from));
         out = jv_str(str_take(rest, text_offset(rest, count)));

@@ -35,6 +35,7 @@ bool jargs_bind(struct render *r, const struct jargs *a, const char *what, const
 {
     size_t n = 0;
 
+    /* Positional arguments first; the rest starts as missing. */
     for (; names[n]; n++) out[n] = n < a->n ? a->v[n] : jv_missing();
     if (a->n > n)
         return jv_fail(r, "%s takes at most %zu arguments (%zu given)", what, n, a->n), false;
@@ -301,6 +302,7 @@ static struct jval call_range(struct render *r, const struct jargs *a)
         return jv_fail(r, "range expected 1 to 3 arguments, got %zu", a->n);
     for (size_t i = 0; i < a->n; i++)
         if (!jarg_int(r, a->v[i], 0, &v[i])) return jv_none();
+    /* range(stop) */
     if (a->n == 1) v[1] = v[0], v[0] = 0;
     if (v[2] == 0) return jv_fail(r, "range() arg 3 must not be zero");
     if (!g) return jv_none();
@@ -324,6 +326,7 @@ static void put_pairs(struct render *r, struct jdict *d, struct jval from)
     struct jiter it;
     struct jval pair;
 
+    /* Pairs of a mapping. */
     if (from.kind == J_DICT) {
         for (size_t i = 0; i < from.d->n; i++)
             jdict_put(r, d, from.d->e[i].key, from.d->e[i].value);
@@ -357,6 +360,7 @@ static struct jval call_namespace(struct render *r, const struct jargs *a)
 {
     struct jval v = call_dict(r, a);
 
+    /* Shares the dict: a namespace is a dict that can change. */
     v.kind = v.kind == J_DICT ? J_NAMESPACE : v.kind;
     return v;
 }
@@ -396,6 +400,7 @@ static struct jval call_raise(struct render *r, const struct jargs *a)
     struct jval message;
 
     if (!jargs_bind(r, a, "raise_exception", names, 1, &message)) return jv_none();
+    /* The message is cut so that file, line and column fit into struct err too. */
     jv_fail(r, "%.*s", STR_ARG(str_take(jv_text(r, message), 380)));
     if (r->e->code == E_FORMAT)
         r->e->code = E_INVALID; /* the template refuses its input; it is not faulty */

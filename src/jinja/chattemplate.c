@@ -1,3 +1,12 @@
+/* chattemplate.c - probing, adapting messages, rendering.
+ *
+ * The shapes that templates of public models expect, and how the probes tell them apart:
+ *
+ *     {{ message.content }}                          contents as strings
+ *     {% for p in message.content %}{{ p.text }}     contents as parts only: strings render nothing
+ *     {% if message.content is string %}...          both
+ *     {{ call.function.arguments | tojson }}         arguments as objects: most templates
+ *     {{ call.function.arguments }}                  as text: an object would print as Python */
 #include "jinja/chattemplate.h"
 
 #include "base/arena.h"
@@ -239,6 +248,7 @@ static bool adapt_arguments(const struct variant *f, json_t *call)
         if (!parsed) return json_error_code(&why) != json_error_out_of_memory;
         return replace_value(fn, "arguments", parsed);
     }
+    /* Arguments are in the right shape already. */
     if (!json_is_object(args) || !f->text_args) return true;
     jsonr_dump(&text, args, 0);
     ok = !text.failed && replace_value(fn, "arguments", json_stringn(text.p, text.n));
@@ -352,6 +362,7 @@ int chat_template_render(const struct chat_template *c, const struct chat_templa
         if (e) e->code = E_INVALID;
         rc = E_INVALID;
     }
+    /* What was rendered before the failure is dropped. */
     if (rc != OK) out->n = from;
     json_decref(vars);
     return rc;

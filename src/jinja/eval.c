@@ -43,6 +43,7 @@ static void enter_frame(struct render *r, struct activation *act, const struct f
 {
     for (size_t i = 0; i < f->n_loads; i++) {
         const struct load *l = &f->loads[i];
+        /* LOAD_PARAM: the caller of enter_frame has filled the slot. */
         if (l->kind == LOAD_RESOLVE) act->v[l->slot] = lookup_name(r, l->name);
         else if (l->kind == LOAD_ALIAS) act->v[l->slot] = *slot_at(act, l->alias);
         else if (l->kind == LOAD_UNDEFINED) act->v[l->slot].kind = J_MISSING;
@@ -199,6 +200,7 @@ static bool next_filtered(struct render *r, struct jiter *it, struct jval *out)
     it->begun = true;
     while (jiter_source(r, it, out)) {
         assign_target(r, f->act, f->n->d, *out);
+        /* The target is only visible to the test here; the body assigns its own. */
         if (jv_truth(r, eval(r, f->act, f->n->c)) && !jv_failed(r)) return true;
     }
     return false;
@@ -232,6 +234,7 @@ static void run_loop(struct render *r, struct activation *act, const struct node
     if (jv_failed(r)) return;
     if (loop) jloop_init(r, loop, over);
     else jiter_begin(r, &it, over);
+    /* The target is assigned before the frame is entered: its slots are parameters. */
     while (flow != FLOW_BREAK && !jv_failed(r) &&
            (loop ? jloop_next(r, loop, &v) : jiter_next(r, &it, &v))) {
         assign_target(r, act, n->a, v);
@@ -313,6 +316,7 @@ static void bind_rest(struct render *r, struct activation *act, const struct nod
 
     for (size_t i = 0; i < a->n_kw; i++) {
         struct str name = a->kw[i].key.s;
+        /* Parameters that a positional argument filled do not accept a name as well. */
         if (is_param(n, name, a->n)) continue;
         if (n->caller.slot >= 0 && str_is(name, "caller")) continue;
         if (n->kwargs.slot < 0) {
@@ -344,6 +348,7 @@ static void bind_params(struct render *r, struct activation *act, const struct n
 
     for (const struct node *p = n->list2; p; p = p->next, i++) {
         v = i < a->n ? &a->v[i] : jargs_keyword(a, p->name);
+        /* Marks a parameter that needs its default. */
         slot_at(act, p->ref)->kind = J_MISSING;
         if (v) *slot_at(act, p->ref) = *v;
     }
@@ -414,6 +419,7 @@ static void exec_call_block(struct render *r, struct activation *act, const stru
     dict = jv_dict(r, a.n_kw + 1);
     for (size_t i = 0; i < a.n_kw; i++) jdict_append(r, dict.d, a.kw[i].key, a.kw[i].value);
     jdict_append(r, dict.d, jv_str(STR("caller")), caller);
+    /* The named arguments with "caller" added. */
     a.kw = dict.d->e;
     a.n_kw = dict.d->n;
     if (!jv_failed(r)) emit_value(r, value_call(r, f, &a));

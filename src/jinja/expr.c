@@ -77,6 +77,7 @@ static struct jval call_method(struct render *r, const struct jmethod *m, const 
 
     if (m->self.kind != J_STR || !(m->self.flags & JV_MARKUP)) return v;
     if (v.kind == J_STR) v.flags |= JV_MARKUP;
+    /* split() and partition() of Markup give lists of Markup. */
     for (size_t i = 0; (v.kind == J_LIST || v.kind == J_TUPLE) && i < v.l->n; i++)
         if (v.l->v[i].kind == J_STR) v.l->v[i].flags |= JV_MARKUP;
     return v;
@@ -192,6 +193,7 @@ static struct jval eval_compare(struct render *r, struct activation *act, const 
         right = eval(r, act, i->a);
         r->at = i->at;
         if (jv_failed(r) || !op_compare(r, i->op, left, right)) return jv_bool(false);
+        /* The right operand is the left one of the next comparison. */
         left = right;
     }
     return jv_bool(true);

@@ -110,6 +110,7 @@ FILTER(int)
 
     if (!jargs_bind(r, a, "int", names, 0, arg) || !jarg_int(r, arg[1], 10, &base)) return v;
     if (jv_is_undef(v)) return jv_fail_undef(r, v);
+    /* An invalid base makes int() fail for text, which gives the default. */
     if (base != 0 && (base < 2 || base > 36)) base = 99;
     if ((base != 99 || v.kind != J_STR) && convert_to_int(r, v, (int)base, &i)) return jv_int(i);
     if (!jv_failed(r) && v.kind == J_STR && text_to_float(v.s, &f) && fabs(f) < 9.2233720368547e18)
@@ -153,6 +154,7 @@ static struct jval round_int(struct render *r, int64_t v, int64_t precision)
     rest = v % unit;
     if (rest < 0) rest += unit;
     v -= rest;
+    /* Halves go to the even multiple of the unit. */
     if (rest > unit / 2 || (rest == unit / 2 && v / unit % 2))
         return op_add(r, jv_int(v), jv_int(unit));
     return jv_int(v);
@@ -263,6 +265,7 @@ FILTER(filesizeformat)
 
     if (!jargs_bind(r, a, "filesizeformat", names, 0, &binary)) return v;
     base = jv_given(binary) && jv_truth(r, binary) ? 1024 : 1000;
+    /* Exactly one byte has a singular. */
     if (!(bytes < 1) && !(bytes > 1)) return jv_str(STR("1 Byte"));
     if (bytes < base) {
         jtext_printf(&t, "%lld Bytes", (long long)bytes);

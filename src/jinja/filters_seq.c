@@ -124,6 +124,8 @@ static void merge_runs(struct render *r, struct keyed *v, struct keyed *tmp, siz
     size_t i = 0, j = mid;
 
     for (size_t k = 0; k < n; k++) {
+        /* Takes the left item unless the right one must come first: this keeps equal items in
+         * order. */
         bool right = i == mid;
         if (!right && j < n)
             right = reverse ? jv_less(r, v[i].key, v[j].key) : jv_less(r, v[j].key, v[i].key);
@@ -148,6 +150,7 @@ static struct jval sort_by_keys(struct render *r, struct jval list, struct jval 
     size_t n = list.l->n;
     struct keyed *v;
 
+    /* Items and scratch memory in one array. */
     if (jv_failed(r) || !(v = jv_array(r, 2 * n, sizeof *v))) return out;
     for (size_t i = 0; i < n; i++) v[i] = (struct keyed){ keys.l->v[i], list.l->v[i] };
     merge_sort(r, v, v + n, n, reverse);
@@ -409,6 +412,7 @@ static bool next_batch(struct render *r, struct jiter *it, struct jval *out)
     it->begun = false;
     while (jiter_source(r, it, &item)) {
         if ((int64_t)out->l->n == n) {
+            /* One item too many was read: it begins the next batch. */
             it->src = item;
             it->begun = true;
             return true;
@@ -438,6 +442,7 @@ static bool next_slice(struct render *r, struct jiter *it, struct jval *out)
     n = (int64_t)it->src.l->n;
     if (slices == 0) return jv_fail(r, "integer division or modulo by zero"), false;
     if (k >= slices) return false;
+    /* The first `extra` slices have one item more. */
     extra = n % slices;
     from = k * (n / slices) + (k < extra ? k : extra);
     to = from + n / slices + (k < extra);

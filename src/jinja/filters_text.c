@@ -169,6 +169,7 @@ FILTER(striptags)
 
     (void)a;
     s = remove_between(r, remove_between(r, s, STR("<!--"), STR("-->")), STR("<"), STR(">"));
+    /* split() without arguments drops all runs of white space. */
     words = value_call(r, attr_only(r, jv_str(s), STR("split")), &none);
     for (size_t i = 0; words.kind == J_LIST && i < words.l->n; i++) {
         if (i) jtext_putc(&t, ' ');
@@ -336,6 +337,7 @@ FILTER(truncate)
     end = jv_given(arg[2]) ? arg[2] : jv_str(STR("..."));
     if (v.kind != J_STR || end.kind != J_STR)
         return jv_fail(r, "truncate takes a str, not %s", jv_type(v));
+    /* The length includes the end mark. */
     keep = length - (int64_t)jstr_len(end.s);
     if (keep < 0 || leeway < 0)
         return jv_fail(r, "truncate: expected length >= %zu and leeway >= 0", jstr_len(end.s));
@@ -449,6 +451,7 @@ static void wrap_paragraph(struct wrap *w, struct str s)
             used += n;
             end = next;
         }
+        /* The next chunk does not fit: a word longer than a whole line is cut, or stands alone. */
         if (end < s.n && used < w->width && !is_wrap_space(s.p[end])) {
             size_t next = find_chunk_end(w, s, end);
             if ((int64_t)jstr_len(str_of(s.p + end, next - end)) > w->width) {
@@ -457,6 +460,7 @@ static void wrap_paragraph(struct wrap *w, struct str s)
             }
         }
         at = end;
+        /* White space at the end of a line is dropped. */
         while (end > from && is_wrap_space(s.p[end - 1])) end--;
         if (end > from) put_wrapped_line(w, str_of(s.p + from, end - from)), any = true;
     }

@@ -1,7 +1,13 @@
 /* format.c - Python's three ways of formatting: "..." % x, "...".format(), format specifications.
  *
  * All of them fill a struct field and end in put_padded. Width and precision are limited, so that a
- * format cannot ask for more memory than a rendering has. */
+ * format cannot ask for more memory than a rendering has.
+ *
+ *     conversion    %[(key)][flags][width][.precision][hlL]type     flags: - + space # 0
+ *                   width and precision: digits, or * for an argument
+ *     field         {[name][!r|!s|!a][:specification]}
+ *                   name: a number or a name, then .attribute or [index]; empty: the next number
+ *     specification [[fill]align][sign][#][0][width][, or _][.precision][type] */
 #include "base/utf8.h"
 #include "jinja/builtins.h"
 #include "jinja/render.h"
@@ -32,6 +38,7 @@ static void write_digits(char out[72], uint64_t v, int base, bool upper)
     char rev[72];
     int n = 0;
 
+    /* Digits come out in reverse. */
     do rev[n++] = digits[v % (unsigned)base];
     while (v /= (unsigned)base);
     for (int i = 0; i < n; i++) out[i] = rev[n - 1 - i];
@@ -62,6 +69,7 @@ static void put_padded(struct jtext *t, const struct field *f, struct str prefix
     int64_t left = align == '>' ? room : align == '^' ? room / 2 : 0;
 
     if (room < 0) room = left = 0;
+    /* Padding goes between the sign and the digits. */
     if (align == '=') {
         jtext_add(t, prefix);
         jtext_fill(t, fill, room);
@@ -132,6 +140,7 @@ static void put_float_field(struct jtext *t, const struct field *f, double v)
     if (type == '%') v *= 100, type = 'f';
     if (type == 'n') type = 'g';
     snprintf(fmt, sizeof fmt, "%%%s.*%c", f->alt ? "#" : "", type);
+    /* printf would write "-nan" for some of them. */
     if (isnan(v) || isinf(v))
         snprintf(text, sizeof text, "%s",
                  isnan(v)                       ? (isupper((unsigned char)type) ? "NAN" : "nan")
@@ -233,6 +242,7 @@ static void read_percent_flags(struct percent *p, struct field *f)
         if (f->precision < 0) f->precision = 0;
     }
     if (peek_format(p) && strchr("hlL", peek_format(p))) p->at++;
+    /* As in C, "-" overrides "0". */
     if (f->align == '<') f->zero = false;
 }
 
@@ -356,6 +366,7 @@ static bool parse_spec(struct str s, struct field *f)
     size_t first = s.n ? text_offset(s, 1) : 0;
 
     *f = (struct field){ .precision = -1 };
+    /* An alignment in second place makes the first character the fill. */
     if (s.n > first && is_align(s.p[first])) {
         f->fill = str_take(s, first);
         f->align = s.p[first];
@@ -444,6 +455,7 @@ static struct jval find_braces_arg(struct braces *b, struct str name)
     int64_t i;
     const struct jval *v;
 
+    /* "{}" and "{0}": positional. */
     if (!name.n || str_to_i64(name, &i)) {
         if (name.n ? b->automatic : b->numbered)
             return jv_fail(
@@ -481,6 +493,7 @@ static struct jval find_braces_value(struct braces *b, struct str field)
         name = str_of(field.p + 1, n - 1);
         if ((item && n == field.n) || !name.n)
             return jv_fail(b->r, "Missing ']' or attribute in format string");
+        /* Digits in brackets are an integer index, anything else a key without quotes. */
         if (item) v = attr_item(b->r, v, str_to_i64(name, &i) ? jv_int(i) : jv_str(name));
         else v = attr_get(b->r, v, name);
         if (jv_is_undef(v)) return jv_fail_undef(b->r, v);

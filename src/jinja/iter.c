@@ -1,4 +1,9 @@
-/* iter.c - iterators over each type, generators, and the variable "loop". */
+/* iter.c - iterators over each type, generators, and the variable "loop".
+ *
+ * An iterator is a function `next` and the state it needs. Over a sequence that is the value and a
+ * position. A generator (filters_seq.c, and the test of a loop in eval.c) reads its input through
+ * jiter_source and keeps what else it needs in `src`, `at` and `extra`. Nothing is ever restarted:
+ * iterating twice over a generator continues where the first iteration stopped, as in Python. */
 #include "jinja/iter.h"
 
 #include "base/utf8.h"
@@ -223,6 +228,7 @@ bool jloop_next(struct render *r, struct jloop *l, struct jval *out)
     struct jval v = l->after;
 
     if (v.kind == J_MISSING && !jiter_next(r, &l->it, &v)) return false;
+    /* The look-ahead item is used up. */
     l->after.kind = J_MISSING;
     l->index0++;
     l->before = l->current;

@@ -1,7 +1,13 @@
 /* jinja.c - opening and rendering templates; the limits and the failure state of a rendering.
  *
  * Opening is lexer, parser, scope resolution. All of a template's memory is one arena; tokens are
- * temporary. Rendering walks the tree (eval.c, expr.c) with all values in an arena of its own. */
+ * temporary. Rendering walks the tree (eval.c, expr.c) with all values in an arena of its own.
+ *
+ *     source --lex_tokens--> tokens --parse_template--> tree --scope_template--> tree with slots
+ *     JSON variables --load_vars--> values --eval_template--> text
+ *
+ * Walking the tree is fast enough: a rendering is short compared with the model's pass over the
+ * prompt that it makes. */
 #include "jinja/jinja.h"
 
 #include "base/clock.h"
@@ -94,6 +100,7 @@ struct jval jv_fail(struct render *r, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    /* The buffer may have cut a character in half. */
     text[strlen(text) - (size_t)utf8_partial(str_c(text))] = 0;
     lex_error(r->t->source, r->t->name, r->at, r->e, "%s", text);
     return jv_none();
@@ -201,6 +208,7 @@ static void load_vars(struct render *r, const json_t *vars)
     r->vars = dict.d;
     r->exported = jv_dict(r, 0).d;
     json_object_foreach ((json_t *)vars, key, v) {
+        /* The fixed time is not a variable: strftime_now is the function. */
         if (!strcmp(key, "strftime_now") && json_is_string(v)) continue;
         jdict_append(r, dict.d, jv_str(str_c(key)), json_load(r, v));
     }
@@ -230,6 +238,7 @@ int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_l
                        t->name);
     load_vars(&r, vars);
     eval_template(&r);
+    /* r.e holds the first failure, wherever it occurred. */
     if (r.failed) {
         rc = r.e->code;
     } else {

@@ -96,6 +96,7 @@ static void dump_str(struct dump *d, struct str s)
         int32_t cp = c;
         size_t n = 1;
         if (c >= 0x80) n = (size_t)utf8_next(str_skip(s, i), &cp);
+        /* Everything else is copied as it is, in runs. */
         if (c < 0x20 || c == '"' || c == '\\' || (c >= 0x7f && d->ascii)) {
             jtext_add(&d->t, str_of(s.p + from, i - from));
             dump_escape(&d->t, cp < 0 ? 0xfffd : cp);
@@ -162,6 +163,7 @@ static struct jpair *sort_pairs(struct dump *d, const struct jdict *from)
     if (!e) return NULL;
     for (size_t i = 0; i < from->n && jv_step(d->t.r, 1 + i / 8); i++) {
         size_t at = i;
+        /* Insertion sort: objects are small, and steps are charged. */
         for (; at > 0 && jv_less(d->t.r, from->e[i].key, e[at - 1].key); at--) e[at] = e[at - 1];
         e[at] = from->e[i];
     }

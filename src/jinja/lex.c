@@ -3,7 +3,14 @@
  * trim_blocks and lstrip_blocks are always on, as transformers sets them: the newline behind a
  * block tag or comment is dropped, and so is white space between the beginning of a line and such a
  * tag.
- * "-" inside a tag strips all white space on that side; "+" switches stripping off. String escapes
+ * "-" inside a tag strips all white space on that side; "+" switches stripping off:
+ *
+ *     {%   strips blanks between the beginning of the line and the tag
+ *     {%-  strips all white space before the tag, newlines too      {%+  strips nothing
+ *     %}   strips one newline behind the tag
+ *     -%}  strips all white space behind the tag                    +%}  strips nothing
+ *
+ * {{ and }} strip nothing unless they have a "-"; comments are like block tags. String escapes
  * are Python's, except that a pair of surrogates becomes the character it encodes. */
 #include "jinja/lex.h"
 
@@ -137,6 +144,7 @@ static size_t strip_before(const struct lexer *x, size_t from, size_t end, char 
     if (sign == '-') return skip_space_back(x, from, end);
     if (sign == '+' || variable) return end;
     while (line > from && x->src.p[line - 1] != '\n') line--;
+    /* Only white space between the line start and the tag: lstrip_blocks drops it. */
     if ((line > from || x->line_starting) && skip_space_back(x, line, end) == line) return line;
     return end;
 }
@@ -412,6 +420,7 @@ static void lex_string(struct lexer *x)
     size_t begin = x->at, end = begin + 1, n = 0;
     char quote = x->src.p[begin], *out;
 
+    /* A backslash protects the next byte, also a quote. */
     while (end < x->src.n && x->src.p[end] != quote) end += x->src.p[end] == '\\' ? 2 : 1;
     if (end >= x->src.n) {
         LEX_FAIL(x, begin, "the string has no end, expected %c", quote);
@@ -497,6 +506,7 @@ static void lex_token(struct lexer *x)
  * "}}" is two closing brackets. */
 static void lex_tag(struct lexer *x, size_t begin, bool variable)
 {
+    /* Brackets must be balanced within a tag. */
     x->n_open = 0;
     for (;;) {
         size_t end;

@@ -31,6 +31,7 @@ static struct jval add_str(struct render *r, struct jval a, struct jval b)
 
     if (markup && !(a.flags & JV_MARKUP)) a = text_escape(r, a);
     if (markup && !(b.flags & JV_MARKUP)) b = text_escape(r, b);
+    /* An empty side costs no copy: templates often append to a text that starts empty. */
     if (b.s.n == 0) return a.flags = markup ? JV_MARKUP : 0, a;
     if (a.s.n == 0) return b.flags = markup ? JV_MARKUP : 0, b;
     if (!(t.p = jv_alloc(r, a.s.n + b.s.n))) return a;
@@ -61,6 +62,7 @@ static struct jval repeat_sequence(struct render *r, struct jval s, int64_t time
 
     if (times < 0) times = 0;
     if (s.kind == J_STR) {
+        /* Charged before the text is made. */
         jv_step(r, (size_t)(times < 1 << 30 ? times : 1 << 30) / 8);
         jtext_fill(&t, s.s, times);
         out = jtext_done(&t);
@@ -123,6 +125,7 @@ static struct jval divide_ints(struct render *r, int64_t a, int64_t b, bool mod)
     if (b == 0)
         return jv_fail(r, mod ? "integer modulo by zero" : "integer division or modulo by zero");
     if (b == -1) return mod ? jv_int(0) : a == INT64_MIN ? fail_overflow(r) : jv_int(-a);
+    /* C truncates; one step corrects to floor. */
     q = a / b, m = a % b;
     if (m != 0 && (m < 0) != (b < 0)) q--, m += b;
     return jv_int(mod ? m : q);
@@ -180,6 +183,7 @@ static struct jval op_pow(struct render *r, struct jval a, struct jval b)
         return jv_float(f);
     }
     base = jv_as_int(a), exp = jv_as_int(b);
+    /* Bases that never overflow would make the loop below long. */
     if (base == 1 || base == 0 || base == -1)
         return jv_int(base == -1 && exp % 2 == 0 ? 1 : exp ? base : 1);
     for (; exp > 0; exp--)

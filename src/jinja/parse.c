@@ -2,7 +2,19 @@
  *
  * Covers the tags of jinja2 3.1 that work within one template, plus transformers' {% generation %},
  * which renders its body. Tags that load other templates, autoescape and those of extensions that
- * transformers does not enable are refused. */
+ * transformers does not enable are refused.
+ *
+ * A body is text, {{ expression }} and tags, up to the tag that ends it:
+ *
+ *     {% for TARGET in ITERABLE [if TEST] [recursive] %} BODY [{% else %} BODY] {% endfor %}
+ *     {% if TEST %} BODY {% elif TEST %} BODY {% else %} BODY {% endif %}
+ *     {% set TARGET = VALUE %}                  {% set TARGET [| FILTER] %} BODY {% endset %}
+ *     {% macro NAME(PARAMS) %} BODY {% endmacro %}
+ *     {% call[(PARAMS)] NAME(ARGS) %} BODY {% endcall %}
+ *     {% with TARGET = VALUE, ... %} BODY {% endwith %}
+ *     {% filter FILTER %} BODY {% endfilter %}  {% block NAME [scoped] %} BODY {% endblock %}
+ *     {% generation %} BODY {% endgeneration %} {% print VALUE, ... %}
+ *     {% break %}  {% continue %} */
 #include "jinja/parse.h"
 
 #include <stdarg.h>
@@ -202,6 +214,7 @@ static struct node *parse_body(struct parser *p, const char *ends)
             }
             parse_next(p);
         } else {
+            /* The tag that ends the body belongs to the caller. */
             if (ends && is_end_name(p, ends)) return first;
             n = parse_statement(p);
             expect_block_end(p);
@@ -225,6 +238,7 @@ static struct node *parse_tag_body(struct parser *p, const char *ends, bool skip
     if (!parse_enter(p)) return NULL;
     body = parse_body(p, ends);
     p->depth--;
+    /* The place of the opening tag is more helpful than the end of the source. */
     if (parse_cur(p)->type == TOK_EOF) {
         parse_fail(p, at, "the tag has no end, expected '{%% %s %%}'", ends);
         return NULL;
@@ -261,6 +275,7 @@ static struct node *parse_for(struct parser *p, uint32_t at)
     n->b = parse_tuple(p, false, "recursive", false);
     if (parse_skip_name(p, "if")) n->c = parse_expression(p, true);
     n->recursive = parse_skip_name(p, "recursive");
+    /* For break and continue the else branch is outside of the loop. */
     p->n_loops++;
     n->list = parse_tag_body(p, "endfor else", false);
     p->n_loops--;

@@ -2,7 +2,20 @@
  *
  * From weakest to strongest: inline if; or; and; not; comparisons and in; + -; ~; * / // %; **;
  * unary + -; then attribute, item, call, filter and test. Where this differs from Python it is
- * jinja2's: "~" binds stronger than "+", "**" is left-associative and weaker than unary minus. */
+ * jinja2's: "~" binds stronger than "+", "**" is left-associative and weaker than unary minus.
+ *
+ *     expression = or [ "if" or [ "else" expression ] ]
+ *     or         = and { "or" and }             and     = not { "and" not }
+ *     not        = "not" not | compare
+ *     compare    = math1 { ( "==" | "!=" | "<" | "<=" | ">" | ">=" | [ "not" ] "in" ) math1 }
+ *     math1      = concat { ( "+" | "-" ) concat }
+ *     concat     = math2 { "~" math2 }
+ *     math2      = pow { ( "*" | "/" | "//" | "%" ) pow }
+ *     pow        = unary { "**" unary }
+ *     unary      = ( "+" | "-" ) unary | primary { postfix } { filter | test | call }
+ *     primary    = name | number | string { string } | "(" tuple ")" | list | dict
+ *     postfix    = "." ( name | integer ) | "[" index "]" | call
+ *     filter     = "|" name [ call ]            test    = "is" [ "not" ] name [ call | primary ] */
 #include "jinja/builtins.h"
 #include "jinja/parse.h"
 
@@ -102,6 +115,7 @@ static struct node *parse_subscript(struct parser *p, struct node *of)
             n->name = t->text;
             return n;
         }
+        /* a.0 is a[0]. */
         if (t->type != TOK_INT) parse_fail(p, t->at, "expected a name or an integer after '.'");
         n = parse_node(p, NODE_CONST, t->at, NULL, NULL);
         n->value = t->value;
@@ -359,6 +373,7 @@ static struct node *parse_left(struct parser *p, const char *const *ops,
 {
     struct node *n = part(p);
 
+    /* Starts over with the first operator after each operand. */
     for (size_t i = 0; ops[i] && p->rc == OK;) {
         const struct token *t = parse_cur(p);
         if (!parse_is_op(t, ops[i])) {
@@ -416,6 +431,7 @@ static bool skip_compare_op(struct parser *p, char op[4])
         return true;
     }
     if (parse_skip_name(p, "in")) return snprintf(op, 4, "in") > 0;
+    /* "not in" is one operator. */
     if (parse_is_name(parse_cur(p), "not") && parse_is_name(parse_peek(p), "in")) {
         parse_next(p);
         parse_next(p);
@@ -528,6 +544,7 @@ struct node *parse_tuple(struct parser *p, bool with_cond, const char *end, bool
         if (!parse_skip_op(p, ",")) break;
         is_tuple = true;
     }
+    /* A single expression is unwrapped. */
     if (is_tuple || (brackets && !tuple->list)) return tuple;
     if (!tuple->list)
         parse_fail(p, parse_cur(p)->at, "expected an expression, got '%.*s'",

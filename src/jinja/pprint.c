@@ -26,6 +26,7 @@ static struct jval sort_keys(struct render *r, struct jval v)
     struct jargs none = { 0 };
     struct jval exact = jv_bool(true), pairs, out;
 
+    /* Keys of different types have no order. */
     for (size_t i = 1; i < v.d->n; i++)
         if (v.d->e[i].key.kind != v.d->e[0].key.kind) return v;
     if (v.d->n == 0 || (v.d->e[0].key.kind != J_STR && !jv_is_num(v.d->e[0].key))) return v;
@@ -139,6 +140,7 @@ static void print_str(struct printer *p, struct jval v, int64_t indent, int64_t 
     struct jval lines = text_splitlines(p->r, v.s, true), chunks = jv_list(p->r, 8);
     int64_t width;
 
+    /* At the top level the literals stand in brackets, which take a column on each side. */
     if (level == 1) indent++, allowance++;
     width = WIDTH - indent;
     for (size_t i = 0; i < lines.l->n; i++) {

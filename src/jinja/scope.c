@@ -132,6 +132,7 @@ static struct symbol *find_or_add_symbol(struct scoping *s, struct symbols *y, s
             scope_fail_nomem(s);
             return NULL;
         }
+        /* Reported once; the array has room all the same. */
         if (y->n >= MAX_NAMES) scope_fail(s, 0, "one scope has too many names, the last is", name);
         at = &y->v[y->n++];
         *at = (struct symbol){ .name = name, .slot = find_or_add_slot(s, y->fn, y->level, name) };
@@ -201,6 +202,7 @@ static void merge_branches(struct scoping *s, struct symbols *y, const struct sy
     for (size_t i = 0; i < y->n; i++) {
         struct symbol *at = &y->v[i], *was = find_symbol(&before, at->name);
         struct variable ref;
+        /* Only variables that a branch sets, and that were not set before the if. */
         if (!at->stored || (was && was->stored)) continue;
         if (y->parent && find_variable(y->parent, at->name, &ref))
             at->load = LOAD_ALIAS, at->alias = ref;
@@ -287,6 +289,7 @@ static int find_use(const struct node *n, const char *name)
 
     for (; n && !found; n = n->next) {
         const struct node *parts[] = { n->a, n->b, n->c, n->d, n->list2, n->list, n->other };
+        /* A block does not see the variables of a macro or loop around it. */
         if (n->type == NODE_BLOCK) continue;
         if (n->type == NODE_NAME && str_is(n->name, name)) return n->store ? -1 : 1;
         if (n->type == NODE_PARAM && str_is(n->name, name)) return -1;
@@ -456,6 +459,8 @@ static void scope_for(struct scoping *s, struct scope at, struct node *n)
     n->extended = n->recursive || find_use(n->list, "loop") > 0;
     if (sets_name(n->a, "loop") || sets_name(n->list, "loop"))
         scope_fail(s, n->at, "a for loop cannot set its variable", STR("loop"));
+    /* The variable loop exists only where it is used: creating it costs memory in every iteration
+     * of an outer loop. */
     if (n->extended) declare_param(s, &body, STR("loop"));
     visit_node(s, &body, n->a, true);
     visit_list(s, &body, n->list, false);

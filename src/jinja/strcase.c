@@ -131,6 +131,7 @@ METHOD(title)
         int32_t cp = next_cp(self.s, &i);
         if (inside) put_lower(&t, self.s, begin, i, cp);
         else put_mapped_cp(&t, cp, uni_to_title);
+        /* A character without case ends a word. */
         inside = uni_cased(cp);
     }
     return jtext_done(&t);

@@ -65,6 +65,7 @@ static struct jval find_substring(struct render *r, struct jval self, const stru
 
     if (!read_str_arg(r, a, 0, "find()", &what) || !read_window(r, self.s, a, &in, &at))
         return self;
+    /* Byte offsets are converted back to code points. */
     found = !in.p ? -1 : last ? text_find_last(in, what) : str_find(in, what);
     if (found < 0) return must ? jv_fail(r, "substring not found") : jv_int(-1);
     return jv_int(at + (int64_t)jstr_len(str_take(in, (size_t)found)));
@@ -162,6 +163,7 @@ METHOD(replace)
         return self;
     if (a->n > 2 && !jarg_int(r, a->v[2], -1, &max)) return self;
     if (a->n > 3 || a->n_kw) return jv_fail(r, "replace() takes 2 or 3 arguments");
+    /* Arguments of a safe text are escaped, so the result is safe. */
     if (self.flags & JV_MARKUP) {
         old = text_escape(r, a->v[0]).s;
         with = text_escape(r, a->v[1]).s;
@@ -204,6 +206,7 @@ METHOD(expandtabs)
             continue;
         }
         jtext_putc(&t, c);
+        /* Continuation bytes of UTF-8 do not count as columns. */
         if (c == '\n' || c == '\r') column = 0;
         else if (((unsigned char)c & 0xc0) != 0x80) column++;
     }

@@ -225,6 +225,7 @@ struct jval text_splitlines(struct render *r, struct str s, bool keep_ends)
         size_t n = (size_t)utf8_next(str_skip(s, at), &cp), end = at;
         at += n;
         if (!uni_line_end(cp)) continue;
+        /* "\r\n" is one line end. */
         if (cp == '\r' && at < s.n && s.p[at] == '\n') at++;
         push_part(r, list, str_of(s.p + from, (keep_ends ? at : end) - from));
         from = at;

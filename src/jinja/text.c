@@ -1,6 +1,14 @@
 /* text.c - values as text: str() and repr() of every type, byte for byte as CPython prints them.
  *
- * Addresses in the repr of objects are printed as 0x0. */
+ * Addresses in the repr of objects are printed as 0x0.
+ *
+ *     type      str()                 repr()
+ *     str       the text              quoted and escaped; Markup('...') if safe
+ *     float     1.5, 1e+16, nan       the same
+ *     bool      True                  the same
+ *     None      None                  the same
+ *     list      as repr()             [1, 'a']        tuple (1,)       dict {'a': 1}
+ *     undefined the empty text        Undefined */
 #include "base/utf8.h"
 #include "jinja/iter.h"
 #include "jinja/render.h"
@@ -88,6 +96,7 @@ static int find_shortest_digits(double f, char digits[32], int *exp10)
     char text[40];
     int n = 0;
 
+    /* 17 significant digits always read back; fewer often do. */
     for (int p = 0; p <= 16; p++) {
         snprintf(text, sizeof text, "%.*e", p, f);
         if (!(strtod(text, NULL) < f) && !(strtod(text, NULL) > f)) break;
@@ -111,6 +120,7 @@ void jtext_put_float(struct jtext *t, double f)
     }
     if (signbit(f)) jtext_putc(t, '-');
     n = find_shortest_digits(fabs(f), digits, &exp10);
+    /* Scientific notation, as repr() chooses it. */
     if (exp10 < -4 || exp10 >= 16) {
         jtext_putc(t, digits[0]);
         if (n > 1) jtext_putc(t, '.'), jtext_add(t, str_of(digits + 1, (size_t)n - 1));
@@ -148,6 +158,7 @@ static void put_repr_cp(struct jtext *t, int32_t cp, char quote, struct str raw)
 /* The repr of a str: single quotes, unless only those occur in it. */
 static void put_repr_str(struct jtext *t, struct str s)
 {
+    /* Double quotes only if the text has single ones and no double ones. */
     bool single = s.n && memchr(s.p, '\'', s.n), both = single && memchr(s.p, '"', s.n);
     char quote = single && !both ? '"' : '\'';
 

@@ -1,6 +1,8 @@
 /* unicode.c - utf8proc has general categories and simple case mappings. The tables here add what
  * CPython takes from other files of the Unicode database: Numeric_Type, Other_Uppercase and
- * Other_Lowercase, White_Space, and the unconditional mappings of SpecialCasing.txt. */
+ * Other_Lowercase, White_Space, and the unconditional mappings of SpecialCasing.txt.
+ *
+ * Most text of templates is ASCII, so mappings test for it before they search a table. */
 #include "jinja/unicode.h"
 
 #include <stddef.h>

@@ -1,4 +1,8 @@
-/* value.c - constructors, truth, length, equality, order and membership of values, as in Python. */
+/* value.c - constructors, truth, length, equality, order and membership of values, as in Python.
+ *
+ * Operations that take time in proportion to their operands charge steps (jv_step): the limit holds
+ * for work in C as for loops of the template. Comparisons recurse into containers and are limited
+ * by jv_enter: a namespace may contain itself. */
 #include "jinja/value.h"
 
 #include "jinja/iter.h"
@@ -103,6 +107,7 @@ const struct jval *jdict_get_str(const struct jdict *d, struct str key)
 /* Keys compare by value: 1, 1.0 and true are the same key. */
 const struct jval *jdict_get(struct render *r, const struct jdict *d, struct jval key)
 {
+    /* The search is linear, so it is charged. */
     jv_step(r, d->n / 16);
     if (key.kind == J_STR) return jdict_get_str(d, key.s);
     for (size_t i = 0; i < d->n; i++)
@@ -118,6 +123,7 @@ void jdict_put(struct render *r, struct jdict *d, struct jval key, struct jval v
         jv_fail(r, "unhashable type: '%s'", jv_type(key));
         return;
     }
+    /* The dict is being built, so its values may change. */
     at = (struct jval *)jdict_get(r, d, key);
     if (at) *at = value;
     else jdict_append(r, d, key, value);
@@ -148,6 +154,7 @@ const char *jv_type(struct jval v)
                                          [J_CYCLER] = "Cycler",
                                          [J_JOINER] = "Joiner" };
 
+    /* Types that depend on more than the kind. */
     if (v.kind == J_VIEW) return views[v.view->kind];
     if (v.kind == J_STR && v.flags & JV_MARKUP) return "Markup";
     return names[v.kind];
@@ -298,6 +305,7 @@ bool jv_equal(struct render *r, struct jval a, struct jval b)
     case J_STR: return str_eq(a.s, b.s);
     default: break;
     }
+    /* Containers recurse. */
     if (!jv_step(r, 1) || !jv_enter(r)) return false;
     same = equal_deep(r, a, b);
     jv_leave(r);

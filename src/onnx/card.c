@@ -1,7 +1,17 @@
 /* card.c - reading the card of a model: inputs, vocabulary, task, output, then what the task needs.
  *
  * Keys of the source are config.json's; a prefix names another file: "tern:" tern.json, "modules:"
- * modules.json, "pooling:" 1_Pooling/config.json, "tokenizer_config:" that file. */
+ * modules.json, "pooling:" 1_Pooling/config.json, "tokenizer_config:" that file.
+ *
+ *     question      tern.json     else
+ *     task          task          architectures.0 (classify), sentence-transformers files (embed)
+ *     output        output        the only one, or by name: logits, sentence_embedding,
+ *                                 last_hidden_state, token_embeddings
+ *     pooling       pooling       none for an output [text][width], else 1_Pooling/config.json
+ *     labels        labels        id2label, num_labels
+ *     activation    activation    problem_type, the activation of a cross-encoder, number of labels
+ *     longest text  max_tokens    max_position_embeddings, model_max_length, 512
+ *     vocabulary    -             rows of the embedding table, vocab_size */
 #include "onnx/card.h"
 
 #include "base/buf.h"
@@ -89,6 +99,7 @@ static int read_inputs(const struct reader *r)
                            "%s: the input %s must be a two-dimensional tensor of integers",
                            r->m->path, names[k]);
         r->c->inputs[k] = i;
+        /* Dimensions with a number are fixed; names mean any size. */
         if (io->dims[0] > 0) r->c->fixed_batch = io->dims[0];
         if (io->dims[1] > 0) r->c->fixed_len = io->dims[1];
     }
@@ -116,6 +127,7 @@ static int find_vocab(const struct reader *r)
         if (!str_is(x->op, "Gather") || x->n_in != 2 || x->in[1] != ids || !t || !t->is_const ||
             t->t.n_dims != 2)
             continue;
+        /* Of several tables the smallest: ids must be valid for all. */
         if (n == 0 || t->t.dims[0] < n) n = t->t.dims[0];
     }
     if (n == 0) source_i64(r->src, "vocab_size", &n);
@@ -449,6 +461,7 @@ static int read_lengths(const struct reader *r)
     } else {
         if (!source_i64(r->src, "max_position_embeddings", &n))
             source_i64(r->src, "n_positions", &n);
+        /* Positions before the first one are never used. */
         if (n > r->c->first_pos + 1) n -= r->c->first_pos;
         if (source_i64(r->src, "tokenizer_config:model_max_length", &given) && given > 0 &&
             (n <= 0 || given < n))

@@ -3,8 +3,17 @@
  * Each message is read in passes: one that counts its repeated fields, so that arrays can be
  * allocated, then one per kind of field. A graph defines its tensors first, then inputs, then nodes
  * in order, so a node can only refer to values that exist: order and absence of cycles are checked
- * by looking names up. Names of a branch are hidden when the branch ends. Numbers such as `case 7`
- * are field numbers of onnx.proto. */
+ * by looking names up. Names of a branch are hidden when the branch ends.
+ *
+ * Field numbers of onnx.proto that are read here:
+ *     ModelProto          2 producer_name  7 graph  8 opset_import
+ *     OperatorSetIdProto  1 domain  2 version
+ *     GraphProto          1 node  5 initializer  11 input  12 output  15 sparse_initializer
+ *     NodeProto           1 input  2 output  3 name  4 op_type  5 attribute  7 domain
+ *     AttributeProto      1 name  2 f  3 i  4 s  5 t  6 g  7 floats  8 ints  20 type
+ *     ValueInfoProto      1 name  2 type
+ *     TypeProto           1 tensor_type: 1 elem_type  2 shape
+ *     TensorShapeProto    1 dim: 1 dim_value  2 dim_param */
 #include "onnx/graph.h"
 
 #include "base/mem.h"
@@ -80,6 +89,7 @@ static void read_shape(struct onnx_io *io, struct str bytes)
         if (s.field != 1 || s.wire != PB_BYTES) continue;
         for (struct pb d = pb_of(s.bytes); pb_next(&d);)
             if (d.field == 1 && d.wire == PB_VARINT) v = d.v <= INT32_MAX ? (int64_t)d.v : -1;
+        /* Counted beyond the limit, and refused as unknown below. */
         if (io->n_dims < ONNX_DIMS) io->dims[io->n_dims] = v;
         io->n_dims++;
     }
@@ -339,6 +349,7 @@ static int read_graph(struct reader *r, struct str bytes, struct onnx_graph *g)
     if (m.at.bad) return fail_malformed(r, "the graph");
     if (n[15])
         return err_set(r->e, E_UNSUPPORTED, "%s: sparse tensors are not supported", r->m->path);
+    /* Nodes of all branches count together. */
     if (n[1] > MAX_NODES || (r->n_nodes += (int)n[1]) > MAX_NODES || n[11] > MAX_PER_NODE ||
         n[12] > MAX_PER_NODE)
         return err_set(r->e, E_UNSUPPORTED,

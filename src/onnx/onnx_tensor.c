@@ -5,7 +5,11 @@
  * stay in place in the mapped file; others are converted once, into memory of the model.
  *
  * Sizes are checked before memory is allocated: the product of the dimensions is limited, and a
- * list must have at least a byte per element, so a short file cannot ask for much memory. */
+ * list must have at least a byte per element, so a short file cannot ask for much memory.
+ *
+ * Field numbers of TensorProto: 1 dims  2 data_type  3 segment  4 float_data  5 int32_data
+ * 6 string_data  7 int64_data  8 name  9 raw_data  10 double_data  11 uint64_data
+ * 13 external_data (entries: 1 key, 2 value)  14 data_location (1: external) */
 #include "base/mem.h"
 #include "kernel/quant.h"
 #include "onnx/graph_impl.h"

@@ -1,4 +1,9 @@
-/* op.c - the toolbox of operators: lookup, memory, checks, broadcasting. */
+/* op.c - the toolbox of operators: lookup, memory, checks, broadcasting.
+ *
+ * Broadcasting: shapes are aligned at the end, and a dimension of 1 repeats. op_walk turns this
+ * into steps: for a[2][1] and b[3] the output is [2][3], a has the steps {1, 0} and b {0, 1}.
+ * op_walk_join then merges dimensions, so that two tensors of one shape become a single row, and
+ * op_walk_run hands out pieces of rows to the worker threads. */
 #include "onnx/op.h"
 
 #include "base/mem.h"
@@ -67,6 +72,7 @@ int op_new(struct onnx_run *r, struct onnx_tensor *t, enum onnx_type type, int n
     *t = (struct onnx_tensor){ .type = type, .n_dims = n_dims, .block = -1 };
     for (int d = 0; d < n_dims; d++) {
         t->dims[d] = dims[d];
+        /* A dimension out of range makes the tensor too large for any heap. */
         if (dims[d] < 0 || dims[d] > INT32_MAX || !mem_mul(n, (size_t)dims[d], &n))
             n = SIZE_MAX / 16;
     }
@@ -169,6 +175,7 @@ int op_walk(struct onnx_run *r, const struct onnx_node *n, struct op_walk *w,
         for (int i = 0; i < n_in; i++) {
             int at = d - (w->n_dims - in[i]->n_dims);
             int64_t s = at < 0 ? 1 : in[i]->dims[at];
+            /* 1 broadcasts to anything. */
             if (s == 1) continue;
             if (size != 1 && s != size)
                 return op_fail(r, n, "dimension %d is %lld in one input and %lld in another", d,
@@ -203,6 +210,7 @@ void op_walk_join(struct op_walk *w)
         w->dims[to] = joins ? w->dims[to] * size : size;
         for (int i = 0; i < w->n_in; i++) w->step[i][to] = w->step[i][d];
     }
+    /* Only dimensions of size 1: a single element. */
     if (to < 0) {
         to = 0;
         w->dims[0] = 1;

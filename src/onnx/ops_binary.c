@@ -206,6 +206,7 @@ static int check_operands(struct onnx_run *r, const struct onnx_node *n, enum bi
     enum onnx_type t = in[0]->type;
     bool compares = op >= B_EQ && op <= B_GE, is_logic = op >= B_AND && op <= B_XOR;
 
+    /* ONNX has no implicit conversion. */
     if (in[1]->type != t)
         return op_fail(r, n, "the inputs have different types %s and %s", onnx_type_name(t),
                        onnx_type_name(in[1]->type));
@@ -213,6 +214,7 @@ static int check_operands(struct onnx_run *r, const struct onnx_node *n, enum bi
     if (compares) return OK;
     if (op == B_BITS_AND || op == B_BITS_OR) return op_check_type(r, n, in[0], ONNX_I64);
     if (t != ONNX_I64 || op == B_PRELU) return op_check_type(r, n, in[0], ONNX_F32);
+    /* Integers only: the check reads the divisors, which are small tensors of shape arithmetic. */
     for (size_t i = 0; (op == B_DIV || op == B_MOD || op == B_FMOD) && i < in[1]->n; i++)
         if (op_i64(in[1])[i] == 0) return op_fail(r, n, "an integer is divided by 0");
     return OK;
@@ -239,6 +241,7 @@ static int apply_binary(struct onnx_run *r, const struct onnx_node *n, enum bina
     }
     if ((rc = check_operands(r, n, op, ab)) != OK || (rc = op_walk(r, n, &w, ab, 2)) != OK)
         return rc;
+    /* Logic and comparisons give booleans. */
     rc = op_new(r, out, op >= B_AND && op <= B_GE ? ONNX_BOOL : ab[0]->type, w.n_dims, w.dims);
     if (rc != OK || op_skips(r, out)) return rc;
     op_walk_join(&w);
@@ -280,6 +283,7 @@ static int run_variadic(struct onnx_run *r, const struct onnx_node *n,
     int rc = OK;
 
     if (n->n_in == 1) return op_view(r, out[0], in[0], in[0]->n_dims, in[0]->dims);
+    /* The first input stays alive until the first operation is done. */
     heap_ref(&r->heap, sum.block);
     for (int i = 1; i < n->n_in && rc == OK; i++) {
         const struct onnx_tensor *ab[2] = { &sum, in[i] };
@@ -353,6 +357,7 @@ static int run_where(struct onnx_run *r, const struct onnx_node *n, const struct
     return OK;
 }
 
+/* Name, opset since, inputs from and to, outputs, attributes, function. */
 const struct onnx_op ops_binary[] = {
     { "Add", 7, 2, 2, 1, "", run_binary },
     { "Sub", 7, 2, 2, 1, "", run_binary },

@@ -1,7 +1,13 @@
 /* ops_gather.c - operators that address elements by index (Gather, Scatter and variants, NonZero,
  * Trilu) or create tensors (Constant, ConstantOfShape, Range).
  *
- * Indexes come from the input of a request: every one is checked before it is used. */
+ * Indexes come from the input of a request: every one is checked before it is used. Negative ones
+ * count from the end.
+ *
+ *     Gather           out = x[ids], rows along an axis: the shape of ids replaces the axis
+ *     GatherElements   ids has as many dimensions as x; one element per index
+ *     GatherND         the last dimension of ids is a tuple of indexes; elements or rows
+ *     ScatterElements, ScatterND   the same places, written instead of read */
 #include "onnx/op.h"
 
 #include <math.h>
@@ -32,6 +38,7 @@ static int run_gather(struct onnx_run *r, const struct onnx_node *n, const struc
     if (rc != OK || (rc = op_read_axis(r, n, onnx_int(n, "axis", 0), x->n_dims, &axis)) != OK)
         return rc;
     if (nd > ONNX_DIMS) return op_fail(r, n, "more than 8 dimensions");
+    /* The shape of the output: x before the axis, ids, x behind it. */
     memcpy(dims, x->dims, (size_t)axis * sizeof *dims);
     memcpy(dims + axis, ids->dims, (size_t)ids->n_dims * sizeof *dims);
     memcpy(dims + axis + ids->n_dims, x->dims + axis + 1,
@@ -298,6 +305,7 @@ static int run_range(struct onnx_run *r, const struct onnx_node *n, const struct
             return op_fail(r, n, "start, limit and delta must be numbers of one type");
         v[i] = in[i]->type == ONNX_F32 ? (double)op_f32(in[i])[0] : (double)op_i64(in[i])[0];
     }
+    /* Division by a zero step gives inf or NaN, which is refused below. */
     count = ceil((v[1] - v[0]) / v[2]);
     if (v[2] == 0 || !isfinite(count) || count > INT32_MAX)
         return op_fail(r, n, "no finite range from %g to %g by %g", v[0], v[1], v[2]);
@@ -325,6 +333,7 @@ static int run_trilu(struct onnx_run *r, const struct onnx_node *n, const struct
     if (in[1] && ((rc = op_check_type(r, n, in[1], ONNX_I64)) != OK || in[1]->n != 1))
         return op_fail(r, n, "k must be one integer");
     if (in[1]) k = op_i64(in[1])[0];
+    /* Diagonals that far outside are all alike. */
     if (k > INT32_MAX || k < -INT32_MAX) k = k < 0 ? -INT32_MAX : INT32_MAX;
     rows = in[0]->dims[nd - 2];
     cols = in[0]->dims[nd - 1];
@@ -370,6 +379,7 @@ static int run_non_zero(struct onnx_run *r, const struct onnx_node *n,
     return OK;
 }
 
+/* Name, opset since, inputs from and to, outputs, attributes, function. */
 const struct onnx_op ops_gather[] = {
     { "Gather", 1, 2, 2, 1, "axis", run_gather },
     { "GatherElements", 11, 2, 2, 1, "axis", run_gather_elements },

@@ -2,7 +2,12 @@
  *
  * All but Einsum end in op_gemm. Products of 8-bit integers are exact (onnx_gemm.c). Einsum
  * supports one or two inputs with letters only; it sums in double, without blocking: exports use it
- * for small shapes. */
+ * for small shapes.
+ *
+ *     MatMul         a[..][m][k] b[..][k][n] -> [..][m][n], batch dimensions broadcast
+ *     Gemm           alpha A B + beta C, A and B transposed on request, C broadcast to [m][n]
+ *     MatMulInteger  exact sums as I64, or as F32 where only a cast to float reads them
+ *     QLinearMatMul  the same, rescaled to 8 bits */
 #include "onnx/op.h"
 
 #include <math.h>
@@ -39,6 +44,7 @@ static int find_shape(struct onnx_run *r, const struct onnx_node *n, const struc
     if ((rc = op_walk(r, n, &s->outer, both, 2)) != OK) return rc;
     s->batch = op_count(s->outer.dims, 0, s->outer.n_dims);
     s->n_dims = s->outer.n_dims;
+    /* Before dims is written. */
     if (s->n_dims + 2 > ONNX_DIMS) return op_fail(r, n, "more than 8 dimensions");
     memcpy(s->dims, s->outer.dims, sizeof s->dims);
     if (a->n_dims > 1) s->dims[s->n_dims++] = s->m;
@@ -158,6 +164,7 @@ static int run_matmul_integer(struct onnx_run *r, const struct onnx_node *n,
     flatten_batch(&s, in[1]);
     if (s.batch > 1) rc = find_batches(r, n, &s, &at);
     if (rc == OK) rc = subtract_zero(r, n, in[0], in[2], &a);
+    /* Zero points of b as floats, one or one per column. */
     if (rc == OK && in[3]) {
         struct onnx_tensor none = *in[3];
         rc = subtract_zero(r, n, &none, NULL, &zero);
@@ -368,6 +375,7 @@ static int read_term(struct onnx_run *r, const struct onnx_node *n, struct einsu
         if (l->size[at] >= 0 && l->size[at] != x->dims[d])
             return op_fail(r, n, "'%c' has two sizes", term.p[d]);
         l->size[at] = x->dims[d];
+        /* Added up: a letter that occurs twice advances both dimensions. */
         l->step[t][at] += step;
         step *= x->dims[d];
     }
@@ -422,6 +430,7 @@ static int run_einsum(struct onnx_run *r, const struct onnx_node *n, const struc
     return OK;
 }
 
+/* Name, opset since, inputs from and to, outputs, attributes, function. */
 const struct onnx_op ops_matmul[] = {
     { "MatMul", 1, 2, 2, 1, "", run_matmul },
     { "MatMulInteger", 10, 2, 4, 1, "", run_matmul_integer },

@@ -132,6 +132,7 @@ static int run_dynamic_quantize(struct onnx_run *r, const struct onnx_node *n,
         (rc = op_new(r, out[1], ONNX_F32, 0, NULL)) != OK ||
         (rc = op_new(r, out[2], ONNX_U8, 0, NULL)) != OK)
         return rc;
+    /* Valid values also while planning: later nodes read them. */
     *(float *)out[1]->data = 1;
     *(uint8_t *)out[2]->data = 0;
     if (op_skips(r, out[0])) return OK;
@@ -139,6 +140,7 @@ static int run_dynamic_quantize(struct onnx_run *r, const struct onnx_node *n,
         low = x[i] < low ? x[i] : low;
         high = x[i] > high ? x[i] : high;
     }
+    /* 256 levels span the range. */
     scale = (high - low) / 255;
     if (!(scale > 0) || !isfinite(scale)) scale = 1;
     zero = rintf(fmaxf(0, fminf(255, -low / scale)));
@@ -149,6 +151,7 @@ static int run_dynamic_quantize(struct onnx_run *r, const struct onnx_node *n,
     return OK;
 }
 
+/* Name, opset since, inputs from and to, outputs, attributes, function. */
 const struct onnx_op ops_quant[] = {
     { "DequantizeLinear", 10, 2, 3, 1, "axis block_size", run_dequantize },
     { "QuantizeLinear", 10, 2, 3, 1, "axis block_size saturate", run_quantize },

@@ -1,7 +1,14 @@
 /* ops_reduce.c - operators along dimensions: reductions, softmax, normalization, ArgMax, TopK,
  * CumSum.
  *
- * Sums are kept in double. Softmax and norms over the last dimension use the vector kernels. */
+ * Sums are kept in double. Softmax and norms over the last dimension use the vector kernels.
+ *
+ *     Softmax             exp(x - max) / sum(exp(x - max))
+ *     LogSoftmax          x - max - log(sum(exp(x - max)))
+ *     LayerNormalization  (x - mean) / sqrt(variance + epsilon) * weight + bias
+ *     RMSNormalization    x / sqrt(mean(x^2) + epsilon) * weight
+ *
+ * Axes may be negative. Operators along one axis see a tensor as [outer][len][inner]. */
 #include "onnx/op.h"
 
 #include <math.h>
@@ -116,6 +123,7 @@ static int run_reduce(struct onnx_run *r, const struct onnx_node *n, const struc
     if (none) return op_view(r, out[0], in[0], in[0]->n_dims, in[0]->dims);
     for (int d = 0; d < in[0]->n_dims; d++) {
         int64_t size = in[0]->dims[d];
+        /* Elements from one index of this dimension to the next. */
         step = size ? step / size : 0;
         if (reduced[d]) {
             j.dims_in[j.n_in] = size;
@@ -326,6 +334,7 @@ static int run_top_k(struct onnx_run *r, const struct onnx_node *n, const struct
     for (int64_t i = 0; i < outer * inner; i++) {
         int64_t from = i / inner * len * inner + i % inner, to = i / inner * k * inner + i % inner;
         for (int64_t m = 0; m < len; m++)
+            /* The smallest elements are the largest of the negated ones. */
             rank[m] = (struct ranked){ sign * number_at(in[0], from + m * inner), m };
         qsort(rank, (size_t)len, sizeof *rank, compare_ranks);
         for (int64_t m = 0; m < k; m++, to += inner) {
@@ -373,6 +382,7 @@ static int run_cum_sum(struct onnx_run *r, const struct onnx_node *n, const stru
     return OK;
 }
 
+/* Name, opset since, inputs from and to, outputs, attributes, function. */
 const struct onnx_op ops_reduce[] = {
     { "ReduceSum", 1, 1, 1, 1, "axes keepdims", run_reduce },
     { "ReduceSum", 13, 1, 2, 1, "keepdims noop_with_empty_axes", run_reduce },

@@ -1,7 +1,13 @@
 /* ops_shape.c - operators that change the shape, order or type of elements, not their values.
  *
  * Operators that only change the shape share the memory of their input (op_view). Transpose, Slice,
- * Expand and Split are one strided copy. */
+ * Expand and Split are one strided copy.
+ *
+ *     operator    steps of the copy, for an input with the steps {s0, s1}
+ *     Transpose   the same steps in another order: {s1, s0}
+ *     Slice       multiplied by the step of the slice, perhaps negative; first: where it starts
+ *     Expand      0 for dimensions that repeat
+ *     Split       the same; first: where the part begins */
 #include "onnx/op.h"
 
 #include <math.h>
@@ -41,6 +47,7 @@ static int run_reshape(struct onnx_run *r, const struct onnx_node *n, const stru
     if (rc != OK) return rc;
     if (n_to < 0) return op_fail(r, n, "no shape is given");
     for (int d = 0; d < n_to; d++) {
+        /* 0 copies the dimension of the input. */
         if (to[d] == 0 && !zeros) {
             if (d >= in[0]->n_dims)
                 return op_fail(
@@ -55,6 +62,7 @@ static int run_reshape(struct onnx_run *r, const struct onnx_node *n, const stru
             return op_fail(r, n, "the new shape has too many elements");
         else known *= to[d];
     }
+    /* The -1 dimension gets what is left. */
     if (open >= 0) to[open] = known ? (int64_t)in[0]->n / known : 0;
     if ((open >= 0 ? known * to[open] : known) != (int64_t)in[0]->n)
         return op_fail(r, n, "%zu elements do not fit the new shape", in[0]->n);
@@ -200,6 +208,7 @@ static int copy_strided(struct onnx_run *r, struct onnx_tensor *out, const struc
     j.in = (const char *)x->data + first * (int64_t)j.size;
     for (int d = 0; d < out->n_dims; d++) {
         if (out->dims[d] == 1) continue;
+        /* A pass over this dimension is one step of the last: both are one. */
         if (j.n_dims && j.step[j.n_dims - 1] == step[d] * out->dims[d]) {
             j.dims[j.n_dims - 1] *= out->dims[d];
             j.step[j.n_dims - 1] = step[d];
@@ -295,6 +304,7 @@ static int run_slice(struct onnx_run *r, const struct onnx_node *n, const struct
     for (int i = 0; i < n_start; i++) {
         int d;
         if ((rc = op_read_axis(r, n, n_axes < 0 ? i : axes[i], in[0]->n_dims, &d)) != OK) return rc;
+        /* Bit d: dimension d has been sliced. */
         if (seen & 1u << d) return op_fail(r, n, "axis %d is given twice", d);
         seen |= 1u << d;
         if ((rc = slice_axis(r, n, in[0]->dims[d], &start[i], end[i], n_by < 0 ? 1 : by[i],
@@ -391,6 +401,7 @@ static int run_concat(struct onnx_run *r, const struct onnx_node *n, const struc
         for (int64_t o = 0; part && o < outer; o++)
             memcpy((char *)out[0]->data + (size_t)o * row + (size_t)at,
                    (const char *)in[i]->data + (size_t)o * part, part);
+        /* Bytes from the beginning of a row of the output. */
         at += (int64_t)part;
     }
     return OK;
@@ -413,6 +424,7 @@ static int read_split_sizes(struct onnx_run *r, const struct onnx_node *n,
     if (count < 0) {
         if (onnx_int(n, "num_outputs", parts) != parts || parts == 0)
             return op_fail(r, n, "num_outputs differs from the number of outputs");
+        /* Equal parts, the last one smaller. */
         each = (size + parts - 1) / parts;
         for (int64_t i = 0; i < parts; i++) sum += out[i] = clamp_int(size - i * each, 0, each);
         return OK;
@@ -519,6 +531,7 @@ static int run_cast_like(struct onnx_run *r, const struct onnx_node *n,
     return cast_tensor(r, in[0], in[1]->type, out[0]);
 }
 
+/* Name, opset since, inputs from and to, outputs, attributes, function. */
 const struct onnx_op ops_shape[] = {
     { "Identity", 1, 1, 1, 1, "", run_identity },
     { "Dropout", 7, 1, 1, 2, "ratio", run_dropout },

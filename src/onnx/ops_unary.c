@@ -2,7 +2,8 @@
  * Clip.
  *
  * One function serves all of them; the operator's name selects the loop. Functions that a vector
- * kernel has (erf, tanh, GELU, SiLU, sigmoid) use it, the others the C library. */
+ * kernel has (erf, tanh, GELU, SiLU, sigmoid) use it, the others the C library. Round is to even,
+ * as ONNX defines it. */
 #include "onnx/op.h"
 
 #include <math.h>
@@ -150,6 +151,7 @@ static int run_unary(struct onnx_run *r, const struct onnx_node *n, const struct
     struct unary_job a = { .op = U_COPY };
     int i = 0;
 
+    /* The table of operators has only these names. */
     while (unary_names[i].name && !str_is(n->op, unary_names[i].name)) i++;
     a.op = unary_names[i].op;
     if (in[0]->type == ONNX_I64) return map_ints(r, n, in[0], out[0], a.op);
@@ -203,6 +205,7 @@ static int run_clip(struct onnx_run *r, const struct onnx_node *n, const struct 
     return OK;
 }
 
+/* Name, opset since, inputs from and to, outputs, attributes, function. */
 const struct onnx_op ops_unary[] = {
     { "Sqrt", 1, 1, 1, 1, "", run_unary },
     { "Neg", 1, 1, 1, 1, "", run_unary },

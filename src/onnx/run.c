@@ -5,7 +5,11 @@
  *           3. find_last_reads notes for every value the step after which it can be freed.
  * Running:  steps in order; a value's heap block is released after its last reader.
  *
- * Two values may share a block (op_view), so blocks are counted. */
+ * Two values may share a block (op_view), so blocks are counted.
+ *
+ * Values of the run (r->vals) are copies of struct onnx_tensor. Constants point into the file or
+ * into memory of the run and are never dropped; inputs point to memory of the caller; all others
+ * have a heap block. */
 #include "onnx/run.h"
 
 #include "base/mem.h"
@@ -72,6 +76,7 @@ static int bind_op(struct onnx_run *r, struct onnx_node *n)
                        r->m->path, STR_ARG(str_take(n->name, 80)), STR_ARG(str_take(n->domain, 40)),
                        n->domain.n ? "." : "", STR_ARG(str_take(n->op, 40)), r->m->opset);
     n->info = op;
+    /* A run that was open before may have left its own. */
     n->packed = NULL;
     n->as_float = false;
     if (n->n_in < op->min_in || (op->max_in >= 0 && n->n_in > op->max_in) || n->n_out > op->n_out)
@@ -173,6 +178,7 @@ static int run_branch(struct onnx_run *r, const struct onnx_node *n, const struc
 {
     int rc = OK;
 
+    /* Outputs of a branch are those of the node, in order. */
     if (g->n_outputs != n->n_out)
         return op_fail(r, n, "a branch has %d outputs, but the node has %d", g->n_outputs,
                        n->n_out);
@@ -318,6 +324,7 @@ static int fold_constants(struct onnx_run *r)
     r->n_steps = n;
     for (int i = 0; i < n; i++)
         if ((rc = pack_matrix(r, (struct onnx_node *)r->steps[i])) != OK) return rc;
+    /* From here on outputs come from the heap. */
     r->folding = false;
     return OK;
 }
@@ -332,6 +339,7 @@ static void mark_float_products(struct onnx_run *r)
         for (int k = i + 1; k <= last && last < r->n_steps; k++)
             for (int in = 0; in < r->steps[k]->n_in; in++)
                 reads += r->steps[k]->in[in] == n->out[0];
+        /* The Cast then gets floats and shares their memory. */
         n->as_float = reads == 1 && str_is(r->steps[last]->op, "Cast") &&
                       onnx_int(r->steps[last], "to", 0) == 1;
     }

@@ -6,7 +6,15 @@
  * down.
  *
  * The random choice adds up probabilities in ascending order of ids, as the GPU does
- * (kernel/cuda/sample.cu), so both sample the same token from the same random number. */
+ * (kernel/cuda/sample.cu), so both sample the same token from the same random number.
+ *
+ *     bias        x += bias
+ *     penalties   x = x > 0 ? x / repeat : x * repeat;  x -= count * frequency + presence
+ *     top-k       the k largest
+ *     typical     the fewest tokens nearest to the entropy that have the mass `typical`
+ *     top-p       the fewest largest that have the mass top_p
+ *     min-p       at least min_p times the largest probability
+ *     choice      in proportion to exp(x / temp) */
 #include "sample/sampler.h"
 
 #include "base/mem.h"
