@@ -24,19 +24,10 @@ static int check_nul(struct str text, struct err *e)
                    n_lines, (int)(nul - line) + 1, (int)(nul - text.p) + 1);
 }
 
-static json_t *load_json(struct str text, json_error_t *je, bool *nomem)
-{
-    json_t *v = jsonr_load(text, JSON_DECODE_ANY, je);
-
-    *nomem = !v && json_error_code(je) == json_error_out_of_memory;
-    return v;
-}
-
 /* JSON_DECODE_ANY: a body that is another JSON value gets a better message than a syntax error. */
 int body_parse(json_t **out, struct str text, struct err *e)
 {
     json_error_t je;
-    bool nomem;
     int rc;
 
     *out = NULL;
@@ -45,8 +36,9 @@ int body_parse(json_t **out, struct str text, struct err *e)
     if ((rc = check_nul(text, e)) != OK) return rc;
     if (str_json_parts(text) > BODY_PARTS)
         return err_set(e, E_INVALID, "the body has more than %d JSON values (parts)", BODY_PARTS);
-    *out = load_json(text, &je, &nomem);
-    if (nomem) return err_nomem(e, "the request body");
+    *out = jsonr_load(text, JSON_DECODE_ANY, &je);
+    if (!*out && json_error_code(&je) == json_error_out_of_memory)
+        return err_nomem(e, "the request body");
     if (!*out)
         return err_set(e, E_INVALID, "the body is not JSON: line %d, column %d (byte %d): %s",
                        je.line, je.column, je.position, je.text);

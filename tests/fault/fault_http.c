@@ -139,6 +139,7 @@ struct ask {
     const char *want;               /* part of a complete answer */
     int status;                     /* 0: 200 */
     const char *raw;                /* sent in place of a request with path and body */
+    uint64_t hash;                  /* of the generated parts of the first complete answer */
 };
 
 static int send_request(const struct ask *a)
@@ -172,8 +173,27 @@ static bool read_some(int fd)
     return k == 0 || (k < 0 && errno != EAGAIN);
 }
 
-/* What the client has got: OK for a complete answer, else a typed error. */
-static int judge(const struct ask *a, struct err *e)
+/* The generated parts of an answer: texts, arguments, tokens, vectors. Times and ids are left out.
+ */
+static uint64_t hash_generated(void)
+{
+    static const char *const keys[] = { "\"content\":\"", "\"text\":\"",    "\"arguments\":\"",
+                                        "\"token\":\"",   "\"embedding\":", "\"finish_reason\":\"",
+                                        "\"piece\":\"",   "\"count\":" };
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (const char *p = w.answer; *p; p++)
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+            if (strncmp(p, keys[k], strlen(keys[k])) != 0) continue;
+            for (p += strlen(keys[k]); *p && *p != '"' && *p != ']' && *p != '}'; p++)
+                h = (h ^ (unsigned char)*p) * 0x100000001b3u;
+        }
+    return h;
+}
+
+/* What the client has got: OK for a complete answer, else a typed error. A complete answer is the
+ * same in every run. */
+static int judge(struct ask *a, struct err *e)
 {
     int status = 0;
 
@@ -186,14 +206,18 @@ static int judge(const struct ask *a, struct err *e)
     }
     if (status != (a->status ? a->status : 200))
         fail_msg("%s: status %d: %s", a->name, status, w.answer);
-    if (strstr(w.answer, a->want)) return OK;
+    if (strstr(w.answer, a->want)) {
+        if (!a->hash) a->hash = hash_generated();
+        if (a->hash != hash_generated()) fail_msg("%s: another answer: %s", a->name, w.answer);
+        return OK;
+    }
     if (strstr(w.answer, "data: {\"error\":")) return err_set(e, E_NOMEM, "an error event");
     return err_set(e, E_IO, "the connection was closed within the answer");
 }
 
 static int run_request(void *arg, struct err *e)
 {
-    const struct ask *a = arg;
+    struct ask *a = arg;
     bool closed = false;
     int fd, rc;
 
@@ -222,39 +246,87 @@ static int run_request(void *arg, struct err *e)
 /* ---- scenarios ---- */
 
 #define MESSAGES "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story.\"}]"
-static const struct ask other_asks[] = {
-    { "tokenize", "/tokenize", "{\"content\":\"Once upon a time\",\"with_pieces\":true}",
-      "\"count\":", 0, NULL },
-    { "detokenize", "/detokenize", "{\"tokens\":[5,6,7,8]}", "\"content\":", 0, NULL },
-    { "models", "/v1/models", NULL, "tern-tales", 0, NULL },
-    { "one model", "/v1/models/tern-tales", NULL, "tern-tales", 0, NULL },
-    { "a model that is not there", "/v1/models/none", NULL, "model_not_found", 404, NULL },
-    { "cancel", "/v1/requests/chatcmpl-none/cancel", "{}", "not_found", 404, NULL },
-    { "cancel by body", "/cancel", "{\"id\":\"none\"}", "not_found", 404, NULL },
-    { "a body that is not JSON", "/v1/completions", "{\"prompt\":", "invalid_request", 400, NULL },
-    { "a field out of range", "/v1/chat/completions", "{" MESSAGES ",\"temperature\":9}",
-      "temperature", 400, NULL },
-    { "a route that is not there", "/nothing", NULL, "route not found", 404, NULL },
-    { "a method that is not allowed", "/v1/chat/completions", NULL, "Allow: POST", 405, NULL },
-    { "bytes that are not HTTP", NULL, NULL, "invalid_request", 400, "nonsense\r\n\r\n" },
-    { "a chunked body", NULL, NULL, "\"count\":", 0,
-      "POST /tokenize HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
-      "Expect: 100-continue\r\n\r\n11\r\n{\"content\":\"Once\"\r\n1\r\n}\r\n0\r\n\r\n" },
-    { "two requests on one connection", NULL, NULL, "tern-tales", 0,
-      "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-      "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" },
-    { "health", "/health", NULL, "ok", 0, NULL },
-    { "ready", "/ready", NULL, "ready", 0, NULL },
-    { "status", "/status", NULL, "\"settings\":", 0, NULL },
-    { "metrics", "/metrics", NULL, "tern_build_info", 0, NULL },
-    { "the web page", "/", NULL, "</html>", 0, NULL },
+#define SHORT "\"max_tokens\":4,\"ignore_eos\":true,\"seed\":1"
+#define TOOLS                                                                         \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"w\",\"parameters\":{" \
+    "\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1]}}}"                      \
+    "}}],\"tool_choice\":\"required\""
+
+#define ASK(n, p, b, w, ...)                                    \
+    {                                                           \
+        .name = n, .path = p, .body = b, .want = w, __VA_ARGS__ \
+    }
+
+/* Requests that run the model. */
+static struct ask model_asks[] = {
+    ASK("chat, streamed", "/v1/chat/completions",
+        "{" MESSAGES ",\"stream\":true,\"stream_options\":{\"include_usage\":true}," SHORT "}",
+        "data: [DONE]"),
+    ASK("chat with a tool call", "/v1/chat/completions",
+        "{" MESSAGES "," TOOLS ",\"max_tokens\":60,\"seed\":1}",
+        "\"finish_reason\":\"tool_calls\""),
+    ASK("chat with a tool call, streamed", "/v1/chat/completions",
+        "{" MESSAGES "," TOOLS ",\"max_tokens\":60,\"seed\":1,\"stream\":true}", "data: [DONE]"),
+    ASK("chat with a JSON schema", "/v1/chat/completions",
+        "{" MESSAGES ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":"
+        "{\"enum\":[1,2]}}},\"seed\":1}",
+        "\"usage\":"),
+    ASK("chat with logprobs, n and stop", "/v1/chat/completions",
+        "{" MESSAGES ",\"n\":2,\"logprobs\":true,\"top_logprobs\":2,\"stop\":[\"zzz\"],"
+        "\"logit_bias\":{\"5\":1},\"unknown\":1," SHORT "}",
+        "\"usage\":"),
+    ASK("completions, streamed with logprobs", "/v1/completions",
+        "{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":2," SHORT "}", "data: [DONE]"),
+    ASK("completions of a list", "/v1/completions",
+        "{\"prompt\":[\"Once\",\"Then\"],\"echo\":true," SHORT "}", "\"usage\":"),
+    ASK("execute", "/v2/execute", "{" MESSAGES "," SHORT "}", "\"usage\":"),
+    ASK("embeddings", "/v1/embeddings", "{\"input\":[\"one\",\"two\"]}", "\"usage\":"),
+    ASK("embeddings as base64", "/v1/embeddings",
+        "{\"input\":\"one\",\"encoding_format\":\"base64\",\"dimensions\":8}", "\"usage\":"),
 };
 
-static void run_asks(const struct ask *asks, size_t n)
+static struct ask other_asks[] = {
+    ASK("tokenize", "/tokenize", "{\"content\":\"Once upon a time\",\"with_pieces\":true}",
+        "\"count\":"),
+    ASK("detokenize", "/detokenize", "{\"tokens\":[5,6,7,8]}", "\"content\":"),
+    ASK("models", "/v1/models", NULL, "tern-tales"),
+    ASK("one model", "/v1/models/tern-tales", NULL, "tern-tales"),
+    ASK("a model that is not there", "/v1/models/none", NULL, "model_not_found", .status = 404),
+    ASK("cancel", "/v1/requests/chatcmpl-none/cancel", "{}", "not_found", .status = 404),
+    ASK("cancel by body", "/cancel", "{\"id\":\"none\"}", "not_found", .status = 404),
+    ASK("a body that is not JSON", "/v1/completions", "{\"prompt\":", "invalid_request",
+        .status = 400),
+    ASK("a field out of range", "/v1/chat/completions", "{" MESSAGES ",\"temperature\":9}",
+        "temperature", .status = 400),
+    ASK("a route that is not there", "/nothing", NULL, "route not found", .status = 404),
+    ASK("a method that is not allowed", "/v1/chat/completions", NULL, "Allow: POST", .status = 405),
+    ASK("bytes that are not HTTP", NULL, NULL, "invalid_request", .status = 400,
+        .raw = "nonsense\r\n\r\n"),
+    ASK("a chunked body", NULL, NULL, "\"count\":",
+        .raw = "POST /tokenize HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: "
+               "chunked\r\n"
+               "Expect: 100-continue\r\n\r\n11\r\n{\"content\":\"Once\"\r\n1\r\n}\r\n0\r\n\r\n"),
+    ASK("two requests on one connection", NULL, NULL, "tern-tales",
+        .raw = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+               "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+    ASK("health", "/health", NULL, "ok"),
+    ASK("ready", "/ready", NULL, "ready"),
+    ASK("status", "/status", NULL, "\"settings\":"),
+    ASK("metrics", "/metrics", NULL, "tern_build_info"),
+    ASK("the web page", "/", NULL, "</html>"),
+};
+
+static void run_asks(struct ask *asks, size_t n)
 {
     open_world();
-    for (size_t i = 0; i < n; i++) fault_run(asks[i].name, run_request, (void *)&asks[i]);
+    for (size_t i = 0; i < n; i++) fault_run(asks[i].name, run_request, &asks[i]);
     close_world();
+}
+
+static void requests_that_run_the_model_survive_every_fault(void **state)
+{
+    (void)state;
+    run_asks(model_asks, sizeof model_asks / sizeof *model_asks);
 }
 
 static void other_requests_survive_every_fault(void **state)
@@ -267,6 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_requests_survive_every_fault),
+        cmocka_unit_test(requests_that_run_the_model_survive_every_fault),
     };
 
     fault_init();
