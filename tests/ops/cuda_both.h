@@ -1,4 +1,8 @@
-/* cuda_both.h - tensors on the GPU and on the reference backend, and their difference. */
+/* cuda_both.h - tensors that exist twice, on the GPU and on the reference backend, and the error
+ * between the two copies.
+ *
+ * open_all and close_all are the group setup and teardown. They fill the globals `gpu` and
+ * `ref`. Without a GPU `gpu` stays NULL, and need_gpu() skips the running test. */
 #ifndef TERN_TESTS_OPS_CUDA_BOTH_H
 #define TERN_TESTS_OPS_CUDA_BOTH_H
 
@@ -18,7 +22,8 @@ static const struct backend_limits limits = { .max_tokens = 512,
 static struct backend *gpu, *ref;
 static struct rng rng;
 
-/* A tensor on both. gap: rows are further apart than they are long. */
+/* A tensor on the reference backend (c) and on the GPU (g), with the same random content. A gap
+ * > 0 makes the row stride larger than the row length: stride = cols + gap. */
 struct both {
     struct tensor c, g;
 };
@@ -43,15 +48,16 @@ static inline void both_free(struct both *b)
     mem_free(b->c.data);
 }
 
-/* The relative error, gaps included: an operation that writes between rows is caught. least: the
- * expected size of numbers. */
+/* Relative error of the GPU's copy against the reference's copy, both already computed. Infinite
+ * if the gap behind any row changed: this catches operations that write between rows. least: the
+ * expected magnitude of the values, see error_of. */
 static inline double both_error_of(const struct both *b, double least)
 {
     float *got = mem_array(n_of(&b->c), sizeof(float));
     double worst = 0;
 
     gpu->get(gpu, got, b->g.data, n_of(&b->c) * sizeof(float));
-    done(gpu);
+    sync_backend(gpu);
     for (int r = 0; r < b->c.rows; r++) {
         const float *w = tensor_row(&b->c, r), *g = got + (size_t)r * b->c.stride;
         worst = fmax(worst, error_of(g, w, (size_t)b->c.cols, least));
@@ -65,19 +71,20 @@ static inline double both_error_of(const struct both *b, double least)
 
 static inline double both_error(const struct both *b) { return both_error_of(b, 0.3); }
 
-static inline void check(const char *what, const struct both *b, double tol)
+static inline void assert_both_close(const char *what, const struct both *b, double tol)
 {
     double e = both_error(b);
     if (!(e <= tol))
-        fail_msg("%s, %d x %d apart %zu: error %g, allowed %g", what, b->c.rows, b->c.cols,
-                 b->c.stride, e, tol);
+        fail_msg("%s, %d x %d, stride %zu: relative error %g, allowed %g", what, b->c.rows,
+                 b->c.cols, b->c.stride, e, tol);
 }
 
+/* int32 values in host memory (c) and a copy in device memory (g). */
 struct ints {
     int32_t c[1024], *g;
 };
 
-static inline void ints_put(struct ints *x, int n)
+static inline void ints_upload(struct ints *x, int n)
 {
     x->g = device_copy(gpu, x->c, (size_t)n * sizeof(int32_t));
 }

@@ -1,16 +1,20 @@
-/* cuda_pair.h - a weight of random blocks, on the GPU and on the reference backend. */
+/* cuda_pair.h - a weight matrix with the same random bytes on the GPU and on the reference
+ * backend. */
 #ifndef TERN_TESTS_OPS_CUDA_PAIR_H
 #define TERN_TESTS_OPS_CUDA_PAIR_H
 
 #include "cuda_both.h"
 #include "random_blocks.h"
 
-/* The same bytes twice. */
+/* One weight on the reference backend (c) and on the GPU (g). bytes: its encoded rows in host
+ * memory, which the pair owns. */
 struct pair {
     struct weight c, g;
     char *bytes;
 };
 
+/* Encoded rows of the type halves[which].type: random blocks for quantized types, rounded normal
+ * values for float types. The caller frees them. */
 static inline char *pair_bytes(int which, int rows, int cols)
 {
     enum dtype t = halves[which].type;
@@ -20,7 +24,7 @@ static inline char *pair_bytes(int which, int rows, int cols)
     assert_true(dtype_row_bytes(t, (uint64_t)cols, &row));
     bytes = mem_alloc((size_t)rows * row);
     if (dtype_info((int)t)->quantized) {
-        random_blocks(which, bytes, (size_t)rows * row, &rng);
+        fill_random_blocks(which, bytes, (size_t)rows * row, &rng);
     } else {
         float *x = mem_array((size_t)rows * (size_t)cols, sizeof(float));
         for (int i = 0; i < rows * cols; i++) x[i] = rng_normal(&rng) * 0.1f;
@@ -30,9 +34,9 @@ static inline char *pair_bytes(int which, int rows, int cols)
     return bytes;
 }
 
-/* c and g must stay in place: a backend remembers a weight's address until weights_finish. Returns
- * the bytes. */
-static inline char *pair_put(struct weight *c, struct weight *g, int which, int rows, int cols)
+/* Uploads one weight to both backends. c and g must not move: a backend keeps the address of a
+ * weight until weights_finish. Returns the encoded bytes, which the caller frees. */
+static inline char *upload_pair(struct weight *c, struct weight *g, int which, int rows, int cols)
 {
     char *bytes = pair_bytes(which, rows, cols);
     struct err e = { 0 };
@@ -49,7 +53,7 @@ static inline char *pair_put(struct weight *c, struct weight *g, int which, int 
 
 static inline void pair_init(struct pair *p, int which, int rows, int cols)
 {
-    p->bytes = pair_put(&p->c, &p->g, which, rows, cols);
+    p->bytes = upload_pair(&p->c, &p->g, which, rows, cols);
 }
 
 static inline void pair_free(struct pair *p)
@@ -59,18 +63,20 @@ static inline void pair_free(struct pair *p)
     mem_free(p->bytes);
 }
 
-static inline void ready(void)
+/* Call it once after all pairs of a test are uploaded. */
+static inline void finish_weights(void)
 {
     struct err e = { 0 };
     if (gpu->weights_finish(gpu, &e) != OK) fail_msg("%s", e.msg);
 }
 
-static inline bool skips(int which)
+static inline bool is_unsupported(int which)
 {
     if (gpu->weight_supported(gpu, halves[which].type)) return false;
-    print_message("%s: not read by the GPU\n", dtype_name((int)halves[which].type));
+    print_message("%s: the GPU has no kernels for this type\n",
+                  dtype_name((int)halves[which].type));
     return true;
 }
 
-static inline const char *name_of(int which) { return dtype_name((int)halves[which].type); }
+static inline const char *type_name(int which) { return dtype_name((int)halves[which].type); }
 #endif

@@ -1,4 +1,5 @@
-/* cuda_world.h - a GPU and the reference backend side by side; tests are skipped without a GPU. */
+/* cuda_world.h - opens the GPU backend and the reference backend for tests; a test is skipped
+ * without a GPU. */
 #ifndef TERN_TESTS_OPS_CUDA_WORLD_H
 #define TERN_TESTS_OPS_CUDA_WORLD_H
 
@@ -12,7 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* TERN_THIN=11: only every eleventh of many similar cases, for slow tools. */
+/* True for every TERN_THIN-th call (default: for every call). Slow tools such as compute-
+ * sanitizer set TERN_THIN=11 to run only every eleventh of many similar cases. */
 static inline bool is_selected(void)
 {
     static int n, step;
@@ -22,7 +24,7 @@ static inline bool is_selected(void)
     return n++ % step == 0;
 }
 
-/* The library that was built beside the tests, unless TERN_CUDA_LIB names another. */
+/* Opens the GPU backend from the library beside the tests, unless TERN_CUDA_LIB names another. */
 static inline int cuda_try(struct backend **be, struct err *e)
 {
     const char *build = getenv("TERN_BUILD");
@@ -33,7 +35,7 @@ static inline int cuda_try(struct backend **be, struct err *e)
     return backend_open(be, &(struct backend_opt){ .device = "cuda" }, e);
 }
 
-/* NULL: there is no library or no device, and the test is skipped. */
+/* Opens the GPU backend, or skips the running test if there is no library or no device. */
 static inline struct backend *cuda_open(void)
 {
     struct backend *be = NULL;
@@ -55,7 +57,8 @@ static inline struct backend *reference_open(void)
     return be;
 }
 
-static inline void done(struct backend *be)
+/* Waits for all operations of the backend and fails the test if one of them failed. */
+static inline void sync_backend(struct backend *be)
 {
     struct err e = { 0 };
     if (be->sync(be, &e) != OK) fail_msg("%s", e.msg);
@@ -68,12 +71,12 @@ static inline void *device_copy(struct backend *be, const void *src, size_t byte
 
     if (be->alloc(be, &p, bytes, MEM_SCRATCH, &e) != OK) fail_msg("%s", e.msg);
     be->put(be, p, src, bytes);
-    done(be);
+    sync_backend(be);
     return p;
 }
 
-/* The relative error of vectors whose numbers are not much smaller than `least`; infinite if one is
- * NaN or infinite. */
+/* Relative error of a vector: the largest absolute difference divided by the size of the wanted
+ * values, where that size is taken as at least `least`. Infinite if a value is NaN or infinite. */
 static inline double error_of(const float *got, const float *want, size_t n, double least)
 {
     double d = 0, w = (double)n * least * least;

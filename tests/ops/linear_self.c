@@ -1,5 +1,8 @@
-/* linear_self.c - the kernels against isa_ref with nothing but themselves: no test library, no
- * threads, so that it also runs statically linked under an emulator. Exit status 0: all agree. */
+/* linear_self.c - matrix-vector kernels of every instruction set against isa_ref, as a program
+ * without a test library and without threads. It can be linked statically and run under an
+ * emulator such as qemu-user.
+ *
+ * Reads no files; weights are random. Exit status 0: all results agree. */
 #include "base/rng.h"
 #include "kernel/cpu/isa.h"
 #include "kernel/quant.h"
@@ -13,8 +16,9 @@ static float x[TOKENS][COLS], plain[ROWS * COLS], want[TOKENS][ROWS], got[TOKENS
 static char w[ROWS * COLS * 8];
 static _Alignas(64) char formed[TOKENS * COLS * 8];
 
-/* The largest difference as a share of the length of a row of weights. */
-static double worst(int tokens, double size)
+/* The largest difference between want and got, divided by size, the Euclidean norm of a row of
+ * weights. */
+static double largest_error(int tokens, double size)
 {
     double most = 0;
     for (int t = 0; t < tokens; t++)
@@ -25,7 +29,7 @@ static double worst(int tokens, double size)
     return most;
 }
 
-static double compare(const struct isa *isa, enum dtype t, int cols, int tokens)
+static double compare_with_reference(const struct isa *isa, enum dtype t, int cols, int tokens)
 {
     struct gemv g = { .type = t,
                       .cols = cols,
@@ -52,7 +56,7 @@ static double compare(const struct isa *isa, enum dtype t, int cols, int tokens)
     }
     isa->gemv[t].fn(&g);
     for (int i = 0; i < cols; i++) size += (double)plain[i] * plain[i];
-    return worst(tokens, sqrt(size));
+    return largest_error(tokens, sqrt(size));
 }
 
 int main(void)
@@ -69,15 +73,17 @@ int main(void)
             for (int j = 0; j < ROWS * COLS; j++) plain[j] = rng_normal(&rng);
             quant_encode((enum dtype)t, plain, w, ROWS * COLS);
             for (int tokens = 1; tokens <= TOKENS; tokens++) {
-                /* x has steps of about 3/127, so the error's deviation is 0.007 |w| */
+                /* x is rounded to steps of about 3/127, so the standard deviation of the error
+                 * is 0.007 |w| */
                 double limit = isa_at(i)->gemv[t].form ? 0.05 : 1e-5;
-                double d = compare(isa_at(i), (enum dtype)t, COLS, tokens);
+                double d = compare_with_reference(isa_at(i), (enum dtype)t, COLS, tokens);
                 n++;
                 if (d <= limit) continue;
-                printf("%s %s, %d tokens: off by %g\n", isa_at(i)->name, dtype_name(t), tokens, d);
+                printf("%s %s, %d tokens: relative error %g\n", isa_at(i)->name, dtype_name(t),
+                       tokens, d);
                 bad++;
             }
         }
-    printf("%s: %d products compared, %d bad\n", isa_best()->name, n, bad);
+    printf("%s: %d matrix products compared, %d wrong\n", isa_best()->name, n, bad);
     return bad || n == 0;
 }

@@ -1,4 +1,7 @@
-/* random_blocks.h - weights of every type in random bits that mean plain numbers. */
+/* random_blocks.h - random bytes that are valid weights in every dtype.
+ *
+ * Any bit pattern is a valid quant, but the F16 scales of a block must be small finite numbers,
+ * or all results would be NaN or infinite. */
 #ifndef TERN_TESTS_OPS_RANDOM_BLOCKS_H
 #define TERN_TESTS_OPS_RANDOM_BLOCKS_H
 
@@ -11,7 +14,8 @@
 
 #define OFF(name, field) (int)offsetof(struct block_##name, field)
 
-/* Where the F16s of a block lie: everything else in it may be any bits at all. */
+/* Byte offsets of the F16 fields in a block of each type: d the scale, more the minimum; -1: no
+ * such field. All other bytes of a block may have any value. */
 static const struct {
     enum dtype type;
     int d, more;
@@ -44,24 +48,24 @@ static const struct {
 };
 enum { N_TYPES = sizeof halves / sizeof *halves };
 
-static void put_half(char *p, float f)
+static void write_f16(char *p, float f)
 {
     uint16_t h = f32_to_f16(f);
     memcpy(p, &h, 2);
 }
 
-/* n bytes of whole blocks of a quantized type. */
-static void random_blocks(int which, char *p, size_t n, struct rng *r)
+/* Fills n bytes at p, a whole number of blocks of the quantized type halves[which].type. */
+static void fill_random_blocks(int which, char *p, size_t n, struct rng *r)
 {
     enum dtype t = halves[which].type;
     size_t step = (size_t)dtype_info((int)t)->bytes;
 
     for (size_t i = 0; i < n; i++) p[i] = (char)rng_u64(r);
     for (char *b = p; b < p + n; b += step) {
-        if (halves[which].d >= 0) put_half(b + halves[which].d, 0.003f * (1 + (float)rng_unit(r)));
-        if (halves[which].more >= 0) put_half(b + halves[which].more, 0.002f * rng_normal(r));
+        if (halves[which].d >= 0) write_f16(b + halves[which].d, 0.003f * (1 + (float)rng_unit(r)));
+        if (halves[which].more >= 0) write_f16(b + halves[which].more, 0.002f * rng_normal(r));
         if (t == DT_MXFP4) *b = (char)(118 + rng_u64(r) % 8);
-        if (t == DT_IQ1_M) b[55] = (char)((b[55] & 15) | 0x20); /* the exponent of its scale */
+        if (t == DT_IQ1_M) b[55] = (char)((b[55] & 15) | 0x20); /* exponent of the scale */
     }
 }
 #endif

@@ -1,4 +1,8 @@
-/* Attention of every instruction set against attend_ref, on caches whose unused rows are poison. */
+/* Attention on the CPU: the kernels of every instruction set against attend_ref, and attend_ref
+ * against plain loops in double.
+ *
+ * Keys, values and queries are random. Rows of the KV cache that no token was written to are
+ * NaN, so a kernel that reads too far yields NaN. Reads no files. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -16,19 +20,19 @@ enum { MAX_SEQS = 8, MAX_TOKENS = 700 };
 
 static struct rng rng;
 static struct backend *ref;
-static bool values_in_keys; /* worlds keep no values of their own */
+static bool values_in_keys; /* latent attention: a value is the first numbers of its key */
 static const enum dtype types[] = { DT_F16, DT_F32, DT_BF16, DT_Q8_0, DT_F8_E4M3 };
 enum { N_TYPES = sizeof types / sizeof *types };
 static const char *const sets[] = { "avx2", "avx512", "amx", "neon" };
 
-/* One layer's cache of a few sequences, a batch over it, and queries. */
+/* The KV cache of one layer with a few sequences, a batch of tokens over it, and their queries. */
 struct world {
     struct attend_opt opt;
     struct kvlayer layer;
     struct kvview kv;
     int n_seqs, len[MAX_SEQS], n_blocks;
     int32_t *table, seq[MAX_TOKENS], pos[MAX_TOKENS];
-    float *k, *v; /* all tokens of all sequences, as they were put */
+    float *k, *v; /* keys and values of all tokens of all sequences, unrounded */
     struct tensor q, want, got;
     float sinks[128], slopes[128];
 };
@@ -43,15 +47,16 @@ static struct tensor tensor_new(int rows, int cols, size_t gap, float scale)
     return t;
 }
 
-static void check(struct backend *be)
+static void sync_backend(struct backend *be)
 {
     struct err e = { 0 };
     if (be->sync(be, &e) != OK) fail_msg("%s", e.msg);
 }
 
-/* Puts tokens [first, len) of every sequence with `be`, a batch for each. */
-static void put_all(struct world *w, struct backend *be, struct tensor *k, struct tensor *v,
-                    int chunk)
+/* Writes the keys and values of all tokens of all sequences into the KV cache, `chunk` tokens
+ * per kv_put. */
+static void write_kv(struct world *w, struct backend *be, struct tensor *k, struct tensor *v,
+                     int chunk)
 {
     for (int s = 0, row = 0; s < w->n_seqs; row += w->len[s++]) {
         for (int p = 0; p < w->len[s]; p += chunk) {
@@ -64,10 +69,11 @@ static void put_all(struct world *w, struct backend *be, struct tensor *k, struc
             be->kv_put(be, &w->kv, 0, &kk, &vv);
         }
     }
-    check(be);
+    sync_backend(be);
 }
 
-static void table_shuffle(struct world *w, int stride)
+/* Assigns blocks to the sequences in random order; unused entries of the table are -1. */
+static void make_block_table(struct world *w, int stride)
 {
     int32_t *ids = mem_array((size_t)w->n_blocks, sizeof *ids);
 
@@ -96,7 +102,7 @@ static void world_open(struct world *w, struct attend_opt opt, enum dtype type, 
         total += n, w->n_blocks += blocks;
         stride = blocks > stride ? blocks : stride;
     }
-    table_shuffle(w, stride);
+    make_block_table(w, stride);
     assert_true(dtype_row_bytes(type, (uint64_t)opt.head_dim, &kb) &&
                 dtype_row_bytes(type, (uint64_t)opt.head_dim_v, &vb));
     kb *= KV_BLOCK * (uint64_t)opt.n_kv_heads, vb *= KV_BLOCK * (uint64_t)opt.n_kv_heads;
@@ -108,7 +114,7 @@ static void world_open(struct world *w, struct attend_opt opt, enum dtype type, 
                                  kb,
                                  vb,
                                  values_in_keys };
-    /* Not a number, in every type but Q8_0's bytes. */
+    /* NaN in every type except Q8_0, where the scale is NaN and the quants are -1. */
     memset(w->layer.k, 0xff, kb * (uint64_t)w->n_blocks);
     memset(w->layer.v, 0xff, vb * (uint64_t)w->n_blocks);
     w->kv = (struct kvview){ .type = type,
@@ -124,7 +130,7 @@ static void world_open(struct world *w, struct attend_opt opt, enum dtype type, 
         w->sinks[i] = rng_normal(&rng), w->slopes[i] = 0.02f * (float)(i + 1);
     struct tensor k = tensor_new(total, opt.n_kv_heads * opt.head_dim, 3, 1.5f);
     struct tensor v = tensor_new(total, opt.n_kv_heads * opt.head_dim_v, 3, 1);
-    put_all(w, ref, &k, &v, 64);
+    write_kv(w, ref, &k, &v, 64);
     w->k = k.data, w->v = v.data;
     w->kv.n_tokens = 0;
 }
@@ -138,7 +144,9 @@ static void batch_add(struct world *w, int seq, int from, int to)
     }
 }
 
-static void batch_ready(struct world *w)
+/* Makes random queries for the batch and computes the expected output with the reference
+ * backend. */
+static void finish_batch(struct world *w)
 {
     w->opt.sinks = w->opt.sinks ? w->sinks : NULL;
     w->opt.slopes = w->opt.slopes ? w->slopes : NULL;
@@ -147,7 +155,7 @@ static void batch_ready(struct world *w)
     w->got = w->want;
     w->got.data = mem_dup(w->want.data, (size_t)w->want.rows * w->want.stride * sizeof(float));
     ref->attend(ref, &w->want, &w->q, &w->kv, 0, &w->opt);
-    check(ref);
+    sync_backend(ref);
 }
 
 static void world_close(struct world *w)
@@ -156,9 +164,9 @@ static void world_close(struct world *w)
     mem_free(w->q.data), mem_free(w->want.data), mem_free(w->got.data);
 }
 
-/* Largest difference beside the size of the numbers. The gaps between rows count: nobody writes
- * there. */
-static double rel_err(const struct tensor *a, const struct tensor *b)
+/* The largest difference divided by the largest value. The gaps between rows are compared too:
+ * no kernel may write there. */
+static double relative_error(const struct tensor *a, const struct tensor *b)
 {
     const float *x = a->data, *y = b->data;
     double diff = 0, size = 0;
@@ -171,6 +179,7 @@ static double rel_err(const struct tensor *a, const struct tensor *b)
     return diff / size;
 }
 
+/* A CPU backend with the attention kernels of one instruction set; NULL: the reference kernels. */
 static struct backend *open_backend(const char *set, int threads)
 {
     struct backend *be = NULL;
@@ -188,19 +197,20 @@ static struct backend *open_backend(const char *set, int threads)
     return be;
 }
 
-/* AMX multiplies with 16 bits of each number. */
-static double bound(struct backend *be)
+/* The allowed relative error. AMX tiles multiply in bf16. */
+static double allowed_error(struct backend *be)
 {
     const struct flash *amx = flash_by_name("amx");
     return amx && attn_flash(cpu_of(be)->attn) == amx ? 1e-4 : 6e-6;
 }
 
-static void compare(struct world *w, struct backend *be, const char *what)
+static void compare_with_reference(struct world *w, struct backend *be, const char *what)
 {
     be->attend(be, &w->got, &w->q, &w->kv, 0, &w->opt);
-    check(be);
-    double d = rel_err(&w->got, &w->want);
-    if (!(d < bound(be))) fail_msg("%s, %s: error %g", what, dtype_name(w->kv.type), d);
+    sync_backend(be);
+    double d = relative_error(&w->got, &w->want);
+    if (!(d < allowed_error(be)))
+        fail_msg("%s, %s: relative error %g", what, dtype_name(w->kv.type), d);
     memcpy(w->got.data, w->want.data, (size_t)w->want.rows * w->want.stride * sizeof(float));
 }
 
@@ -208,7 +218,8 @@ static void compare(struct world *w, struct backend *be, const char *what)
     for (size_t set_ = 0; set_ < sizeof sets / sizeof *sets; set_++) \
         for (const char *set = flash_by_name(sets[set_]) ? sets[set_] : NULL; set; set = NULL)
 
-/* Decode of one sequence, then of all; prefill of a piece, of a whole; all of it mixed. */
+/* Compares five batches: decode of one sequence, decode of all sequences, a chunk of a prompt, a
+ * whole prompt, and all of these mixed. */
 static void compare_batches(struct attend_opt opt, enum dtype type)
 {
     static const int lens[] = { 107, 1, 45, 70, 16, 0 };
@@ -226,21 +237,21 @@ static void compare_batches(struct attend_opt opt, enum dtype type)
             batch_add(&w, 2, 30, 45), batch_add(&w, 1, 0, 1), batch_add(&w, 0, 80, 107);
             batch_add(&w, 3, 7, 9), batch_add(&w, 4, 15, 16), batch_add(&w, 3, 9, 12);
         }
-        batch_ready(&w);
+        finish_batch(&w);
         EACH_SET(set) for (int threads = 1; threads <= 3; threads++)
         {
             struct backend *be = open_backend(set, threads);
             snprintf(what, sizeof what, "%s, %d threads, shape %d, heads %d/%d of %d/%d, window %d",
                      set, threads, shape, opt.n_heads, opt.n_kv_heads, opt.head_dim, opt.head_dim_v,
                      opt.window);
-            compare(&w, be, what);
+            compare_with_reference(&w, be, what);
             backend_close(be);
         }
         world_close(&w);
     }
 }
 
-static void all_types_and_head_sizes_agree(void **state)
+static void attention_agrees_for_all_kv_types_and_head_sizes(void **state)
 {
     static const int dims[][2] = { { 64, 64 }, { 16, 16 },   { 24, 24 },   { 32, 32 },
                                    { 80, 80 }, { 96, 96 },   { 128, 128 }, { 256, 256 },
@@ -257,7 +268,7 @@ static void all_types_and_head_sizes_agree(void **state)
         }
 }
 
-static void all_group_sizes_agree(void **state)
+static void attention_agrees_for_all_ratios_of_heads_to_kv_heads(void **state)
 {
     static const int heads[][2] = { { 1, 1 },  { 3, 3 }, { 2, 1 }, { 6, 2 },  { 5, 1 },
                                     { 12, 2 }, { 7, 1 }, { 8, 1 }, { 16, 1 }, { 71, 1 } };
@@ -271,7 +282,7 @@ static void all_group_sizes_agree(void **state)
                         DT_F16);
 }
 
-static void windows_caps_sinks_and_slopes_agree(void **state)
+static void attention_agrees_with_windows_soft_caps_sinks_and_slopes(void **state)
 {
     static const float yes[1];
     (void)state;
@@ -288,8 +299,9 @@ static void windows_caps_sinks_and_slopes_agree(void **state)
     }
 }
 
-/* What a token sees, told by plain loops over the numbers that were put. */
-static double plain_error(const struct world *w)
+/* The largest error of the reference output against softmax attention written as plain loops in
+ * double over the unrounded keys and values. */
+static double error_against_plain_loops(const struct world *w)
 {
     const struct attend_opt *o = &w->opt;
     int kd = o->n_kv_heads * o->head_dim + 3, vd = o->n_kv_heads * o->head_dim_v + 3;
@@ -322,15 +334,15 @@ static double plain_error(const struct world *w)
     return worst;
 }
 
-static void the_reference_is_what_plain_loops_say(struct attend_opt opt)
+static void check_reference_against_plain_loops(struct attend_opt opt)
 {
     static const int lens[] = { 40, 1, 17, 0 };
     struct world w;
 
     world_open(&w, opt, DT_F32, lens);
     batch_add(&w, 2, 0, 17), batch_add(&w, 0, 11, 40), batch_add(&w, 1, 0, 1);
-    batch_ready(&w);
-    assert_true(plain_error(&w) < 1e-5);
+    finish_batch(&w);
+    assert_true(error_against_plain_loops(&w) < 1e-5);
     world_close(&w);
 }
 
@@ -345,12 +357,12 @@ static void bidirectional_attention_sees_later_tokens(void **state)
                                   .head_dim_v = 32,
                                   .bidirectional = true,
                                   .window = i * i * 7 };
-        the_reference_is_what_plain_loops_say(opt);
+        check_reference_against_plain_loops(opt);
         compare_batches(opt, types[i % 4]);
     }
 }
 
-static void values_may_be_the_first_numbers_of_keys(void **state)
+static void latent_attention_takes_values_from_keys(void **state)
 {
     static const int dims[][3] = { { 48, 32, 4 }, { 40, 24, 3 }, { 576, 512, 16 }, { 35, 3, 1 } };
     (void)state;
@@ -363,13 +375,13 @@ static void values_may_be_the_first_numbers_of_keys(void **state)
                                       .head_dim = dims[i][0],
                                       .head_dim_v = dims[i][1] };
             if (types[t] == DT_Q8_0 && (dims[i][0] % 32 || dims[i][1] % 32)) continue;
-            if (opt.head_dim_v <= 64) the_reference_is_what_plain_loops_say(opt);
+            if (opt.head_dim_v <= 64) check_reference_against_plain_loops(opt);
             compare_batches(opt, types[t]);
         }
     values_in_keys = false;
 }
 
-static void long_contexts_are_split_among_threads(void **state)
+static void attention_over_long_contexts_is_split_among_threads(void **state)
 {
     static const int lens[] = { 3001, 500, 0 };
     static const float yes[1];
@@ -388,20 +400,19 @@ static void long_contexts_are_split_among_threads(void **state)
                        DT_F16, lens);
             batch_add(&w, 0, 2997, 3001);
             batch_add(&w, 1, 499, 500);
-            batch_ready(&w);
+            finish_batch(&w);
             EACH_SET(set) for (int threads = 1; threads <= 3; threads++)
             {
                 struct backend *be = open_backend(set, threads);
-                compare(&w, be, "split");
+                compare_with_reference(&w, be, "split");
                 backend_close(be);
             }
             world_close(&w);
         }
 }
 
-/* The same numbers, however a prompt is cut into steps: caches are put by the backend under test.
- */
-static void a_prompt_in_chunks_equals_a_prompt_at_once(void **state)
+/* Keys and values are written by the backend under test, in chunks of 300, 64, 17 and 1 tokens. */
+static void attention_is_independent_of_the_chunk_size_of_prefill(void **state)
 {
     static const int lens[] = { 300, 0 }, chunks[] = { 300, 64, 17, 1 };
     (void)state;
@@ -415,10 +426,10 @@ static void a_prompt_in_chunks_equals_a_prompt_at_once(void **state)
             (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
             types[t], lens);
         struct tensor k = { DT_F32, 300, 128, 131, w.k }, v = { DT_F32, 300, 128, 131, w.v };
-        put_all(&w, be, &k, &v, 300);
+        write_kv(&w, be, &k, &v, 300);
         w.kv.n_tokens = 0;
         batch_add(&w, 0, 0, 300);
-        batch_ready(&w);
+        finish_batch(&w);
         for (int c = 0; c < 4; c++) {
             memset(w.layer.k, 0xff, w.layer.k_block_bytes * (size_t)w.n_blocks);
             memset(w.layer.v, 0xff, w.layer.v_block_bytes * (size_t)w.n_blocks);
@@ -433,17 +444,17 @@ static void a_prompt_in_chunks_equals_a_prompt_at_once(void **state)
                 be->kv_put(be, &w.kv, 0, &kk, &vv);
                 be->attend(be, &out, &qq, &w.kv, 0, &w.opt);
             }
-            check(be);
-            assert_true(rel_err(&w.got, &w.want) < bound(be));
+            sync_backend(be);
+            assert_true(relative_error(&w.got, &w.want) < allowed_error(be));
         }
         world_close(&w);
         backend_close(be);
     }
 }
 
-/* Three bits behind the point: each number is off by a sixteenth at most, and a mean of many by
- * less. */
-static void f8_stays_near_f16(void **state)
+/* F8 E4M3 has three mantissa bits: each number is off by at most 1/16, and an average of many
+ * numbers by less. */
+static void an_f8_kv_cache_stays_close_to_f16(void **state)
 {
     static const int lens[] = { 200, 0 };
     struct attend_opt opt = { .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 };
@@ -455,7 +466,7 @@ static void f8_stays_near_f16(void **state)
         rng_seed(&rng, 11);
         world_open(&w[i], opt, i ? DT_F8_E4M3 : DT_F16, lens);
         batch_add(&w[i], 0, 150, 200);
-        batch_ready(&w[i]);
+        finish_batch(&w[i]);
     }
     assert_int_equal(2 * w[1].layer.k_block_bytes, w[0].layer.k_block_bytes);
     const float *a = w[0].want.data, *b = w[1].want.data;
@@ -473,7 +484,7 @@ static size_t heap_in_use(void)
     return m.uordblks + m.hblkhd;
 }
 
-static void a_step_takes_no_memory(void **state)
+static void attention_allocates_nothing_after_the_first_step(void **state)
 {
     static const int lens[] = { 300, 200, 0 };
     struct world w;
@@ -487,18 +498,18 @@ static void a_step_takes_no_memory(void **state)
             (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
             DT_F16, lens);
         batch_add(&w, 0, 0, 300), batch_add(&w, 1, 199, 200);
-        batch_ready(&w);
-        compare(&w, be, "first");
+        finish_batch(&w);
+        compare_with_reference(&w, be, "first");
         size_t before = heap_in_use();
         for (int i = 0; i < 10; i++) be->attend(be, &w.got, &w.q, &w.kv, 0, &w.opt);
         assert_int_equal(heap_in_use(), before);
-        check(be);
+        sync_backend(be);
         world_close(&w);
         backend_close(be);
     }
 }
 
-static void shapes_that_do_not_fit_are_refused(void **state)
+static void inconsistent_head_counts_and_kv_types_are_refused(void **state)
 {
     static const int lens[] = { 20, 0 };
     struct world w;
@@ -510,7 +521,7 @@ static void shapes_that_do_not_fit_are_refused(void **state)
         &w, (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
         DT_F16, lens);
     batch_add(&w, 0, 0, 20);
-    batch_ready(&w);
+    finish_batch(&w);
     w.opt.n_heads = 5;
     be->attend(be, &w.got, &w.q, &w.kv, 0, &w.opt);
     assert_int_equal(be->sync(be, &e), E_INVALID);
@@ -540,16 +551,16 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_types_and_head_sizes_agree),
-        cmocka_unit_test(all_group_sizes_agree),
-        cmocka_unit_test(windows_caps_sinks_and_slopes_agree),
+        cmocka_unit_test(attention_agrees_for_all_kv_types_and_head_sizes),
+        cmocka_unit_test(attention_agrees_for_all_ratios_of_heads_to_kv_heads),
+        cmocka_unit_test(attention_agrees_with_windows_soft_caps_sinks_and_slopes),
         cmocka_unit_test(bidirectional_attention_sees_later_tokens),
-        cmocka_unit_test(values_may_be_the_first_numbers_of_keys),
-        cmocka_unit_test(long_contexts_are_split_among_threads),
-        cmocka_unit_test(a_prompt_in_chunks_equals_a_prompt_at_once),
-        cmocka_unit_test(f8_stays_near_f16),
-        cmocka_unit_test(a_step_takes_no_memory),
-        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
+        cmocka_unit_test(latent_attention_takes_values_from_keys),
+        cmocka_unit_test(attention_over_long_contexts_is_split_among_threads),
+        cmocka_unit_test(attention_is_independent_of_the_chunk_size_of_prefill),
+        cmocka_unit_test(an_f8_kv_cache_stays_close_to_f16),
+        cmocka_unit_test(attention_allocates_nothing_after_the_first_step),
+        cmocka_unit_test(inconsistent_head_counts_and_kv_types_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,7 @@
-/* Every operation of the GPU against the reference, over odd shapes; its memory. Skipped without a
- * GPU. */
+/* Every row operation and matrix product of the GPU against the reference backend, over odd
+ * shapes; device memory management.
+ *
+ * Weights and inputs are random. Reads no files. Skipped without a GPU. */
 #include "cuda_pair.h"
 
 /* ---- rows ---- */
@@ -7,7 +9,7 @@
 static const int widths[] = { 1, 2, 31, 32, 33, 100, 128, 255, 256, 1000, 1024, 2304, 4096 };
 static const int counts[] = { 1, 2, 3, 8, 9, 33, 200 };
 
-static void norms_are_the_references(void **state)
+static void norms_agree_with_the_reference(void **state)
 {
     (void)state;
     need_gpu();
@@ -19,22 +21,22 @@ static void norms_are_the_references(void **state)
         struct both w = both_new(1, widths[i], 0, 1), b = both_new(1, widths[i], 0, 1);
         ref->rmsnorm(ref, &out.c, &x.c, w.c.data, 1e-5f),
             gpu->rmsnorm(gpu, &out.g, &x.g, w.g.data, 1e-5f);
-        check("rmsnorm", &out, 1e-5);
+        assert_both_close("rmsnorm", &out, 1e-5);
         ref->rmsnorm(ref, &out.c, &x.c, NULL, 1e-6f), gpu->rmsnorm(gpu, &out.g, &x.g, NULL, 1e-6f);
-        check("rmsnorm without weight", &out, 1e-5);
+        assert_both_close("rmsnorm without weight", &out, 1e-5);
         if (widths[i] > 1) {
             ref->layernorm(ref, &out.c, &x.c, w.c.data, b.c.data, 1e-5f);
             gpu->layernorm(gpu, &out.g, &x.g, w.g.data, b.g.data, 1e-5f);
-            check("layernorm", &out, 1e-4);
+            assert_both_close("layernorm", &out, 1e-4);
             ref->layernorm(ref, &x.c, &x.c, NULL, NULL, 1e-5f),
                 gpu->layernorm(gpu, &x.g, &x.g, NULL, NULL, 1e-5f);
-            check("layernorm in place", &x, 1e-4);
+            assert_both_close("layernorm in place", &x, 1e-4);
         }
         both_free(&x), both_free(&out), both_free(&w), both_free(&b);
     }
 }
 
-static void heads_are_normed_and_turned(void **state)
+static void head_norms_and_rotary_embeddings_agree(void **state)
 {
     static const int dims[] = { 16, 64, 80, 96, 128, 256 };
     (void)state;
@@ -50,22 +52,22 @@ static void heads_are_normed_and_turned(void **state)
         for (int j = 0; j < n_rot / 2; j++)
             ((float *)freq.c.data)[j] = powf(10000, -2.0f * (float)j / (float)n_rot);
         gpu->put(gpu, freq.g.data, freq.c.data, (size_t)(n_rot / 2) * sizeof(float));
-        ints_put(&pos, n);
+        ints_upload(&pos, n);
         ref->headnorm(ref, &x.c, heads, dim, w.c.data, style ? dim : 0, 1e-6f);
         gpu->headnorm(gpu, &x.g, heads, dim, w.g.data, style ? dim : 0, 1e-6f);
-        check("headnorm", &x, 1e-5);
+        assert_both_close("headnorm", &x, 1e-5);
         struct both b = both_new(1, heads * dim, 0, 1);
         const float *bias = i % 2 ? b.c.data : NULL, *bias_g = i % 2 ? b.g.data : NULL;
         ref->headnorm_layer(ref, &x.c, heads, dim, w.c.data, bias, style ? dim : 0, 1e-6f);
         gpu->headnorm_layer(gpu, &x.g, heads, dim, w.g.data, bias_g, style ? dim : 0, 1e-6f);
-        check("headnorm_layer", &x, 1e-4);
+        assert_both_close("headnorm_layer", &x, 1e-4);
         both_free(&b);
         ref->rope_table(ref, &table.c, pos.c, freq.c.data, n_rot, 1.1f);
         gpu->rope_table(gpu, &table.g, pos.g, freq.g.data, n_rot, 1.1f);
-        check("rope_table", &table, 1e-5);
+        assert_both_close("rope_table", &table, 1e-5);
         ref->rope(ref, &x.c, heads, dim, n_rot, &table.c, (enum rope_style)style);
         gpu->rope(gpu, &x.g, heads, dim, n_rot, &table.g, (enum rope_style)style);
-        check("rope", &x, 1e-5);
+        assert_both_close("rope", &x, 1e-5);
         ints_free(&pos, n);
         both_free(&x), both_free(&w), both_free(&table), both_free(&freq);
     }
@@ -82,27 +84,27 @@ static void elementwise_operations_agree(void **state)
                     y = both_new(counts[k], widths[i], gap, 2);
         struct both out = both_new(counts[k], widths[i], gap, 1);
         ref->add(ref, &x.c, &y.c, 0.7f), gpu->add(gpu, &x.g, &y.g, 0.7f);
-        check("add", &x, 1e-6);
+        assert_both_close("add", &x, 1e-6);
         ref->scale(ref, &x.c, 1.3f), gpu->scale(gpu, &x.g, 1.3f);
-        check("scale", &x, 1e-6);
+        assert_both_close("scale", &x, 1e-6);
         ref->softcap(ref, &x.c, 3), gpu->softcap(gpu, &x.g, 3);
-        check("softcap", &x, 1e-5);
+        assert_both_close("softcap", &x, 1e-5);
         for (int a = ACT_SILU; a <= ACT_SWIGLU_CLIP; a++) {
             ref->act(ref, &out.c, &x.c, &y.c, (enum act)a),
                 gpu->act(gpu, &out.g, &x.g, &y.g, (enum act)a);
-            check("act", &out, 1e-5);
+            assert_both_close("act", &out, 1e-5);
         }
         ref->act(ref, &x.c, &x.c, NULL, ACT_GELU), gpu->act(gpu, &x.g, &x.g, NULL, ACT_GELU);
-        check("act alone, in place", &x, 1e-5);
+        assert_both_close("act alone, in place", &x, 1e-5);
         ref->scale(ref, &x.c, 5), gpu->scale(gpu, &x.g, 5);
         ref->act(ref, &out.c, &x.c, NULL, ACT_SWIGLU_CLIP),
             gpu->act(gpu, &out.g, &x.g, NULL, ACT_SWIGLU_CLIP);
-        check("clipped act alone", &out, 1e-5);
+        assert_both_close("clipped act alone", &out, 1e-5);
         ref->clamp(ref, &x.c, 1.5f), gpu->clamp(gpu, &x.g, 1.5f);
-        check("clamp", &x, 1e-5);
+        assert_both_close("clamp", &x, 1e-5);
         struct both s = both_new(counts[k], 1, gap, 2);
         ref->gate_rows(ref, &y.c, &s.c), gpu->gate_rows(gpu, &y.g, &s.g);
-        check("gate_rows", &y, 1e-5);
+        assert_both_close("gate_rows", &y, 1e-5);
         both_free(&s);
         both_free(&x), both_free(&y), both_free(&out);
     }
@@ -110,8 +112,9 @@ static void elementwise_operations_agree(void **state)
 
 /* ---- weights ---- */
 
-/* Quantized types have whole blocks; plain types have odd numbers of columns. */
-static int cols_of(int which, int i)
+/* A number of columns: a multiple of the block for quantized types, an odd number for float
+ * types. */
+static int odd_column_count(int which, int i)
 {
     static const int odd[] = { 33, 100, 256, 1023, 2048 }, blocks[] = { 1, 3, 8, 5, 16 };
     int block = dtype_info((int)halves[which].type)->block;
@@ -120,36 +123,36 @@ static int cols_of(int which, int i)
                          : 256 * (i == 4 ? 8 : i + 1);
 }
 
-static void rows_of_every_type_are_embedded(void **state)
+static void embeddings_of_every_weight_type_agree(void **state)
 {
     (void)state;
     need_gpu();
     for (int t = 0; t < N_TYPES; t++) {
-        if (skips(t)) continue;
+        if (is_unsupported(t)) continue;
         for (int i = 0; i < 5; i++) {
             if (!is_selected()) continue;
-            int rows = 97, n = counts[i], cols = cols_of(t, i);
+            int rows = 97, n = counts[i], cols = odd_column_count(t, i);
             struct pair w;
             pair_init(&w, t, rows, cols);
             struct both out = both_new(n, cols, 3, 1), some = both_new(2, cols, 0, 1);
             struct ints ids, picked = { .c = { n - 1, 0 } };
-            ready();
+            finish_weights();
             for (int j = 0; j < n; j++) ids.c[j] = (int32_t)(rng_u64(&rng) % (uint64_t)rows);
-            ints_put(&ids, n), ints_put(&picked, 2);
+            ints_upload(&ids, n), ints_upload(&picked, 2);
             ref->embed(ref, &out.c, &w.c, ids.c, 1.5f), gpu->embed(gpu, &out.g, &w.g, ids.g, 1.5f);
-            check(name_of(t), &out, 1e-3);
+            assert_both_close(type_name(t), &out, 1e-3);
             gpu->put(gpu, out.g.data, out.c.data, n_of(&out.c) * sizeof(float));
             ref->gather(ref, &some.c, &out.c, picked.c),
                 gpu->gather(gpu, &some.g, &out.g, picked.g);
-            check("gather", &some, 0);
+            assert_both_close("gather", &some, 0);
             ints_free(&ids, n), ints_free(&picked, 2);
             both_free(&out), both_free(&some), pair_free(&w);
         }
     }
 }
 
-/* The expected size of a matrix product of numbers near 1. A much smaller result is a difference of
- * large terms, and so are its errors. */
+/* The expected magnitude of a matrix product of numbers near 1. A much smaller result is a
+ * difference of large terms and has an error of the size of those terms. */
 static double expected_size(const struct pair *p)
 {
     size_t n = (size_t)p->c.rows * (size_t)p->c.cols;
@@ -162,10 +165,10 @@ static double expected_size(const struct pair *p)
     return sqrt(sum / p->c.rows);
 }
 
-/* The allowed error of a matrix product: x is rounded to 11 bits. */
+/* The allowed relative error of a matrix product: x is rounded to 11 bits. */
 static double linear_tol(int which) { return halves[which].type == DT_F32 ? 2e-3 : 3e-3; }
 
-static void products_of_every_type_agree(void **state)
+static void matrix_products_of_every_weight_type_agree(void **state)
 {
     static const int tokens[] = { 1, 2, 3, 5, 8, 9, 16, 31, 64, 130, 300 };
     static const int rows[] = { 1, 7, 64, 129, 520 };
@@ -174,18 +177,18 @@ static void products_of_every_type_agree(void **state)
     need_gpu();
     for (int t = 0; t < N_TYPES; t++) {
         double few = 0, many = 0;
-        if (skips(t)) continue;
+        if (is_unsupported(t)) continue;
         for (int i = 0; i < 5; i++) EACH(k, tokens)
             {
                 if (!is_selected()) continue;
-                int n = tokens[k], cols = cols_of(t, i), r = rows[(i + (int)k) % 5],
+                int n = tokens[k], cols = odd_column_count(t, i), r = rows[(i + (int)k) % 5],
                     gap = (i + (int)k) % 2 * 4;
                 struct pair w, w2;
                 pair_init(&w, t, r, cols), pair_init(&w2, t, rows[i], cols);
                 struct both x = both_new(n, cols, gap, 1), out = both_new(n, r, gap, 1),
                             out2 = both_new(n, rows[i], 0, 1);
                 struct both bias = both_new(1, r, 0, 1);
-                ready();
+                finish_weights();
                 struct linear c[2] = { { out.c, &w.c, i % 2 ? bias.c.data : NULL, k % 2,
                                          k % 3 ? 0 : 0.5f },
                                        { out2.c, &w2.c, NULL, false, 0 } };
@@ -198,21 +201,23 @@ static void products_of_every_type_agree(void **state)
                        e2 = both_error_of(&out2, expected_size(&w2));
                 *worst = fmax(*worst, fmax(e1, e2));
                 if (!(e1 < linear_tol(t)) || !(e2 < linear_tol(t)))
-                    print_message("%s: %d tokens, %d and %d x %d, gap %d: errors %g %g\n",
-                                  name_of(t), n, r, rows[i], cols, gap, e1, e2);
+                    print_message(
+                        "%s: %d tokens, %d and %d rows x %d columns, gap %d: errors %g %g\n",
+                        type_name(t), n, r, rows[i], cols, gap, e1, e2);
                 both_free(&x), both_free(&out), both_free(&out2), both_free(&bias), pair_free(&w),
                     pair_free(&w2);
             }
         bool right = few < linear_tol(t) && many < linear_tol(t);
-        print_message("product %-8s worst error: few tokens %.2e, many %.2e%s\n", name_of(t), few,
-                      many, right ? "" : "  TOO FAR OFF");
+        print_message("matrix product %-8s largest error: few tokens %.2e, many %.2e%s\n",
+                      type_name(t), few, many, right ? "" : "  TOO FAR OFF");
         bad += !right;
     }
     assert_int_equal(bad, 0);
 }
 
-/* norm, gate and up, act: the fused operations must give what they give one by one. */
-static void fused_blocks_are_their_parts(void **state)
+/* norm, gate and up, activation: the fused operation must give the result of the single
+ * operations. */
+static void a_fused_feed_forward_block_equals_its_single_operations(void **state)
 {
     static const int tokens[] = { 1, 4, 8, 9, 50, 200 };
     int bad = 0;
@@ -231,7 +236,7 @@ static void fused_blocks_are_their_parts(void **state)
                         nw = both_new(1, cols, 0, 1);
             struct both a = both_new(n, r, 0, 1), b = both_new(n, r, 0, 1),
                         bias = both_new(1, r, 0, 1);
-            ready();
+            finish_weights();
             struct linear c[2] = { { a.c, &gate.c, layer ? bias.c.data : NULL, false, 0 },
                                    { b.c, &up.c, NULL, false, 0 } };
             struct linear g[2] = { { a.g, &gate.g, layer ? bias.g.data : NULL, false, 0 },
@@ -247,22 +252,23 @@ static void fused_blocks_are_their_parts(void **state)
             ref->act(ref, &a.c, &a.c, &b.c, ACT_SILU), gpu->act(gpu, &a.g, &a.g, &b.g, ACT_SILU);
             double e = both_error(&a);
             if (!(e < 2e-2))
-                print_message("%s: %d tokens, layer %d: error %g\n", name_of(t), n, layer, e);
+                print_message("%s: %d tokens, layer %d: error %g\n", type_name(t), n, layer, e);
             worst = fmax(worst, e);
             both_free(&x), both_free(&h), both_free(&nw), both_free(&a), both_free(&b),
                 both_free(&bias);
             pair_free(&gate), pair_free(&up);
         }
-        print_message("norm, product, act %-8s worst error %.2e%s\n", name_of(t), worst,
-                      worst < 2e-2 ? "" : "  TOO FAR OFF");
+        print_message("norm, matrix product, activation %-8s largest error %.2e%s\n", type_name(t),
+                      worst, worst < 2e-2 ? "" : "  TOO FAR OFF");
         bad += !(worst < 2e-2);
     }
     assert_int_equal(bad, 0);
 }
 
-/* A token's feed-forward block and the operation that reads it: consecutive matrix products prepare
- * x for each other, and both x and the results must be what they are one by one. */
-static void consecutive_products_prepare_x_for_each_other(void **state)
+/* The feed-forward block of one token and the next operation that reads its result. A matrix
+ * product prepares x for the one that follows; x and all results must equal those of single
+ * operations. */
+static void consecutive_matrix_products_equal_single_ones(void **state)
 {
     int bad = 0;
     (void)state;
@@ -283,7 +289,7 @@ static void consecutive_products_prepare_x_for_each_other(void **state)
                         out = both_new(1, rows, 0, 1);
             float small =
                 (float)(0.1 / expected_size(&down) / expected_size(&gate) / expected_size(&up));
-            ready();
+            finish_weights();
             for (int i = 0; i < 2; i++) {
                 struct backend *be = i ? gpu : ref;
                 struct tensor *tx = i ? &x.g : &x.c, *th = i ? &h.g : &h.c;
@@ -301,14 +307,14 @@ static void consecutive_products_prepare_x_for_each_other(void **state)
                 be->linear(be, k == 2 ? tx : th, &l, 1);
             }
             double e = fmax(both_error(&x), both_error_of(&out, expected_size(&last)));
-            if (!(e < 2e-2)) print_message("%s, %d: error %g\n", name_of(t), k, e);
+            if (!(e < 2e-2)) print_message("%s, %d: error %g\n", type_name(t), k, e);
             worst = fmax(worst, e);
             both_free(&x), both_free(&h), both_free(&nw), both_free(&a), both_free(&b),
                 both_free(&out);
             pair_free(&gate), pair_free(&up), pair_free(&down), pair_free(&last);
         }
-        print_message("products in a row %-8s worst error %.2e%s\n", name_of(t), worst,
-                      worst < 2e-2 ? "" : "  TOO FAR OFF");
+        print_message("consecutive matrix products %-8s largest error %.2e%s\n", type_name(t),
+                      worst, worst < 2e-2 ? "" : "  TOO FAR OFF");
         bad += !(worst < 2e-2);
     }
     assert_int_equal(bad, 0);
@@ -316,7 +322,7 @@ static void consecutive_products_prepare_x_for_each_other(void **state)
 
 /* ---- memory ---- */
 
-static void more_than_the_card_has_is_refused_by_name(void **state)
+static void an_allocation_larger_than_device_memory_is_refused(void **state)
 {
     struct err e = { 0 };
     void *p = NULL, *small = NULL;
@@ -331,10 +337,10 @@ static void more_than_the_card_has_is_refused_by_name(void **state)
     assert_int_equal(gpu->used_bytes[MEM_KV], before);
     assert_int_equal(gpu->alloc(gpu, &small, 1000, MEM_KV, &e), OK);
     gpu->free(gpu, small, 1000, MEM_KV);
-    done(gpu);
+    sync_backend(gpu);
 }
 
-static void a_thousand_rounds_of_memory_leave_nothing(void **state)
+static void a_thousand_allocations_leave_no_memory_in_use(void **state)
 {
     enum { LIVE = 32 };
     void *p[LIVE] = { 0 };
@@ -355,10 +361,10 @@ static void a_thousand_rounds_of_memory_leave_nothing(void **state)
         if (p[i]) gpu->free(gpu, p[i], n[i], MEM_SCRATCH);
     assert_int_equal(gpu->used_bytes[MEM_SCRATCH], before);
     assert_int_equal(gpu->n_allocs, allocs + 1000);
-    done(gpu);
+    sync_backend(gpu);
 }
 
-static void a_model_too_large_leaves_nothing_behind(void **state)
+static void a_model_that_is_too_large_leaves_no_memory_in_use(void **state)
 {
     struct weight w = { .type = DT_F16, .rows = 1 << 24, .cols = 1 << 20, .n = 1, .data = &w };
     struct err e = { 0 };
@@ -372,8 +378,7 @@ static void a_model_too_large_leaves_nothing_behind(void **state)
     assert_null(w.packed);
 }
 
-/* The backend logs it and continues. */
-static void memory_freed_twice_is_freed_once(void **state)
+static void freeing_memory_twice_is_logged_and_ignored(void **state)
 {
     struct backend *be;
     struct err e = { 0 };
@@ -393,8 +398,8 @@ static void memory_freed_twice_is_freed_once(void **state)
     backend_close(be);
 }
 
-/* More than the staging memory holds, and back. */
-static void large_copies_come_back_as_they_went(void **state)
+/* Larger than the staging buffer, so that a copy takes several pieces. */
+static void large_copies_to_the_device_and_back_are_exact(void **state)
 {
     static const size_t sizes[] = {
         1, 255, 4097, (size_t)8 << 20, ((size_t)8 << 20) + 3, (size_t)20 << 20
@@ -412,8 +417,8 @@ static void large_copies_come_back_as_they_went(void **state)
         gpu->put(gpu, p, a, sizes[i]);
         gpu->get(gpu, b, p, sizes[i]);
         gpu->get(gpu, pinned, p, sizes[i]);
-        memset(a, 0, 1); /* the upload has copied it already */
-        done(gpu);
+        memset(a, 0, 1); /* the upload has already copied the byte */
+        sync_backend(gpu);
         assert_int_equal(b[0], 3);
         a[0] = 3;
         assert_memory_equal(a, b, sizes[i]);
@@ -424,7 +429,7 @@ static void large_copies_come_back_as_they_went(void **state)
     }
 }
 
-static void a_device_opens_and_closes_again_and_again(void **state)
+static void a_device_can_be_opened_and_closed_repeatedly(void **state)
 {
     (void)state;
     need_gpu();
@@ -437,7 +442,7 @@ static void a_device_opens_and_closes_again_and_again(void **state)
     }
 }
 
-static void devices_that_are_not_there_are_named(void **state)
+static void the_error_for_a_missing_device_names_it(void **state)
 {
     struct backend *be = NULL;
     struct err e = { 0 };
@@ -456,20 +461,20 @@ static void devices_that_are_not_there_are_named(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_are_the_references),
-        cmocka_unit_test(heads_are_normed_and_turned),
+        cmocka_unit_test(norms_agree_with_the_reference),
+        cmocka_unit_test(head_norms_and_rotary_embeddings_agree),
         cmocka_unit_test(elementwise_operations_agree),
-        cmocka_unit_test(rows_of_every_type_are_embedded),
-        cmocka_unit_test(products_of_every_type_agree),
-        cmocka_unit_test(fused_blocks_are_their_parts),
-        cmocka_unit_test(consecutive_products_prepare_x_for_each_other),
-        cmocka_unit_test(more_than_the_card_has_is_refused_by_name),
-        cmocka_unit_test(a_model_too_large_leaves_nothing_behind),
-        cmocka_unit_test(memory_freed_twice_is_freed_once),
-        cmocka_unit_test(a_thousand_rounds_of_memory_leave_nothing),
-        cmocka_unit_test(large_copies_come_back_as_they_went),
-        cmocka_unit_test(a_device_opens_and_closes_again_and_again),
-        cmocka_unit_test(devices_that_are_not_there_are_named),
+        cmocka_unit_test(embeddings_of_every_weight_type_agree),
+        cmocka_unit_test(matrix_products_of_every_weight_type_agree),
+        cmocka_unit_test(a_fused_feed_forward_block_equals_its_single_operations),
+        cmocka_unit_test(consecutive_matrix_products_equal_single_ones),
+        cmocka_unit_test(an_allocation_larger_than_device_memory_is_refused),
+        cmocka_unit_test(a_model_that_is_too_large_leaves_no_memory_in_use),
+        cmocka_unit_test(freeing_memory_twice_is_logged_and_ignored),
+        cmocka_unit_test(a_thousand_allocations_leave_no_memory_in_use),
+        cmocka_unit_test(large_copies_to_the_device_and_back_are_exact),
+        cmocka_unit_test(a_device_can_be_opened_and_closed_repeatedly),
+        cmocka_unit_test(the_error_for_a_missing_device_names_it),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -1,8 +1,10 @@
-/* Attention on the GPU against the reference, on KV caches whose unused rows are NaN. Skipped
- * without a GPU. */
+/* Attention on the GPU against the reference backend: all KV types and head sizes, kernels fused
+ * with rotary embedding and KV writes, long contexts.
+ *
+ * Inputs are random. KV cache rows that no token was written to are NaN. Skipped without a GPU. */
 #include "cuda_cache.h"
 
-static void attention_agrees(void **state)
+static void attention_agrees_for_all_kv_types_and_head_sizes(void **state)
 {
     static const enum dtype types[] = { DT_F16, DT_F32, DT_BF16, DT_Q8_0, DT_F8_E4M3 };
     static const struct {
@@ -41,13 +43,14 @@ static void attention_agrees(void **state)
             }
             cache_close(&k), both_free(&sinks), both_free(&slopes);
         }
-        print_message("attention over %-5s worst error %.2e\n", dtype_name((int)types[t]), worst);
-        if (!(worst < 5e-3)) fail_msg("%s: too far off", dtype_name((int)types[t]));
+        print_message("attention over %-5s largest error %.2e\n", dtype_name((int)types[t]), worst);
+        if (!(worst < 5e-3)) fail_msg("%s: the error is too large", dtype_name((int)types[t]));
     }
 }
 
-/* headnorm, rope and kv_put of a step fused, then attention over what they wrote. */
-static void head_norm_rope_and_kv_put_are_fused(void **state)
+/* Head norm, rotary embedding and KV write of a step fused into one kernel, then attention over
+ * the rows that it wrote. */
+static void fused_head_norm_rotary_embedding_and_kv_write_agree(void **state)
 {
     (void)state;
     need_gpu();
@@ -55,7 +58,7 @@ static void head_norm_rope_and_kv_put_are_fused(void **state)
         int heads = 8, kv = 2, dim = how & 1 ? 128 : 64, n_rot = how & 2 ? dim : dim / 2;
         struct cache k;
         cache_open(&k, DT_F16, kv, dim, dim);
-        cache_batch(&k, 2, 0, how & 8 ? 37 : 5, true), cache_send(&k);
+        cache_add_tokens(&k, 2, 0, how & 8 ? 37 : 5, true), cache_upload_batch(&k);
         int n = k.c.n_tokens;
         struct both q = both_new(n, heads * dim, 0, 1), kk = both_new(n, kv * dim, 0, 1),
                     v = both_new(n, kv * dim, 0, 1);
@@ -76,16 +79,17 @@ static void head_norm_rope_and_kv_put_are_fused(void **state)
             be->attend(be, SIDE(out), SIDE(q), view, 0, &o);
 #undef SIDE
         }
-        check("q", &q, 1e-4);
-        check("attention over keys just put", &out, 5e-3);
+        assert_both_close("q", &q, 1e-4);
+        assert_both_close("attention over keys just put", &out, 5e-3);
         both_free(&q), both_free(&kk), both_free(&v), both_free(&table), both_free(&w),
             both_free(&out);
         cache_close(&k);
     }
 }
 
-/* One token: all of that fused with its attention. Later tokens read the KV rows that it wrote. */
-static void one_token_is_rotated_written_and_attended_in_one_kernel(void **state)
+/* For one token, rotary embedding, KV write and attention are one kernel. Later tokens read the
+ * KV rows that it wrote. */
+static void one_token_is_rotated_written_and_attended_by_one_kernel(void **state)
 {
     static const enum dtype types[] = { DT_F16, DT_BF16, DT_F32, DT_Q8_0 };
     static const struct {
@@ -113,7 +117,7 @@ static void one_token_is_rotated_written_and_attended_in_one_kernel(void **state
             struct both q = both_new(1, heads * dim, 0, 1), out = both_new(1, heads * dim, 0, 1);
             struct both kk = both_new(1, kv * dim, 0, 1), v = both_new(1, kv * dim, 0, 1),
                         table = both_new(1, n_rot, 0, 1);
-            cache_batch(&k, 0, at[i], at[i] + 1, true), cache_send(&k);
+            cache_add_tokens(&k, 0, at[i], at[i] + 1, true), cache_upload_batch(&k);
             for (int side = 0; side < 2; side++) {
                 struct backend *be = side ? gpu : ref;
                 const struct kvview *view = side ? &k.g : &k.c;
@@ -127,18 +131,19 @@ static void one_token_is_rotated_written_and_attended_in_one_kernel(void **state
                 be->attend(be, SIDE(out), SIDE(q), view, 0, &o);
 #undef SIDE
             }
-            check("one token's attention", &out, 5e-3);
+            assert_both_close("one token's attention", &out, 5e-3);
             both_free(&q), both_free(&kk), both_free(&v), both_free(&table), both_free(&out);
         }
         if (compare_attend(&k, &o, &o) > 5e-3)
-            fail_msg("%s: what was kept is wrong", dtype_name((int)types[t]));
+            fail_msg("%s: the KV rows that the fused kernel wrote are wrong",
+                     dtype_name((int)types[t]));
         cache_close(&k), both_free(&w);
     }
 }
 
-/* More keys than a warp has pages in flight: one token, with its rope inside the attention kernel
- * or before it, and two tokens. */
-static void long_contexts_are_attended_completely(void **state)
+/* More keys than a warp has KV pages in flight. One token with its rotary embedding inside the
+ * attention kernel, one token with it before, and two tokens. */
+static void attention_covers_all_keys_of_a_long_context(void **state)
 {
     enum { LEN = 5003, BLOCKS = (LEN + KV_BLOCK - 1) / KV_BLOCK };
     static const enum dtype types[] = { DT_F16, DT_BF16, DT_Q8_0 };
@@ -159,7 +164,8 @@ static void long_contexts_are_attended_completely(void **state)
         memset(lc.k, 0xff, block * BLOCKS), memset(lc.v, 0xff, block * BLOCKS);
         lg.k = device_copy(gpu, lc.k, block * BLOCKS),
         lg.v = device_copy(gpu, lc.v, block * BLOCKS);
-        for (int i = 0; i < BLOCKS; i++) table[i] = i * 37 % BLOCKS; /* BLOCKS is 313 */
+        for (int i = 0; i < BLOCKS; i++)
+            table[i] = i * 37 % BLOCKS; /* a permutation: BLOCKS is 313 */
         struct kvview c = { .type = types[t],
                             .layers = &lc,
                             .n_layers = 1,
@@ -194,8 +200,8 @@ static void long_contexts_are_attended_completely(void **state)
                 if (last) be->attend(be, SIDE(out), SIDE(q), side ? &g : &c, 0, &o);
 #undef SIDE
             }
-            if (last) check("attention over a long past", &out, 5e-3);
-            else done(gpu);
+            if (last) assert_both_close("attention over a long past", &out, 5e-3);
+            else sync_backend(gpu);
             both_free(&q), both_free(&k), both_free(&v), both_free(&turn), both_free(&out);
             at += m;
         }
@@ -212,10 +218,10 @@ static void long_contexts_are_attended_completely(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_agrees),
-        cmocka_unit_test(head_norm_rope_and_kv_put_are_fused),
-        cmocka_unit_test(one_token_is_rotated_written_and_attended_in_one_kernel),
-        cmocka_unit_test(long_contexts_are_attended_completely),
+        cmocka_unit_test(attention_agrees_for_all_kv_types_and_head_sizes),
+        cmocka_unit_test(fused_head_norm_rotary_embedding_and_kv_write_agree),
+        cmocka_unit_test(one_token_is_rotated_written_and_attended_by_one_kernel),
+        cmocka_unit_test(attention_covers_all_keys_of_a_long_context),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, open_all, close_all);

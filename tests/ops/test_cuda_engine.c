@@ -1,5 +1,7 @@
-/* The engine on the GPU, with models that have recurrent state and with embedding models. Skipped
- * without a GPU. */
+/* The engine on the GPU with a model that has recurrent state and with embedding models, against
+ * the engine on the CPU.
+ *
+ * Models are small, with random weights. Skipped without a GPU. */
 #include "cuda_world.h"
 #include "encoder_world.h"
 
@@ -20,7 +22,7 @@ static struct engine *open_on(const char *device, const char *path)
     return g;
 }
 
-static struct request *submit(struct engine *g, int seed, int n, bool embed)
+static struct request *submit_prompt(struct engine *g, int seed, int n, bool embed)
 {
     struct request *r = request_open();
     struct err e = { 0 };
@@ -33,11 +35,11 @@ static struct request *submit(struct engine *g, int seed, int n, bool embed)
     return r;
 }
 
-/* The tokens sampled after a prompt of n tokens; returns how many prompt tokens were in the prefix
- * cache. */
-static int answer(struct engine *g, int n, int32_t out[12])
+/* Runs a prompt of n tokens and stores the 12 sampled tokens. Returns how many prompt tokens
+ * were in the prefix cache. */
+static int sample_after_prompt(struct engine *g, int n, int32_t out[12])
 {
-    struct request *r = submit(g, 1, n, false);
+    struct request *r = submit_prompt(g, 1, n, false);
     struct event ev;
     int at = 0, cached;
 
@@ -52,8 +54,8 @@ static int answer(struct engine *g, int n, int32_t out[12])
     return cached;
 }
 
-/* The second time the prompt's state is cached: the rest of the prompt and the answer are the same
- * calls as before. */
+/* The second time, the state after the prompt's cached part is restored from a snapshot. The
+ * steps that remain are the same as the first time, and so are the tokens. */
 static void the_engine_continues_from_a_cached_state(void **state)
 {
     static const char *const models[] = { "tests/golden/hf/mamba2", "tests/golden/hf/qwen3_next" };
@@ -62,14 +64,14 @@ static void the_engine_continues_from_a_cached_state(void **state)
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         struct engine *g = open_on("cuda", repo(models[i]));
         int32_t first[12], again[12];
-        assert_int_equal(answer(g, 45, first), 0);
-        assert_int_equal(answer(g, 45, again), 32);
+        assert_int_equal(sample_after_prompt(g, 45, first), 0);
+        assert_int_equal(sample_after_prompt(g, 45, again), 32);
         assert_memory_equal(first, again, sizeof first);
         engine_close(g);
     }
 }
 
-static void the_engine_makes_the_cpus_vectors(void **state)
+static void the_engine_gives_the_embeddings_of_the_cpu(void **state)
 {
     enum { N = 6 };
     static const int lens[N] = { 1, 33, 7, 20, 2, 12 };
@@ -84,12 +86,12 @@ static void the_engine_makes_the_cpus_vectors(void **state)
         struct engine *g[2] = { open_on("cpu", path), open_on("cuda", path) };
         struct request *r[2][N];
         for (int side = 0; side < 2; side++) {
-            for (int i = 0; i < N; i++) r[side][i] = submit(g[side], i, lens[i], true);
+            for (int i = 0; i < N; i++) r[side][i] = submit_prompt(g[side], i, lens[i], true);
             while (engine_step(g[side])) {}
         }
         for (int i = 0; i < N; i++) {
             double e = error_of(r[1][i]->vec, r[0][i]->vec, E, 0);
-            if (!(e < 5e-3)) fail_msg("%s, text %d: error %g", types[kind], i, e);
+            if (!(e < 5e-3)) fail_msg("%s, text %d: relative error %g", types[kind], i, e);
             request_unref(r[0][i]), request_unref(r[1][i]);
         }
         engine_close(g[0]), engine_close(g[1]);
@@ -102,7 +104,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_engine_continues_from_a_cached_state),
-        cmocka_unit_test(the_engine_makes_the_cpus_vectors),
+        cmocka_unit_test(the_engine_gives_the_embeddings_of_the_cpu),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,7 @@
-/* Recurrent layers, attention over latents and bidirectional attention on the GPU against the
- * reference. Skipped without a GPU. */
+/* Recurrent layers (convolution, selective scan, gated delta rule), latent attention and
+ * bidirectional attention on the GPU against the reference backend.
+ *
+ * Inputs are random; sequences run in mixed batches of chunks. Skipped without a GPU. */
 #include "cuda_cache.h"
 #include "cuda_pair.h"
 
@@ -19,14 +21,14 @@ struct world {
 
 static int below(int n) { return (int)(rng_u64(&rng) % (uint64_t)n); }
 
-/* NaN in all slots: their old content must not matter. */
-static void poison(struct backend *be, float *base, size_t floats)
+/* Fills all state slots with NaN: the old content of a slot must not matter. */
+static void fill_with_nan(struct backend *be, float *base, size_t floats)
 {
     float *bad = mem_array(floats, sizeof *bad);
 
     for (size_t i = 0; i < floats; i++) bad[i] = NAN;
     be->put(be, base, bad, floats * sizeof *bad);
-    done(be);
+    sync_backend(be);
     mem_free(bad);
 }
 
@@ -42,14 +44,15 @@ static void world_open(struct world *w, struct stateshape shape)
         fail_msg("%s", e.msg);
     state_store_view(w->pc, &w->c), state_store_view(w->pg, &w->g);
     for (int s = 0; s < TEXTS; s++) w->slot[s] = TEXTS - s;
-    if (shape.rec) poison(gpu, w->g.layers[1].rec, w->g.layers[1].rec_floats * (TEXTS + 1));
+    if (shape.rec) fill_with_nan(gpu, w->g.layers[1].rec, w->g.layers[1].rec_floats * (TEXTS + 1));
     if (w->g.layers[1].conv)
-        poison(gpu, w->g.layers[1].conv, w->g.layers[1].conv_floats * (TEXTS + 1));
+        fill_with_nan(gpu, w->g.layers[1].conv, w->g.layers[1].conv_floats * (TEXTS + 1));
     w->there = device_copy(gpu, w->runs, sizeof w->runs);
     w->c.runs = w->runs, w->g.runs = w->there;
 }
 
-/* false: all sequences are done. one: one token of each that is not. */
+/* Fills the runs of the next batch; false: all sequences are done. one: one token of every
+ * unfinished sequence instead of chunks. */
 static bool next_batch(struct world *w, bool one)
 {
     int turn = below(TEXTS), n_runs = 0, n_tokens = 0;
@@ -71,16 +74,16 @@ static bool next_batch(struct world *w, bool one)
     return left;
 }
 
-/* Compares the states that both backends have written. */
+/* Fails if the states that the two backends have written differ by more than tol. */
 static void check_state(const char *what, float *c, const float *g, size_t floats, double tol)
 {
     float *got = mem_array(floats, sizeof *got);
     double e;
 
     gpu->get(gpu, got, g, floats * sizeof *got);
-    done(gpu);
+    sync_backend(gpu);
     if (!((e = error_of(got, c, floats, 0.1)) <= tol))
-        fail_msg("%s: error %g of the state", what, e);
+        fail_msg("%s: relative error %g of the state", what, e);
     mem_free(got);
 }
 
@@ -102,7 +105,7 @@ static void world_close(struct world *w, const char *what, int conv, int rec, do
 
 /* ---- convolution ---- */
 
-static void a_convolution_goes_on_over_chunks_and_neighbours(void **state)
+static void a_convolution_continues_across_chunks_in_mixed_batches(void **state)
 {
     static const int shapes[][2] = { { 1, 5 },   { 2, 16 },  { 3, 64 }, { 4, 67 },
                                      { 4, 160 }, { 7, 130 }, { 5, 129 } };
@@ -127,7 +130,7 @@ static void a_convolution_goes_on_over_chunks_and_neighbours(void **state)
                         out = both_new(world.c.n_tokens, cols, 5, 1);
             ref->conv(ref, &out.c, &x.c, &world.c, 1, &oc),
                 gpu->conv(gpu, &out.g, &x.g, &world.g, 1, &og);
-            check("conv", &out, 1e-6);
+            assert_both_close("conv", &out, 1e-6);
             both_free(&x), both_free(&out);
         }
         world_close(&world, "conv", (k - 1) * cols, 0, 0);
@@ -137,13 +140,13 @@ static void a_convolution_goes_on_over_chunks_and_neighbours(void **state)
 
 /* ---- selective scan ---- */
 
-static void below_zero(struct both *a)
+static void make_negative(struct both *a)
 {
     float *x = a->c.data;
 
     for (size_t i = 0; i < n_of(&a->c); i++) x[i] = -expf(x[i]);
     gpu->put(gpu, a->g.data, x, n_of(&a->c) * sizeof *x);
-    done(gpu);
+    sync_backend(gpu);
 }
 
 static void scan_batch(struct world *w, const struct scan_opt *oc, const struct scan_opt *og)
@@ -155,11 +158,11 @@ static void scan_batch(struct world *w, const struct scan_opt *oc, const struct 
     struct scan_in in = { x.c, dt.c, b.c, c.c }, ing = { x.g, dt.g, b.g, c.g };
 
     ref->scan(ref, &out.c, &in, &w->c, 1, oc), gpu->scan(gpu, &out.g, &ing, &w->g, 1, og);
-    check("scan", &out, 2e-5);
+    assert_both_close("scan", &out, 2e-5);
     both_free(&x), both_free(&dt), both_free(&b), both_free(&c), both_free(&out);
 }
 
-static void a_scan_goes_on_over_chunks_and_neighbours(void **state)
+static void a_selective_scan_continues_across_chunks_in_mixed_batches(void **state)
 {
     static const struct scan_opt shapes[] = {
         { .n_heads = 1, .head_dim = 3, .n_groups = 1, .n_state = 5, .dt_max = INFINITY },
@@ -203,7 +206,7 @@ static void a_scan_goes_on_over_chunks_and_neighbours(void **state)
         struct both bias = both_new(1, oc.n_heads, 0, 1);
         int rec = oc.n_heads * oc.head_dim * oc.n_state;
         struct world w;
-        below_zero(&a);
+        make_negative(&a);
         oc.a = a.c.data, oc.d = d.c.data, oc.dt_bias = bias.c.data;
         og.a = a.g.data, og.d = d.g.data, og.dt_bias = bias.g.data;
         world_open(&w, (struct stateshape){ .rec = rec });
@@ -226,12 +229,12 @@ static void delta_batch(struct world *w, const struct delta_opt *oc, const struc
                     ing = { q.g, k.g, v.g, alpha.g, beta.g };
 
     ref->delta(ref, &out.c, &in, &w->c, 1, oc), gpu->delta(gpu, &out.g, &ing, &w->g, 1, og);
-    check("delta", &out, 5e-5);
+    assert_both_close("delta", &out, 5e-5);
     both_free(&q), both_free(&k), both_free(&v), both_free(&alpha), both_free(&beta),
         both_free(&out);
 }
 
-static void the_delta_rule_goes_on_over_chunks_and_neighbours(void **state)
+static void the_delta_rule_continues_across_chunks_in_mixed_batches(void **state)
 {
     static const struct delta_opt shapes[] = {
         { .n_heads = 1, .n_k_heads = 1, .dim_k = 3, .dim_v = 5 },
@@ -249,7 +252,7 @@ static void the_delta_rule_goes_on_over_chunks_and_neighbours(void **state)
         struct both a = both_new(1, oc.n_heads, 0, 1), bias = both_new(1, oc.n_heads, 0, 1);
         int rec = oc.n_heads * oc.dim_k * oc.dim_v;
         struct world w;
-        below_zero(&a);
+        make_negative(&a);
         oc.k_scale = 0.5f / sqrtf((float)oc.dim_k), oc.q_scale = 0.3f;
         og = oc;
         oc.a = a.c.data, oc.dt_bias = bias.c.data;
@@ -284,10 +287,10 @@ static void a_state_is_copied_on_the_device(void **state)
     gpu->put(gpu, v.layers[0].rec + (size_t)from * v.layers[0].rec_floats, rec, sizeof rec);
     state_store_copy(p, to, from);
     gpu->get(gpu, got, v.layers[0].rec + (size_t)to * v.layers[0].rec_floats, sizeof rec);
-    done(gpu);
+    sync_backend(gpu);
     assert_memory_equal(got, rec, sizeof rec);
     gpu->get(gpu, got, v.layers[0].conv + (size_t)to * v.layers[0].conv_floats, sizeof conv);
-    done(gpu);
+    sync_backend(gpu);
     assert_memory_equal(got, conv, sizeof conv);
     state_store_close(p);
 }
@@ -318,7 +321,7 @@ static void a_state_that_does_not_fit_is_refused(void **state)
 
 /* ---- one matrix for each head ---- */
 
-static void heads_of(int which, int n, int rows, int cols, int tail)
+static void check_head_matrices(int which, int n, int rows, int cols, int tail)
 {
     static const int tokens[] = { 1, 3, 8, 9, 70 };
     struct err e = { 0 };
@@ -333,7 +336,7 @@ static void heads_of(int which, int n, int rows, int cols, int tail)
     if (ref->weight_put(ref, &c, &e) != OK || ref->weights_finish(ref, &e) != OK ||
         gpu->weight_put(gpu, &g, &e) != OK)
         fail_msg("%s", e.msg);
-    ready();
+    finish_weights();
     EACH(t, tokens)
     {
         if (!is_selected()) continue;
@@ -345,24 +348,25 @@ static void heads_of(int which, int n, int rows, int cols, int tail)
         ref->linear_heads(ref, &out.c, &x.c, &oc), gpu->linear_heads(gpu, &out.g, &x.g, &og);
         double err = both_error(&out);
         if (!(err <= 2e-3))
-            fail_msg("heads of %s, %d of %d x %d, %d tokens: error %g", name_of(which), n, rows,
-                     cols, tokens[t], err);
+            fail_msg("matrix per head, %s, %d heads, %d x %d, %d tokens: relative error %g",
+                     type_name(which), n, rows, cols, tokens[t], err);
         both_free(&x), both_free(&out);
     }
     gpu->weight_drop(gpu, &g), ref->weight_drop(ref, &c);
     mem_free(bytes);
 }
 
-static void one_matrix_for_each_head(void **state)
+static void a_matrix_product_per_head_agrees(void **state)
 {
     (void)state;
     need_gpu();
     for (int i = 0; i < N_TYPES; i++) {
         int block = dtype_info((int)halves[i].type)->block;
-        if (skips(i)) continue;
-        heads_of(i, 3, 40, block == 256 ? 256 : 64, 16);
-        heads_of(i, 2, 130, block == 256 ? 512 : 160, 0);
-        if (block == 1) heads_of(i, 5, 17, 45, 3), heads_of(i, 1, 32, 128, 64);
+        if (is_unsupported(i)) continue;
+        check_head_matrices(i, 3, 40, block == 256 ? 256 : 64, 16);
+        check_head_matrices(i, 2, 130, block == 256 ? 512 : 160, 0);
+        if (block == 1)
+            check_head_matrices(i, 5, 17, 45, 3), check_head_matrices(i, 1, 32, 128, 64);
     }
 }
 
@@ -403,9 +407,9 @@ static void attention_over_wide_heads_and_latents_agrees(void **state)
             }
             cache_close(&k);
         }
-        print_message("wide heads and latents over %-5s worst error %.2e\n",
+        print_message("wide heads and latents over %-5s largest error %.2e\n",
                       dtype_name((int)kv_types[t]), worst);
-        if (!(worst < 5e-3)) fail_msg("%s: too far off", dtype_name((int)kv_types[t]));
+        if (!(worst < 5e-3)) fail_msg("%s: the error is too large", dtype_name((int)kv_types[t]));
     }
 }
 
@@ -441,9 +445,9 @@ static void bidirectional_attention_agrees(void **state)
             }
             cache_close(&k);
         }
-        print_message("both ways over %-5s worst error %.2e\n", dtype_name((int)kv_types[t]),
-                      worst);
-        if (!(worst < 5e-3)) fail_msg("%s: too far off", dtype_name((int)kv_types[t]));
+        print_message("bidirectional attention over %-5s largest error %.2e\n",
+                      dtype_name((int)kv_types[t]), worst);
+        if (!(worst < 5e-3)) fail_msg("%s: the error is too large", dtype_name((int)kv_types[t]));
     }
 }
 
@@ -451,12 +455,12 @@ static void bidirectional_attention_agrees(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_convolution_goes_on_over_chunks_and_neighbours),
-        cmocka_unit_test(a_scan_goes_on_over_chunks_and_neighbours),
-        cmocka_unit_test(the_delta_rule_goes_on_over_chunks_and_neighbours),
+        cmocka_unit_test(a_convolution_continues_across_chunks_in_mixed_batches),
+        cmocka_unit_test(a_selective_scan_continues_across_chunks_in_mixed_batches),
+        cmocka_unit_test(the_delta_rule_continues_across_chunks_in_mixed_batches),
         cmocka_unit_test(a_state_is_copied_on_the_device),
         cmocka_unit_test(a_state_that_does_not_fit_is_refused),
-        cmocka_unit_test(one_matrix_for_each_head),
+        cmocka_unit_test(a_matrix_product_per_head_agrees),
         cmocka_unit_test(attention_over_wide_heads_and_latents_agrees),
         cmocka_unit_test(bidirectional_attention_agrees),
     };

@@ -1,4 +1,7 @@
-/* Mixture of experts on the GPU against the reference: routing, and the experts' blocks. */
+/* Mixture of experts on the GPU against the reference backend: the choice of experts and their
+ * feed-forward blocks.
+ *
+ * Weights, inputs and router logits are random. Skipped without a GPU. */
 #include "cuda_pair.h"
 
 /* ---- routing ---- */
@@ -6,15 +9,17 @@
 static const char *const kinds[] = { "softmax", "softmax of the largest", "sigmoid",
                                      "sparsemixer" };
 
-/* The number that experts are ordered by. */
-static double rank_of(const struct route_opt *o, const float *x, int i)
+/* The score by which the router orders experts. */
+static double score_of(const struct route_opt *o, const float *x, int i)
 {
     return o->route == ROUTE_SIGMOID
                ? 1 / (1 + exp(-(double)x[i])) + (o->bias ? (double)o->bias[i] : 0)
                : (double)x[i];
 }
 
-static void choose(int tokens, int n, const struct route_opt *opt, int gap)
+/* Routes random logits on both backends. The experts may differ only where their scores are
+ * equal in F32. */
+static void compare_routing(int tokens, int n, const struct route_opt *opt, int gap)
 {
     struct both x = both_new(tokens, n, gap, 2), bias = both_new(1, n, 0, 0.1f);
     struct both w = both_new(tokens, opt->n_used, 0, 1);
@@ -27,21 +32,21 @@ static void choose(int tokens, int n, const struct route_opt *opt, int gap)
     ref->route(ref, want, w.c.data, &x.c, &c);
     gpu->route(gpu, there, w.g.data, &x.g, &g);
     gpu->get(gpu, got, there, n_ids * sizeof *got);
-    done(gpu);
+    sync_backend(gpu);
     for (size_t i = 0; i < n_ids; i++) {
         const float *row = tensor_row(&x.c, (int)i / opt->n_used);
         assert_in_range(got[i], 0, n - 1);
-        if (fabs(rank_of(&c, row, got[i]) - rank_of(&c, row, want[i])) > 1e-6) /* equal in F32 */
-            fail_msg("%s of %d, choice %zu: expert %d instead of %d", kinds[opt->route], n, i,
+        if (fabs(score_of(&c, row, got[i]) - score_of(&c, row, want[i])) > 1e-6) /* equal in F32 */
+            fail_msg("%s, %d experts, choice %zu: expert %d instead of %d", kinds[opt->route], n, i,
                      got[i], want[i]);
     }
-    check(kinds[opt->route], &w, 1e-5);
+    assert_both_close(kinds[opt->route], &w, 1e-5);
     gpu->free(gpu, there, n_ids * sizeof *got, MEM_SCRATCH);
     mem_free(want), mem_free(got);
     both_free(&x), both_free(&bias), both_free(&w);
 }
 
-static void tokens_choose_as_on_the_cpu(void **state)
+static void tokens_choose_the_same_experts_as_on_the_cpu(void **state)
 {
     static const int sizes[] = { 2, 3, 8, 31, 32, 33, 60, 128, 1000 }, used[] = { 1, 2, 4, 8, 33 };
     static const int tokens[] = { 1, 3, 70 };
@@ -56,17 +61,17 @@ static void tokens_choose_as_on_the_cpu(void **state)
                                .norm = how & 1,
                                .scale = how & 2 ? 2.5f : 1,
                                .bias = how % 3 == 2 && how & 4 ? &some : NULL };
-        if (used[k] <= sizes[i]) choose(tokens[t], sizes[i], &o, how & 8 ? 3 : 0);
+        if (used[k] <= sizes[i]) compare_routing(tokens[t], sizes[i], &o, how & 8 ? 3 : 0);
     }
     EACH(i, sizes)
     EACH(t, tokens)
-    choose(
+    compare_routing(
         tokens[t], sizes[i],
         &(struct route_opt){ .route = ROUTE_SPARSEMIXER, .n_used = 2, .scale = 1, .jitter = 0.1f },
         0);
 }
 
-static void only_the_best_groups_are_open(void **state)
+static void only_experts_of_the_best_groups_are_chosen(void **state)
 {
     static const int shapes[][4] = {
         { 16, 4, 2, 2 }, { 60, 6, 1, 1 }, { 256, 8, 4, 2 }, { 128, 64, 10, 2 }, { 9, 1, 1, 2 }
@@ -83,7 +88,7 @@ static void only_the_best_groups_are_open(void **state)
                                .n_groups = shapes[i][1],
                                .n_groups_used = shapes[i][2],
                                .group_top = shapes[i][3] };
-        choose(33, shapes[i][0], &o, 0);
+        compare_routing(33, shapes[i][0], &o, 0);
     }
 }
 
@@ -91,7 +96,7 @@ static void only_the_best_groups_are_open(void **state)
 
 enum { MAX_EXPERTS = 9 };
 
-/* One weight (gate, up or down) of all experts, as a layer has them. */
+/* One weight (gate, up or down) of all experts of a layer, on both backends. */
 struct role {
     struct weight c[MAX_EXPERTS], g[MAX_EXPERTS];
     char *bytes[MAX_EXPERTS];
@@ -101,7 +106,7 @@ struct role {
 static void role_init(struct role *r, const int *which, int n, int rows, int cols)
 {
     r->n = n;
-    for (int e = 0; e < n; e++) r->bytes[e] = pair_put(&r->c[e], &r->g[e], which[e], rows, cols);
+    for (int e = 0; e < n; e++) r->bytes[e] = upload_pair(&r->c[e], &r->g[e], which[e], rows, cols);
 }
 
 static void role_free(struct role *r)
@@ -115,12 +120,12 @@ static void role_free(struct role *r)
 
 struct shape {
     int tokens, n, n_used, embd, wide;
-    int gate[MAX_EXPERTS], up[MAX_EXPERTS], down[MAX_EXPERTS]; /* types */
+    int gate[MAX_EXPERTS], up[MAX_EXPERTS], down[MAX_EXPERTS]; /* indexes of halves[] */
     bool gated, biased, add, crowd; /* crowd: most tokens choose the same expert */
     enum act act;
 };
 
-static void pick_ids(struct ints *ids, const struct shape *s)
+static void choose_experts(struct ints *ids, const struct shape *s)
 {
     for (int t = 0; t < s->tokens; t++)
         for (int k = 0; k < s->n_used; k++) {
@@ -130,7 +135,9 @@ static void pick_ids(struct ints *ids, const struct shape *s)
         }
 }
 
-static double run(const struct shape *s)
+/* Runs the experts on both backends. Returns the relative error of the output, relative to the
+ * size of the experts' results before they are added. */
+static double compare_experts(const struct shape *s)
 {
     static struct role gate, up, down;
     int rows = s->tokens * s->n_used, n_order = 2 * rows + s->n + 1;
@@ -147,9 +154,9 @@ static double run(const struct shape *s)
     if (s->gated) role_init(&gate, s->gate, s->n, s->wide, s->embd);
     role_init(&up, s->up, s->n, s->wide, s->embd);
     role_init(&down, s->down, s->n, s->embd, s->wide);
-    ready();
-    pick_ids(&ids, s);
-    ints_put(&ids, rows);
+    finish_weights();
+    choose_experts(&ids, s);
+    ints_upload(&ids, rows);
     struct experts_opt c = { .n = s->n,
                              .n_used = s->n_used,
                              .gate = s->gated ? gate.c : NULL,
@@ -171,7 +178,7 @@ static double run(const struct shape *s)
         g.b_gate = bg.g.data, g.b_up = bu.g.data, g.b_down = bd.g.data;
     }
     ref->experts(ref, &out.c, &x.c, ids.c, w.c.data, &c);
-    done(ref);
+    sync_backend(ref);
     gpu->experts(gpu, &out.g, &x.g, ids.g, w.g.data, &g);
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < s->embd; i++) size += pow((double)tensor_row(&ys.c, r)[i], 2);
@@ -186,7 +193,8 @@ static double run(const struct shape *s)
     return e;
 }
 
-static struct shape shape_of(int t, int tokens, int k)
+/* Case number k: sizes, activation and options, all experts of type t. */
+static struct shape make_shape(int t, int tokens, int k)
 {
     static const int plain[] = { 33, 100, 64, 129 }, small[] = { 32, 96, 160, 64 },
                      large[] = { 256, 512, 256, 768 };
@@ -208,15 +216,15 @@ static struct shape shape_of(int t, int tokens, int k)
     return s;
 }
 
-static bool far_off(const char *what, const struct shape *s, double e)
+static bool is_too_far_off(const char *what, const struct shape *s, double e)
 {
     if (e < 5e-3) return false;
-    print_message("%s: %d tokens, %d of %d experts, %d x %d%s: error %g\n", what, s->tokens,
-                  s->n_used, s->n, s->wide, s->embd, s->gated ? " gated" : "", e);
+    print_message("%s: %d tokens, %d of %d experts, %d x %d%s: relative error %g\n", what,
+                  s->tokens, s->n_used, s->n, s->wide, s->embd, s->gated ? " gated" : "", e);
     return true;
 }
 
-static void experts_of_every_type_agree(void **state)
+static void experts_of_every_weight_type_agree(void **state)
 {
     static const int tokens[] = { 1, 2, 4, 5, 9, 33, 64, 65, 200 };
     int bad = 0;
@@ -224,29 +232,29 @@ static void experts_of_every_type_agree(void **state)
     need_gpu();
     for (int t = 0; t < N_TYPES; t++) {
         double worst = 0;
-        if (skips(t)) continue;
+        if (is_unsupported(t)) continue;
         EACH(i, tokens) for (int k = (int)i; k < (int)i + 3; k++)
         {
             if (!is_selected()) continue;
-            struct shape s = shape_of(t, tokens[i], k);
-            double e = run(&s);
-            bad += far_off(name_of(t), &s, e);
+            struct shape s = make_shape(t, tokens[i], k);
+            double e = compare_experts(&s);
+            bad += is_too_far_off(type_name(t), &s, e);
             worst = fmax(worst, e);
         }
-        print_message("experts %-8s worst error %.2e%s\n", name_of(t), worst,
+        print_message("experts %-8s largest error %.2e%s\n", type_name(t), worst,
                       worst < 5e-3 ? "" : "  TOO FAR OFF");
     }
     assert_int_equal(bad, 0);
 }
 
-static int type_at(enum dtype t)
+static int index_of_type(enum dtype t)
 {
     for (int i = 0; i < N_TYPES; i++)
         if (halves[i].type == t) return i;
     return 0;
 }
 
-/* So wide that few tokens fill the GPU: another kernel for plain types. */
+/* The experts are so wide that few tokens fill the GPU: float types use another kernel then. */
 static void few_tokens_of_large_experts_agree(void **state)
 {
     static const enum dtype types[] = { DT_BF16, DT_F16, DT_Q4_0 };
@@ -262,13 +270,13 @@ static void few_tokens_of_large_experts_agree(void **state)
                            .gated = true,
                            .biased = true,
                            .act = ACT_SILU };
-        for (int e = 0; e < s.n; e++) s.gate[e] = s.up[e] = s.down[e] = type_at(types[i]);
-        assert_false(far_off("large", &s, run(&s)));
+        for (int e = 0; e < s.n; e++) s.gate[e] = s.up[e] = s.down[e] = index_of_type(types[i]);
+        assert_false(is_too_far_off("large", &s, compare_experts(&s)));
     }
 }
 
-/* gate of another type than up; some experts of another type than the rest. */
-static void experts_may_differ_in_type(void **state)
+/* The gate has another type than up, and some experts have other types than the rest. */
+static void experts_may_have_different_types(void **state)
 {
     static const enum dtype kinds_of[][3] = { { DT_Q4_K, DT_Q6_K, DT_F16 },
                                               { DT_F32, DT_Q8_0, DT_BF16 },
@@ -289,16 +297,15 @@ static void experts_may_differ_in_type(void **state)
                            .biased = true,
                            .act = ACT_SILU };
         for (int e = 0; e < s.n; e++) {
-            s.gate[e] = type_at(kinds_of[i][mixed && e > 3 ? 1 : 0]);
-            s.up[e] = type_at(kinds_of[i][1]);
-            s.down[e] = type_at(kinds_of[i][mixed && e % 2 ? 0 : 2]);
+            s.gate[e] = index_of_type(kinds_of[i][mixed && e > 3 ? 1 : 0]);
+            s.up[e] = index_of_type(kinds_of[i][1]);
+            s.down[e] = index_of_type(kinds_of[i][mixed && e % 2 ? 0 : 2]);
         }
-        bad += far_off("of two types", &s, run(&s));
+        bad += is_too_far_off("of two types", &s, compare_experts(&s));
     }
     assert_int_equal(bad, 0);
 }
 
-/* The logits of the router are computed in F32. */
 static void router_logits_are_computed_in_f32(void **state)
 {
     static const enum dtype types[] = { DT_F32, DT_F16, DT_BF16 };
@@ -313,19 +320,19 @@ static void router_logits_are_computed_in_f32(void **state)
         struct both bias = both_new(1, rows[r], 0, 1), shares = both_new(tokens[k], 1, 0, 1);
         struct ints ids = { .c = { 0 } };
         struct route_opt o = { .route = ROUTE_SOFTMAX, .n_used = 1, .scale = 1 };
-        pair_init(&w, type_at(types[i]), rows[r], 515);
-        ready();
-        ints_put(&ids, tokens[k]);
+        pair_init(&w, index_of_type(types[i]), rows[r], 515);
+        finish_weights();
+        ints_upload(&ids, tokens[k]);
         ref->linear(ref, &x.c, &(struct linear){ .out = out.c, .w = &w.c, .bias = bias.c.data }, 1);
         gpu->linear(gpu, &x.g, &(struct linear){ .out = out.g, .w = &w.g, .bias = bias.g.data }, 1);
         gpu->route(gpu, ids.g, shares.g.data, &out.g, &o);
-        check("scores", &out, 1e-5);
+        assert_both_close("scores", &out, 1e-5);
         ints_free(&ids, tokens[k]);
         both_free(&x), both_free(&out), both_free(&bias), both_free(&shares), pair_free(&w);
     }
 }
 
-static void more_experts_than_there_may_be_are_refused(void **state)
+static void too_many_experts_are_refused(void **state)
 {
     struct both x = { .c = { 0 } };
     struct err e = { 0 };
@@ -333,7 +340,7 @@ static void more_experts_than_there_may_be_are_refused(void **state)
     (void)state;
     need_gpu();
     x = both_new(1, MOE_MAX_EXPERTS + 1, 0, 1);
-    ints_put(&ids, 1);
+    ints_upload(&ids, 1);
     gpu->route(gpu, ids.g, x.g.data, &x.g, &(struct route_opt){ .n_used = 1, .scale = 1 });
     assert_int_equal(gpu->sync(gpu, &e), E_UNSUPPORTED);
     assert_int_equal(gpu->sync(gpu, &e), OK);
@@ -344,13 +351,13 @@ static void more_experts_than_there_may_be_are_refused(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_choose_as_on_the_cpu),
-        cmocka_unit_test(only_the_best_groups_are_open),
-        cmocka_unit_test(experts_of_every_type_agree),
+        cmocka_unit_test(tokens_choose_the_same_experts_as_on_the_cpu),
+        cmocka_unit_test(only_experts_of_the_best_groups_are_chosen),
+        cmocka_unit_test(experts_of_every_weight_type_agree),
         cmocka_unit_test(few_tokens_of_large_experts_agree),
-        cmocka_unit_test(experts_may_differ_in_type),
+        cmocka_unit_test(experts_may_have_different_types),
         cmocka_unit_test(router_logits_are_computed_in_f32),
-        cmocka_unit_test(more_experts_than_there_may_be_are_refused),
+        cmocka_unit_test(too_many_experts_are_refused),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, open_all, close_all);

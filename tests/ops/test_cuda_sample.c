@@ -1,5 +1,7 @@
-/* Tokens that the GPU samples are those of the host: through the backend table, through a decoder's
- * steps and through the engine. */
+/* Sampling on the GPU against the sampler on the host: through the backend table and through the
+ * engine.
+ *
+ * Logits are random; seeds are fixed. Skipped without a GPU. */
 #include "cuda_world.h"
 
 #include "engine/engine.h"
@@ -25,7 +27,7 @@ struct world {
     int32_t *d_ids;
 };
 
-static void *take(struct backend *be, size_t bytes)
+static void *alloc_device(struct backend *be, size_t bytes)
 {
     struct err e = { 0 };
     void *p = NULL;
@@ -50,10 +52,10 @@ static void world_open(struct world *w, struct backend *be, int n)
     *w =
         (struct world){ .be = be, .n = n, .x = mem_array((size_t)ROWS * (size_t)n, sizeof(float)) };
     if (be->reserve(be, &lim, &e) != OK) fail_msg("%s", e.msg);
-    w->d_x = take(be, (size_t)ROWS * (size_t)n * sizeof(float));
-    w->d_rows = take(be, ROWS * sizeof(struct sample_row));
-    w->d_adjust = take(be, MAX_ADJUST * sizeof(struct logit_adjust));
-    w->d_ids = take(be, ROWS * sizeof(int32_t));
+    w->d_x = alloc_device(be, (size_t)ROWS * (size_t)n * sizeof(float));
+    w->d_rows = alloc_device(be, ROWS * sizeof(struct sample_row));
+    w->d_adjust = alloc_device(be, MAX_ADJUST * sizeof(struct logit_adjust));
+    w->d_ids = alloc_device(be, ROWS * sizeof(int32_t));
 }
 
 static void world_close(struct world *w)
@@ -65,7 +67,7 @@ static void world_close(struct world *w)
     mem_free(w->x);
 }
 
-static void fill(struct world *w, int kind)
+static void fill_logits(struct world *w, int kind)
 {
     static const float size[] = { 2, 0.3f, 9, 2, 0, 2 };
 
@@ -75,10 +77,10 @@ static void fill(struct world *w, int kind)
         if (kind == 5 && below(3) == 0) w->x[i] = below(2) ? NAN : below(9) ? -INFINITY : INFINITY;
     }
     w->be->put(w->be, w->d_x, w->x, (size_t)ROWS * (size_t)w->n * sizeof(float));
-    done(w->be);
+    sync_backend(w->be);
 }
 
-static struct sample_opt any_opt(int row, struct logit_bias bias[4], int n)
+static struct sample_opt make_options(int row, struct logit_bias bias[4], int n)
 {
     static const float top_p[] = { 1, 0.95f, 0.5f, 0.999f }, min_p[] = { 0, 0, 0.05f };
     static const int top_k[] = { 0, 40, 1, 700, 5000 };
@@ -99,8 +101,9 @@ static struct sample_opt any_opt(int row, struct logit_bias bias[4], int n)
     return o;
 }
 
-/* Samples for ROWS requests over some steps; returns how many tokens differ from the host's. */
-static int differ(struct world *w, int steps)
+/* Samples tokens of ROWS requests over some steps, on the GPU and on the host. Returns how many
+ * tokens differ. */
+static int count_different_samples(struct world *w, int steps)
 {
     struct sampler *host[ROWS], *dev[ROWS];
     static struct logit_adjust adjust[MAX_ADJUST];
@@ -110,7 +113,7 @@ static int differ(struct world *w, int steps)
 
     for (int r = 0; r < ROWS; r++) {
         struct logit_bias bias[4];
-        struct sample_opt o = any_opt(r, bias, w->n);
+        struct sample_opt o = make_options(r, bias, w->n);
         if (sampler_open(&host[r], &o, w->n, &e) != OK || sampler_open(&dev[r], &o, w->n, &e) != OK)
             fail_msg("%s", e.msg);
     }
@@ -130,7 +133,7 @@ static int differ(struct world *w, int steps)
         w->be->get(w->be, ids, w->d_ids, sizeof ids);
         w->be->sample(w->be, w->d_ids, &logits, w->d_rows, ROWS, w->d_adjust);
         w->be->get(w->be, again, w->d_ids, sizeof again);
-        done(w->be);
+        sync_backend(w->be);
         assert_memory_equal(ids, again, sizeof ids);
         for (int r = 0; r < ROWS; r++) {
             if (sampler_next(host[r], w->x + (size_t)r * (size_t)w->n, &want, &e) != OK) want = -1;
@@ -142,7 +145,7 @@ static int differ(struct world *w, int steps)
     return n_differ;
 }
 
-static void draws_are_the_hosts(void **state)
+static void tokens_sampled_on_the_gpu_are_those_of_the_host(void **state)
 {
     static const int sizes[] = { 1, 3, 255, 4097, 32000 };
     int n = 0, n_differ = 0;
@@ -156,22 +159,22 @@ static void draws_are_the_hosts(void **state)
             if (!is_selected()) continue;
             size_t bytes = (size_t)ROWS * (size_t)w.n * sizeof(float);
             float *back = mem_alloc(bytes);
-            fill(&w, kind);
-            n_differ += differ(&w, 8);
+            fill_logits(&w, kind);
+            n_differ += count_different_samples(&w, 8);
             n += 8 * ROWS;
-            be->get(be, back, w.d_x, bytes); /* adjustments are undone */
-            done(be);
+            be->get(be, back, w.d_x, bytes); /* the GPU has undone its adjustments */
+            sync_backend(be);
             assert_memory_equal(back, w.x, bytes);
             mem_free(back);
         }
         world_close(&w);
         backend_close(be);
     }
-    print_message("%d of %d draws are not the host's\n", n_differ, n);
+    print_message("%d of %d sampled tokens differ from the host's\n", n_differ, n);
     assert_true(n_differ * 1000 <= n);
 }
 
-static void rows_without_a_number_say_so(void **state)
+static void rows_without_a_finite_logit_return_no_token(void **state)
 {
     struct backend *be;
     struct world w;
@@ -192,7 +195,7 @@ static void rows_without_a_number_say_so(void **state)
     struct tensor logits = tensor_f32(w.d_x, ROWS, 1000);
     be->sample(be, w.d_ids, &logits, w.d_rows, ROWS, w.d_adjust);
     be->get(be, ids, w.d_ids, sizeof ids);
-    done(be);
+    sync_backend(be);
     for (int r = 0; r < ROWS; r++) assert_int_equal(ids[r], r % 2 || r == 4 ? -1 : 7);
     world_close(&w);
     backend_close(be);
@@ -206,7 +209,7 @@ struct asked {
     int n;
 };
 
-static struct asked ask(int seed, float temp, bool logprobs)
+static struct asked make_request(int seed, float temp, bool logprobs)
 {
     struct asked a = { .r = request_open() };
 
@@ -220,7 +223,7 @@ static struct asked ask(int seed, float temp, bool logprobs)
     return a;
 }
 
-static void run(struct engine *g, struct asked *a, int n)
+static void run_requests(struct engine *g, struct asked *a, int n)
 {
     struct err e = { 0 };
     struct event ev;
@@ -242,8 +245,8 @@ static void run(struct engine *g, struct asked *a, int n)
     }
 }
 
-/* Requests with logprobs are sampled by the host. Beside each other, both kinds get the same
- * tokens. */
+/* The host samples for requests with logprobs, the GPU for all others. In one batch, both kinds
+ * get the same tokens. */
 static void the_engine_gives_the_tokens_of_the_host(void **state)
 {
     enum { PAIRS = 8 };
@@ -261,17 +264,17 @@ static void the_engine_gives_the_tokens_of_the_host(void **state)
     backend_close(cuda_open());
     if (engine_open(&g, repo("models/tern-tales.gguf"), &o, &e) != OK) fail_msg("%s", e.msg);
     for (int i = 0; i < PAIRS; i++) {
-        a[2 * i] = ask(i, i % 3 ? 0.8f : 0, false);
-        a[2 * i + 1] = ask(i, i % 3 ? 0.8f : 0, true);
-        b[i] = ask(i, i % 3 ? 0.8f : 0, false);
+        a[2 * i] = make_request(i, i % 3 ? 0.8f : 0, false);
+        a[2 * i + 1] = make_request(i, i % 3 ? 0.8f : 0, true);
+        b[i] = make_request(i, i % 3 ? 0.8f : 0, false);
     }
-    run(g, a, 2 * PAIRS);
-    run(g, b, PAIRS);
+    run_requests(g, a, 2 * PAIRS);
+    run_requests(g, b, PAIRS);
     for (int i = 0; i < PAIRS; i++) {
         same += memcmp(a[2 * i].out, a[2 * i + 1].out, 40 * sizeof(int32_t)) == 0;
         same += memcmp(a[2 * i].out, b[i].out, 40 * sizeof(int32_t)) == 0;
     }
-    print_message("%d of %d are the same to the last token\n", same, 2 * PAIRS);
+    print_message("%d of %d requests have the same tokens\n", same, 2 * PAIRS);
     assert_true(same >= 2 * PAIRS - 3); /* logits may round differently beside other rows */
     engine_close(g);
 }
@@ -280,8 +283,8 @@ static void the_engine_gives_the_tokens_of_the_host(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(draws_are_the_hosts),
-        cmocka_unit_test(rows_without_a_number_say_so),
+        cmocka_unit_test(tokens_sampled_on_the_gpu_are_those_of_the_host),
+        cmocka_unit_test(rows_without_a_finite_logit_return_no_token),
         cmocka_unit_test(the_engine_gives_the_tokens_of_the_host),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

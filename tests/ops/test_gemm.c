@@ -1,3 +1,8 @@
+/* GEMM kernels for many tokens (AMX tiles) against matrix products in double over the decoded
+ * weights: every dtype, odd sizes, bias, scale and add.
+ *
+ * Weights and tokens are random. Reads no files. Skipped on machines without matrix tiles.
+ * VERBOSE=1 prints the errors. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -9,15 +14,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Bounds on |error| / norm, the norm being sqrt(sum of squares of the terms), which is how rounding
- * errors of each term add up: quantized weights and their tokens are rounded to bf16, the others
- * are not. */
+/* Bounds on |error| / norm, where norm is the square root of the sum of squares of the terms:
+ * rounding errors of independent terms add up this way. Quantized weights and their tokens are
+ * rounded to bf16, float types are not. */
 #define BOUND_QUANTIZED 2e-2
 #define RMS_QUANTIZED 3e-3
 #define BOUND_PLAIN 1e-4
 #define RMS_PLAIN 2e-5
 
-#define BOUND_EIGHT 6e-2 /* tokens in 8 bits, a scale for 256 */
+#define BOUND_EIGHT 6e-2 /* tokens in 8 bits with one scale per 256 numbers */
 #define RMS_EIGHT 9e-3
 
 static const enum dtype types[] = {
@@ -40,14 +45,15 @@ static const struct gemm *need_gemm(void)
 {
     const struct gemm *g = gemm_here();
     if (!g) {
-        print_message("skipped: this machine has no matrix tiles\n");
+        print_message("skipped: this machine has no matrix tiles (AMX)\n");
         skip();
     }
     return g;
 }
 
-/* Rows of the type in random bits, with scales that are plain small numbers. */
-static void random_rows(enum dtype t, unsigned char *p, int64_t n, struct rng *r)
+/* Fills p with n random numbers of the type. Types that cannot be encoded get random bits with
+ * small scales. */
+static void fill_random_rows(enum dtype t, unsigned char *p, int64_t n, struct rng *r)
 {
     const struct dtype_info *d = dtype_info((int)t);
     if (quant_can_encode(t)) {
@@ -62,7 +68,7 @@ static void random_rows(enum dtype t, unsigned char *p, int64_t n, struct rng *r
         if (!d->quantized) p[0] &= 0xbf; /* F8: no NaN */
         if (!d->quantized) continue;
         uint16_t half = f32_to_f16((float)(0.01 + 0.1 * rng_unit(r)));
-        if (t == DT_IQ1_M) /* its scale is spread over the high nibbles of four words */
+        if (t == DT_IQ1_M) /* the scale is spread over the high nibbles of four words */
             for (int i = 0; i < 4; i++)
                 p[48 + 2 * i + 1] =
                     (unsigned char)((p[48 + 2 * i + 1] & 15) | (half >> 4 * i & 15) << 4);
@@ -75,7 +81,7 @@ struct shape {
     int rows, cols, tokens;
     bool bias, add;
     float scale;
-    int n_threads; /* how many parts the work is called in */
+    int n_threads; /* number of parts that the work is split into */
 };
 
 struct world {
@@ -96,7 +102,7 @@ static void world_init(struct world *m, const struct shape *s)
     m->x = mem_array((size_t)s->tokens * (size_t)(s->cols + 8), sizeof(float));
     m->out = mem_array((size_t)s->tokens * (size_t)(s->rows + 5), sizeof(float));
     m->bias = mem_array((size_t)s->rows, sizeof(float));
-    random_rows(s->type, m->w, (int64_t)s->rows * s->cols, &r);
+    fill_random_rows(s->type, m->w, (int64_t)s->rows * s->cols, &r);
     quant_decode(s->type, m->w, m->wf, (int64_t)s->rows * s->cols);
     for (int i = 0; i < s->tokens * (s->cols + 8); i++) m->x[i] = rng_normal(&r);
     for (int i = 0; i < s->tokens * (s->rows + 5); i++) m->out[i] = rng_normal(&r);
@@ -112,7 +118,7 @@ static void world_release(struct world *m)
     mem_free(m->bias);
 }
 
-/* Calls pack and rows in parts, as the threads of a team would. */
+/* Calls pack and rows in s->n_threads parts, as worker threads would. */
 static void gemm_run(const struct gemm *g, const struct world *m, const struct shape *s,
                      const struct tensor *out)
 {
@@ -141,7 +147,7 @@ static void gemm_run(const struct gemm *g, const struct world *m, const struct s
     mem_free_aligned(scratch, sn);
 }
 
-static void check(const struct gemm *g, struct shape s)
+static void check_gemm(const struct gemm *g, struct shape s)
 {
     struct world m;
     world_init(&m, &s);
@@ -156,7 +162,7 @@ static void check(const struct gemm *g, struct shape s)
         for (int r = 0; r < (int)stride; r++) {
             float got = m.out[(size_t)t * stride + (size_t)r],
                   was = before[(size_t)t * stride + (size_t)r];
-            if (r >= s.rows) { /* nothing behind a row is touched */
+            if (r >= s.rows) { /* the gap behind a row is not written */
                 assert_memory_equal(&got, &was, sizeof got);
                 continue;
             }
@@ -179,17 +185,17 @@ static void check(const struct gemm *g, struct shape s)
     double rms_bound = quantized ? RMS_QUANTIZED : RMS_PLAIN,
            few = 1 + 3 / sqrt((double)s.rows * s.tokens);
     if (getenv("VERBOSE"))
-        printf("%-8s %4d x %4d, %3d tokens: worst %.2e, rms %.2e\n", dtype_name(s.type), s.rows,
-               s.cols, s.tokens, worst, rms);
+        printf("%-8s %4d x %4d, %3d tokens: largest error %.2e, rms %.2e\n", dtype_name(s.type),
+               s.rows, s.cols, s.tokens, worst, rms);
     if (g->max_tokens) bound = BOUND_EIGHT, rms_bound = RMS_EIGHT;
     if (!(worst <= bound) || !(rms <= few * rms_bound))
-        fail_msg("%s %d x %d, %d tokens: worst %.2e, rms %.2e", dtype_name(s.type), s.rows, s.cols,
-                 s.tokens, worst, rms);
+        fail_msg("%s %d x %d, %d tokens: largest error %.2e, rms %.2e", dtype_name(s.type), s.rows,
+                 s.cols, s.tokens, worst, rms);
     mem_free(before);
     world_release(&m);
 }
 
-static void every_type_agrees_with_the_decoded_product(void **state)
+static void every_weight_type_agrees_with_the_product_of_decoded_weights(void **state)
 {
     static const int rows[] = { 1, 15, 16, 17, 33, 100 },
                      tokens[] = { 1, 7, 16, 17, 31, 32, 33, 100 };
@@ -200,14 +206,14 @@ static void every_type_agrees_with_the_decoded_product(void **state)
         bool small = dtype_info((int)types[i])->block <= 32;
         int cols[] = { small ? 32 : 256, small ? 96 : 512, small ? 896 : 768, 4864, 2048 };
         for (int j = i % THIN; j < 24; j += THIN)
-            check(g, (struct shape){ types[i], rows[j % 6], cols[j / 8 + j % 2],
-                                     tokens[(j + j / 8) % 8], false, false, 1, 1 });
+            check_gemm(g, (struct shape){ types[i], rows[j % 6], cols[j / 8 + j % 2],
+                                          tokens[(j + j / 8) % 8], false, false, 1, 1 });
         for (int c = 0; c < 5; c++)
-            check(g, (struct shape){ types[i], 33, cols[c], 33, false, false, 1, 1 });
+            check_gemm(g, (struct shape){ types[i], 33, cols[c], 33, false, false, 1, 1 });
     }
 }
 
-static void few_tokens_in_eight_bits_agree(void **state)
+static void few_tokens_rounded_to_eight_bits_agree(void **state)
 {
     static const int rows[] = { 1, 15, 16, 17, 33, 100 }, tokens[] = { 1, 7, 15, 16, 17, 31, 32 };
     const struct gemm *g = few_here();
@@ -223,8 +229,8 @@ static void few_tokens_in_eight_bits_agree(void **state)
         int cols[] = { small ? 32 : 256, small ? 96 : 512, small ? 896 : 768, small ? 288 : 256,
                        2048 };
         for (int j = i % THIN; j < 35; j += THIN, n++)
-            check(g, (struct shape){ types[i], rows[j % 6], cols[j % 5], tokens[j % 7], j % 4 == 1,
-                                     j % 4 == 2, j % 3 ? 1 : 0.25f, 1 + j % 2 });
+            check_gemm(g, (struct shape){ types[i], rows[j % 6], cols[j % 5], tokens[j % 7],
+                                          j % 4 == 1, j % 4 == 2, j % 3 ? 1 : 0.25f, 1 + j % 2 });
     }
     assert_true(n >= 10 * 35 / THIN - 10);
 }
@@ -233,15 +239,15 @@ static void long_batches_and_many_rows_agree(void **state)
 {
     const struct gemm *g = need_gemm();
     (void)state;
-    check(g, (struct shape){ DT_Q4_K, 300, 1280, 512, false, false, 1, 3 });
-    check(g, (struct shape){ DT_Q8_0, 161, 896, 700, false, false, 1, 2 });
-    check(g, (struct shape){ DT_Q4_0, 257, 544, 1040, false, false, 1, 2 });
-    check(g, (struct shape){ DT_BF16, 130, 896, 530, false, false, 1, 2 });
-    check(g, (struct shape){ DT_F16, 130, 896, 530, false, false, 1, 2 });
-    check(g, (struct shape){ DT_Q6_K, 64, 2048, 4, false, false, 1, 2 });
+    check_gemm(g, (struct shape){ DT_Q4_K, 300, 1280, 512, false, false, 1, 3 });
+    check_gemm(g, (struct shape){ DT_Q8_0, 161, 896, 700, false, false, 1, 2 });
+    check_gemm(g, (struct shape){ DT_Q4_0, 257, 544, 1040, false, false, 1, 2 });
+    check_gemm(g, (struct shape){ DT_BF16, 130, 896, 530, false, false, 1, 2 });
+    check_gemm(g, (struct shape){ DT_F16, 130, 896, 530, false, false, 1, 2 });
+    check_gemm(g, (struct shape){ DT_Q6_K, 64, 2048, 4, false, false, 1, 2 });
 }
 
-static void columns_need_not_be_whole_tiles(void **state)
+static void columns_need_not_be_a_multiple_of_the_tile(void **state)
 {
     static const enum dtype plain[] = { DT_F32, DT_F16, DT_BF16, DT_F8_E4M3, DT_F8_E5M2 };
     static const int cols[] = { 1, 7, 31, 33, 48, 255, 300, 513 };
@@ -249,7 +255,7 @@ static void columns_need_not_be_whole_tiles(void **state)
     (void)state;
     for (int i = 0; i < 5; i++)
         for (int c = 0; c < 8; c++)
-            check(g, (struct shape){ plain[i], 35, cols[c], 18, false, false, 1, 1 });
+            check_gemm(g, (struct shape){ plain[i], 35, cols[c], 18, false, false, 1, 1 });
 }
 
 static void bias_scale_and_add_are_applied(void **state)
@@ -260,17 +266,17 @@ static void bias_scale_and_add_are_applied(void **state)
         struct shape s = {
             i & 4 ? DT_F32 : DT_Q4_K, 49, 1024, 37, (i & 1) != 0, (i & 2) != 0, 0.25f, 2
         };
-        check(g, s);
+        check_gemm(g, s);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_agrees_with_the_decoded_product),
-        cmocka_unit_test(few_tokens_in_eight_bits_agree),
+        cmocka_unit_test(every_weight_type_agrees_with_the_product_of_decoded_weights),
+        cmocka_unit_test(few_tokens_rounded_to_eight_bits_agree),
         cmocka_unit_test(long_batches_and_many_rows_agree),
-        cmocka_unit_test(columns_need_not_be_whole_tiles),
+        cmocka_unit_test(columns_need_not_be_a_multiple_of_the_tile),
         cmocka_unit_test(bias_scale_and_add_are_applied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

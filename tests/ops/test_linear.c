@@ -1,4 +1,7 @@
-/* Products of every dtype on every instruction set of this machine, held to isa_ref. */
+/* Matrix products of every dtype on every instruction set of this machine, against products in
+ * double over the decoded weights.
+ *
+ * Weights and activations are random. Reads no files. */
 #include "support.h"
 #include "random_blocks.h"
 
@@ -8,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A matrix in exactly as many bytes as it needs, so that a sanitizer sees one read too far. */
+/* A matrix in exactly as many bytes as it needs, so that a sanitizer finds reads past its end. */
 struct matrix {
     struct weight w;
     char *bytes;
@@ -30,7 +33,7 @@ static struct matrix matrix_make(int which, int rows, int cols, struct rng *rng)
         for (int i = 0; i < rows * cols; i++) m.plain[i] = rng_normal(rng) * 0.1f;
         quant_encode(t, m.plain, m.bytes, (int64_t)rows * cols);
     } else {
-        random_blocks(which, m.bytes, n, rng);
+        fill_random_blocks(which, m.bytes, n, rng);
     }
     quant_decode(t, m.bytes, m.plain, (int64_t)rows * cols);
     m.w.data = m.bytes;
@@ -43,9 +46,11 @@ static void matrix_free(struct matrix *m)
     mem_free(m->plain);
 }
 
-/* How far W x may lie from the truth: rounding of x to 8 bits under a scale for each 32 has a
- * standard deviation of scale / sqrt(12); eight of them never happen. Plain numbers: float sums. */
-static double allowed(const float *w, const float *x, int cols, bool exact)
+/* The allowed error of w x. Activations are rounded to 8 bits with one scale per 32 numbers,
+ * which has a standard deviation of scale / sqrt(12). The bound is eight standard deviations,
+ * which random rounding never exceeds. exact: activations are not rounded, only float sums
+ * differ. */
+static double allowed_error(const float *w, const float *x, int cols, bool exact)
 {
     double var = 0, size = 0;
     for (int c = 0; c < cols; c += 32) {
@@ -61,9 +66,9 @@ static double allowed(const float *w, const float *x, int cols, bool exact)
     return exact ? 1e-6 * size : 8 * sqrt(var) + 1e-5 * size;
 }
 
-static bool is_plain(enum dtype t) { return t == DT_F32 || t == DT_F16 || t == DT_BF16; }
+static bool is_float_type(enum dtype t) { return t == DT_F32 || t == DT_F16 || t == DT_BF16; }
 
-static void fill(float *x, int n, struct rng *rng)
+static void fill_activations(float *x, int n, struct rng *rng)
 {
     for (int i = 0; i < n; i++) x[i] = rng_normal(rng) * (rng_u64(rng) % 50 == 0 ? 8.0f : 1.0f);
 }
@@ -96,24 +101,24 @@ static double dot(const float *w, const float *x, int n)
     return s;
 }
 
-static void check(const struct matrix *m, const struct tensor *x, const struct tensor *out,
-                  const char *isa, double slack)
+static void check_product(const struct matrix *m, const struct tensor *x, const struct tensor *out,
+                          const char *isa, double slack)
 {
     for (int t = 0; t < x->rows; t++)
         for (int r = 0; r < m->w.rows; r++) {
             const float *w = m->plain + (size_t)r * (size_t)m->w.cols, *a = tensor_row(x, t);
             double want = dot(w, a, m->w.cols), got = tensor_row(out, t)[r];
-            double may =
-                slack + allowed(w, a, m->w.cols, is_plain(m->w.type) || strcmp(isa, "ref") == 0);
+            double may = slack + allowed_error(w, a, m->w.cols,
+                                               is_float_type(m->w.type) || strcmp(isa, "ref") == 0);
             if (!(fabs(got - want) <= may))
-                fail_msg("%s %s %dx%d: row %d, token %d of %d: %g, not %g (may differ by %g)", isa,
-                         dtype_name(m->w.type), m->w.rows, m->w.cols, r, t, x->rows, got, want,
+                fail_msg("%s %s %dx%d: row %d, token %d of %d: %g, expected %g (allowed error %g)",
+                         isa, dtype_name(m->w.type), m->w.rows, m->w.cols, r, t, x->rows, got, want,
                          may);
         }
 }
 
-static void one_product(struct world *w, const struct isa *isa, int which, int rows, int cols,
-                        int tokens)
+static void test_product(struct world *w, const struct isa *isa, int which, int rows, int cols,
+                         int tokens)
 {
     struct rng rng;
     rng_seed(&rng, (uint64_t)(which * 1000003 + rows * 10007 + cols * 101 + tokens));
@@ -123,15 +128,15 @@ static void one_product(struct world *w, const struct isa *isa, int which, int r
     struct tensor xt = tensor_f32(x, tokens, cols);
     struct linear job = { .out = tensor_f32(y, tokens, rows), .w = &m.w };
 
-    fill(x, tokens * cols, &rng);
+    fill_activations(x, tokens * cols, &rng);
     assert_int_equal(cpu_linear(w->mm, w->par, &xt, &job, 1), OK);
-    check(&m, &xt, &job.out, isa->name, 0);
+    check_product(&m, &xt, &job.out, isa->name, 0);
     mem_free(x);
     mem_free(y);
     matrix_free(&m);
 }
 
-static void every_type_of_every_isa_agrees_with_the_definition(void **state)
+static void every_weight_type_on_every_isa_agrees_with_the_reference(void **state)
 {
     static const int rows[] = { 1, 3, 7, 33 }, tokens[] = { 1, 2, 3, 5, 8, 17, 64 };
     static const int small[] = { 32, 96, 128, 288, 896, 4864 }, large[] = { 256, 768, 2048 };
@@ -147,13 +152,13 @@ static void every_type_of_every_isa_agrees_with_the_definition(void **state)
             assert_true(matmul_can(w.mm, halves[k].type));
             for (int c = 0; c < n_cols; c++)
                 for (int n = 0; n < 7; n++)
-                    one_product(&w, isa, k, rows[(c + n) % 4], cols[c], tokens[n]);
+                    test_product(&w, isa, k, rows[(c + n) % 4], cols[c], tokens[n]);
         }
         world_close(&w);
     }
 }
 
-static void plain_numbers_take_any_width(void **state)
+static void float_types_take_any_number_of_columns(void **state)
 {
     static const int cols[] = { 1, 5, 17, 31, 100, 1001 };
     (void)state;
@@ -161,13 +166,14 @@ static void plain_numbers_take_any_width(void **state)
         struct world w = world_open(isa_at(i), NULL, 1);
         for (int k = N_TYPES - 3; k < N_TYPES; k++)
             for (int c = 0; c < 6; c++)
-                for (int t = 1; t <= 9; t += 2) one_product(&w, isa_at(i), k, 6, cols[c], t);
+                for (int t = 1; t <= 9; t += 2) test_product(&w, isa_at(i), k, 6, cols[c], t);
         world_close(&w);
     }
 }
 
-/* Three products at once, bias, add and scale, outputs that are columns of a wider tensor. */
-static void jobs_share_x_and_keep_to_their_columns(void **state)
+/* Three matrix products in one call, with bias, add and scale. Their outputs are column ranges
+ * of a wider tensor. */
+static void jobs_of_one_call_write_only_their_own_columns(void **state)
 {
     enum { COLS = 512, R0 = 300, R1 = 41, R2 = 7, WIDE = R0 + R1 + R2 + 10 };
     static const int types[3] = { 9 /* Q6_K */, 0 /* Q4_0 */, 23 /* F16 */ },
@@ -187,8 +193,8 @@ static void jobs_share_x_and_keep_to_their_columns(void **state)
                 struct linear jobs[3];
 
                 rng_seed(&rng, (uint64_t)(threads * 100 + tokens));
-                fill(x, tokens * (COLS + 5), &rng);
-                fill(bias, R0, &rng);
+                fill_activations(x, tokens * (COLS + 5), &rng);
+                fill_activations(bias, R0, &rng);
                 for (int t = 0; t < tokens * WIDE; t++) y[t] = 1000;
                 for (int j = 0, at = 0; j < 3; at += rows[j++]) {
                     m[j] = matrix_make(types[j], rows[j], COLS, &rng);
@@ -199,16 +205,16 @@ static void jobs_share_x_and_keep_to_their_columns(void **state)
                                                .add = j < 2 };
                 }
                 assert_int_equal(cpu_linear(w.mm, w.par, &xt, jobs, 3), OK);
-                for (int j = 0; j < 2; j++) { /* undo what was asked for, compare the product */
+                for (int j = 0; j < 2; j++) { /* undo add, bias and scale, then compare */
                     struct tensor back = tensor_f32(z, tokens, rows[j]);
                     for (int t = 0; t < tokens; t++)
                         for (int r = 0; r < rows[j]; r++)
                             tensor_row(&back, t)[r] =
                                 (tensor_row(&jobs[j].out, t)[r] - 1000 - (j == 0 ? bias[r] : 0)) *
                                 (j == 0 ? 2 : 1);
-                    check(&m[j], &xt, &back, isa_at(i)->name, 1e-3);
+                    check_product(&m[j], &xt, &back, isa_at(i)->name, 1e-3);
                 }
-                check(&m[2], &xt, &jobs[2].out, isa_at(i)->name, 0);
+                check_product(&m[2], &xt, &jobs[2].out, isa_at(i)->name, 0);
                 for (int t = 0; t < tokens; t++)
                     for (int c = R0 + R1 + R2; c < WIDE; c++)
                         assert_true(tensor_row(&wide, t)[c] == 1000);
@@ -220,7 +226,7 @@ static void jobs_share_x_and_keep_to_their_columns(void **state)
             }
 }
 
-static void many_tokens_go_through_the_gemm(void **state)
+static void many_tokens_are_multiplied_by_the_gemm(void **state)
 {
     const struct gemm *gemm = gemm_amx();
     (void)state;
@@ -241,7 +247,7 @@ static void many_tokens_go_through_the_gemm(void **state)
               *y = mem_array((size_t)tokens * 77, sizeof *y);
         struct tensor xt = tensor_f32(x, tokens, 512);
         struct linear job = { .out = tensor_f32(y, tokens, 77), .w = &m.w };
-        fill(x, tokens * 512, &rng);
+        fill_activations(x, tokens * 512, &rng);
         assert_int_equal(cpu_linear(w.mm, w.par, &xt, &job, 1), OK);
         for (int t = 0; t < tokens; t++)
             for (int r = 0; r < 77; r++) {
@@ -254,11 +260,11 @@ static void many_tokens_go_through_the_gemm(void **state)
         mem_free(y);
         matrix_free(&m);
     }
-    assert_true(matmul_bytes(w.mm) == held); /* what was reserved was enough */
+    assert_true(matmul_bytes(w.mm) == held); /* nothing was allocated beyond the reserved memory */
     world_close(&w);
 }
 
-static void zeros_stay_zeros(void **state)
+static void zero_activations_give_zero_results(void **state)
 {
     (void)state;
     for (int i = 0; isa_at(i); i++) {
@@ -289,11 +295,11 @@ static void an_isa_is_found_by_its_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_of_every_isa_agrees_with_the_definition),
-        cmocka_unit_test(plain_numbers_take_any_width),
-        cmocka_unit_test(jobs_share_x_and_keep_to_their_columns),
-        cmocka_unit_test(many_tokens_go_through_the_gemm),
-        cmocka_unit_test(zeros_stay_zeros),
+        cmocka_unit_test(every_weight_type_on_every_isa_agrees_with_the_reference),
+        cmocka_unit_test(float_types_take_any_number_of_columns),
+        cmocka_unit_test(jobs_of_one_call_write_only_their_own_columns),
+        cmocka_unit_test(many_tokens_are_multiplied_by_the_gemm),
+        cmocka_unit_test(zero_activations_give_zero_results),
         cmocka_unit_test(an_isa_is_found_by_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

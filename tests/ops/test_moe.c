@@ -1,4 +1,7 @@
-/* Experts and the small operations beside them, against plain loops. */
+/* Mixture of experts on the CPU: routing against values computed by hand, experts' blocks
+ * against plain loops in double, and the small operations beside them.
+ *
+ * Weights and inputs are random. Reads no files. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -10,7 +13,7 @@
 
 static struct rng rng;
 
-static void fill(float *x, size_t n, float scale)
+static void fill_random(float *x, size_t n, float scale)
 {
     for (size_t i = 0; i < n; i++) x[i] = rng_normal(&rng) * scale;
 }
@@ -33,7 +36,7 @@ static void assert_close(const char *what, const float *got, const float *want, 
         size += (double)want[i] * want[i];
     }
     if (!(sqrt(diff) <= tol * sqrt(size)))
-        fail_msg("%s: off by %g of its size", what, sqrt(diff / size));
+        fail_msg("%s: relative error %g", what, sqrt(diff / size));
 }
 
 /* ---- routing ---- */
@@ -45,7 +48,7 @@ struct routed {
     float w[MAX_N];
 };
 
-static struct routed route(const float *logits, int n, struct route_opt o)
+static struct routed route_token(const float *logits, int n, struct route_opt o)
 {
     struct backend *be = open_cpu(true);
     struct tensor t = tensor_f32((float *)logits, 1, n);
@@ -57,28 +60,28 @@ static struct routed route(const float *logits, int n, struct route_opt o)
     return r;
 }
 
-static void softmax_before_and_after_the_choice(void **state)
+static void softmax_is_applied_before_or_after_the_choice_of_experts(void **state)
 {
     const float x[4] = { 1, 3, 2, -1 };
     double e1 = exp(1), e2 = exp(2), e3 = exp(3), em = exp(-1), all = e1 + e2 + e3 + em;
-    struct routed r = route(x, 4, (struct route_opt){ .route = ROUTE_SOFTMAX, .n_used = 2 });
+    struct routed r = route_token(x, 4, (struct route_opt){ .route = ROUTE_SOFTMAX, .n_used = 2 });
     (void)state;
     assert_true(r.ids[0] == 1 && r.ids[1] == 2);
     assert_float_equal(r.w[0], e3 / all, 1e-6);
     assert_float_equal(r.w[1], e2 / all, 1e-6);
-    r = route(x, 4,
-              (struct route_opt){ .route = ROUTE_SOFTMAX, .n_used = 2, .norm = true, .scale = 2 });
+    r = route_token(
+        x, 4, (struct route_opt){ .route = ROUTE_SOFTMAX, .n_used = 2, .norm = true, .scale = 2 });
     assert_float_equal(r.w[0], 2 * e3 / (e3 + e2), 1e-6);
-    r = route(x, 4, (struct route_opt){ .route = ROUTE_TOP_SOFTMAX, .n_used = 2 });
+    r = route_token(x, 4, (struct route_opt){ .route = ROUTE_TOP_SOFTMAX, .n_used = 2 });
     assert_float_equal(r.w[0], e3 / (e3 + e2), 1e-6);
     assert_float_equal(r.w[1], e2 / (e3 + e2), 1e-6);
 }
 
-static void a_bias_counts_in_the_choice_and_not_in_the_weight(void **state)
+static void a_router_bias_affects_the_choice_but_not_the_weight(void **state)
 {
     const float x[4] = { 0, 2, 1, -3 }, bias[4] = { 0.9f, 0, 0, 0 };
     struct route_opt o = { .route = ROUTE_SIGMOID, .n_used = 2, .bias = bias };
-    struct routed r = route(x, 4, o);
+    struct routed r = route_token(x, 4, o);
     (void)state;
     assert_true(r.ids[0] == 0 && r.ids[1] == 1);
     assert_float_equal(r.w[0], 0.5, 1e-6);
@@ -87,7 +90,8 @@ static void a_bias_counts_in_the_choice_and_not_in_the_weight(void **state)
 
 static void only_experts_of_the_best_groups_are_chosen(void **state)
 {
-    /* Sums of two: 0.9 + 0.1, 0.6 + 0.6, 0.7 + 0.2; of one: 0.9, 0.6, 0.7. */
+    /* Group scores as the sum of the two best: 0.9 + 0.1, 0.6 + 0.6, 0.7 + 0.2; as the best one:
+     * 0.9, 0.6, 0.7. */
     const float p[6] = { 0.9f, 0.1f, 0.6f, 0.6f, 0.7f, 0.2f };
     float x[6];
     struct route_opt o = {
@@ -96,25 +100,26 @@ static void only_experts_of_the_best_groups_are_chosen(void **state)
     struct routed r;
     (void)state;
     for (int i = 0; i < 6; i++) x[i] = logf(p[i] / (1 - p[i]));
-    r = route(x, 6, o);
+    r = route_token(x, 6, o);
     assert_true(r.ids[0] == 2 && r.ids[1] == 3);
     o.group_top = 1;
-    r = route(x, 6, o);
+    r = route_token(x, 6, o);
     assert_true(r.ids[0] == 0 && r.ids[1] == 1);
     o.n_groups_used = 2;
-    r = route(x, 6, o);
+    r = route_token(x, 6, o);
     assert_true(r.ids[0] == 0 && r.ids[1] == 4);
 }
 
-static void sparsemixer_weighs_each_against_those_not_far_behind(void **state)
+static void sparsemixer_normalizes_over_experts_within_the_jitter_margin(void **state)
 {
     const float x[4] = { 2.0f, 1.99f, 1.0f, -4.0f };
-    struct routed r =
-        route(x, 4, (struct route_opt){ .route = ROUTE_SPARSEMIXER, .n_used = 2, .jitter = 0.01f });
+    struct routed r = route_token(
+        x, 4, (struct route_opt){ .route = ROUTE_SPARSEMIXER, .n_used = 2, .jitter = 0.01f });
     (void)state;
     assert_true(r.ids[0] == 0 && r.ids[1] == 1);
     assert_float_equal(r.w[0], 1 / (1 + exp(1.99 - 2.0)), 1e-5);
-    assert_float_equal(r.w[1], 1, 1e-6); /* the first is gone, the third too far behind */
+    assert_float_equal(r.w[1], 1,
+                       1e-6); /* the first expert is masked, the third is outside the margin */
 }
 
 /* ---- the blocks ---- */
@@ -131,7 +136,7 @@ struct weights {
     float *plain; /* [n][rows][cols], as the weights decode to */
 };
 
-static struct weights make(int n, int rows, int cols, enum dtype type)
+static struct weights make_weights(int n, int rows, int cols, enum dtype type)
 {
     struct weights m = { mem_array((size_t)n, sizeof *m.w),
                          mem_array((size_t)n, (size_t)rows * cols * sizeof(float)) };
@@ -141,7 +146,7 @@ static struct weights make(int n, int rows, int cols, enum dtype type)
         char *data = mem_aligned((size_t)rows * bytes);
         for (int r = 0; r < rows; r++) {
             float *row = m.plain + ((size_t)e * rows + r) * cols;
-            fill(row, (size_t)cols, 0.2f);
+            fill_random(row, (size_t)cols, 0.2f);
             quant_encode(type, row, data + (size_t)r * bytes, cols);
             quant_decode(type, data + (size_t)r * bytes, row, cols);
         }
@@ -150,7 +155,7 @@ static struct weights make(int n, int rows, int cols, enum dtype type)
     return m;
 }
 
-static void drop(struct weights *m, int n)
+static void free_weights(struct weights *m, int n)
 {
     uint64_t bytes = 0;
     for (int e = 0; e < n; e++) {
@@ -161,8 +166,8 @@ static void drop(struct weights *m, int n)
     mem_free(m->plain);
 }
 
-static void product(double *out, const float *w, const double *x, const float *b, int rows,
-                    int cols)
+static void multiply(double *out, const float *w, const double *x, const float *b, int rows,
+                     int cols)
 {
     for (int r = 0; r < rows; r++) {
         double s = b ? b[r] : 0;
@@ -171,7 +176,7 @@ static void product(double *out, const float *w, const double *x, const float *b
     }
 }
 
-static double act_of(enum act a, double g, double u, bool gated)
+static double apply_act(enum act a, double g, double u, bool gated)
 {
     double q = fmin(g, 7);
     if (a == ACT_SWIGLU_CLIP) return q / (1 + exp(-1.702 * q)) * (fmax(fmin(u, 7), -7) + 1);
@@ -179,8 +184,10 @@ static double act_of(enum act a, double g, double u, bool gated)
     return gated ? g * u : g;
 }
 
-static void plain_loops(const struct mix *m, float *out, const float *x, const int32_t *ids,
-                        const float *share, const struct weights w[3], float *const b[3])
+/* The definition in plain loops: out = sum over chosen experts of 0.5 * share * down(act(gate x,
+ * up x)). */
+static void compute_plain(const struct mix *m, float *out, const float *x, const int32_t *ids,
+                          const float *share, const struct weights w[3], float *const b[3])
 {
     double *h = mem_array((size_t)m->wide, sizeof *h), *u = mem_array((size_t)m->wide, sizeof *u),
            *in = mem_array((size_t)m->in, sizeof *in), *y = mem_array((size_t)m->in, sizeof *y);
@@ -190,13 +197,13 @@ static void plain_loops(const struct mix *m, float *out, const float *x, const i
         for (int k = 0; k < m->used; k++) {
             int e = ids[t * m->used + k], in_out = m->in * m->wide;
             if (m->gated)
-                product(h, w[0].plain + e * in_out, in, b[0] ? b[0] + e * m->wide : NULL, m->wide,
-                        m->in);
-            product(m->gated ? u : h, w[1].plain + e * in_out, in, b[1] ? b[1] + e * m->wide : NULL,
-                    m->wide, m->in);
+                multiply(h, w[0].plain + e * in_out, in, b[0] ? b[0] + e * m->wide : NULL, m->wide,
+                         m->in);
+            multiply(m->gated ? u : h, w[1].plain + e * in_out, in,
+                     b[1] ? b[1] + e * m->wide : NULL, m->wide, m->in);
             for (int i = 0; i < m->wide; i++)
-                h[i] = act_of(m->act, h[i], m->gated ? u[i] : 0, m->gated);
-            product(y, w[2].plain + e * in_out, h, b[2] ? b[2] + e * m->in : NULL, m->in, m->wide);
+                h[i] = apply_act(m->act, h[i], m->gated ? u[i] : 0, m->gated);
+            multiply(y, w[2].plain + e * in_out, h, b[2] ? b[2] + e * m->in : NULL, m->in, m->wide);
             for (int i = 0; i < m->in; i++)
                 out[t * m->in + i] += (float)(0.5 * share[t * m->used + k] * y[i]);
         }
@@ -204,14 +211,15 @@ static void plain_loops(const struct mix *m, float *out, const float *x, const i
     mem_free(h), mem_free(u), mem_free(in), mem_free(y);
 }
 
-/* hide: weights of experts nobody chose lie nowhere, so that touching one would be seen. */
+/* Compares the experts operation with compute_plain. hide: the weights of experts that no token
+ * chose are NULL, so that an access to them crashes. */
 static void check_mix(const struct mix *m, bool reference, bool hide, double tol)
 {
     struct backend *be = open_cpu(reference);
     int n_all = m->tokens * m->used;
-    struct weights w[3] = { make(m->n, m->wide, m->in, m->type),
-                            make(m->n, m->wide, m->in, m->type),
-                            make(m->n, m->in, m->wide, m->type) };
+    struct weights w[3] = { make_weights(m->n, m->wide, m->in, m->type),
+                            make_weights(m->n, m->wide, m->in, m->type),
+                            make_weights(m->n, m->in, m->wide, m->type) };
     float *b[3] = { 0 }, *x = mem_array((size_t)m->tokens * m->in, sizeof *x),
           *out = mem_array((size_t)m->tokens * m->in, sizeof *out),
           *want = mem_array((size_t)m->tokens * m->in, sizeof *want),
@@ -235,21 +243,21 @@ static void check_mix(const struct mix *m, bool reference, bool hide, double tol
 
     for (int i = 0; i < 3 && m->biased; i++) {
         b[i] = mem_array((size_t)m->n * (i == 2 ? m->in : m->wide), sizeof *b[i]);
-        fill(b[i], (size_t)m->n * (size_t)(i == 2 ? m->in : m->wide), 1);
+        fill_random(b[i], (size_t)m->n * (size_t)(i == 2 ? m->in : m->wide), 1);
     }
     o.b_gate = b[0], o.b_up = b[1], o.b_down = b[2];
     o.xs = tensor_f32(at, n_all, m->in), at += n_all * m->in;
     o.ys = tensor_f32(at, n_all, m->in), at += n_all * m->in;
     o.hs = tensor_f32(at, n_all, m->wide), at += n_all * m->wide;
     o.us = tensor_f32(at, n_all, m->wide);
-    fill(x, (size_t)m->tokens * m->in, 1), fill(out, (size_t)m->tokens * m->in, 1),
-        fill(share, (size_t)n_all, 1);
+    fill_random(x, (size_t)m->tokens * m->in, 1), fill_random(out, (size_t)m->tokens * m->in, 1),
+        fill_random(share, (size_t)n_all, 1);
     memcpy(want, out, (size_t)m->tokens * m->in * sizeof *out);
     for (int t = 0; t < m->tokens; t++)
         for (int k = 0, e = (int)(rng_u64(&rng) % (unsigned)m->n); k < m->used;
              k++, e = (e + 1) % m->n)
             ids[t * m->used + k] = e, chosen[e] = true;
-    plain_loops(m, want, x, ids, share, w, b);
+    compute_plain(m, want, x, ids, share, w, b);
     for (int i = 0; i < 3; i++)
         for (int e = 0; e < m->n; e++) {
             kept[i][e] = w[i].w[e].data;
@@ -260,13 +268,13 @@ static void check_mix(const struct mix *m, bool reference, bool hide, double tol
     assert_close("experts", out, want, (size_t)m->tokens * m->in, tol);
     for (int i = 0; i < 3; i++)
         for (int e = 0; e < m->n; e++) w[i].w[e].data = kept[i][e];
-    for (int i = 0; i < 3; i++) drop(&w[i], m->n), mem_free(b[i]);
+    for (int i = 0; i < 3; i++) free_weights(&w[i], m->n), mem_free(b[i]);
     mem_free(x), mem_free(out), mem_free(want), mem_free(share), mem_free(scratch), mem_free(ids),
         mem_free(order);
     backend_close(be);
 }
 
-static void experts_are_what_plain_loops_give(void **state)
+static void experts_agree_with_plain_loops(void **state)
 {
     static const struct mix mixes[] = {
         { 4, 2, 1, 64, 96, DT_F32, true, false, true, ACT_SILU },
@@ -283,7 +291,7 @@ static void experts_are_what_plain_loops_give(void **state)
     }
 }
 
-static void weights_of_experts_nobody_chose_are_not_touched(void **state)
+static void weights_of_experts_that_no_token_chose_are_not_read(void **state)
 {
     static const struct mix one = { 32, 4, 1, 64, 64, DT_BF16, true, false, true, ACT_SILU };
     static const struct mix two = { 32, 2, 2, 64, 64, DT_Q8_0, true, false, true, ACT_SILU };
@@ -294,7 +302,7 @@ static void weights_of_experts_nobody_chose_are_not_touched(void **state)
 
 /* ---- beside them ---- */
 
-static void heads_are_normed_each_by_its_weights(void **state)
+static void each_head_is_normed_with_its_own_weights(void **state)
 {
     enum { ROWS = 3, HEADS = 5, DIM = 12, ALL = ROWS * HEADS * DIM };
     float x[ALL], want[ALL], w[HEADS * DIM], b[HEADS * DIM];
@@ -304,7 +312,7 @@ static void heads_are_normed_each_by_its_weights(void **state)
         int stride = kind < 4 ? DIM : 0;
         bool biased = kind / 2 % 2;
         struct tensor t = tensor_f32(x, ROWS, HEADS * DIM);
-        fill(x, ALL, 2), fill(w, HEADS * DIM, 1), fill(b, HEADS * DIM, 1);
+        fill_random(x, ALL, 2), fill_random(w, HEADS * DIM, 1), fill_random(b, HEADS * DIM, 1);
         for (int h = 0; h < ROWS * HEADS; h++) {
             const float *in = x + h * DIM;
             double mean = 0, var = 0;
@@ -323,7 +331,7 @@ static void heads_are_normed_each_by_its_weights(void **state)
     }
 }
 
-static void numbers_are_held_within_a_limit_and_rows_gated(void **state)
+static void clamp_limits_values_and_gate_rows_multiplies_by_sigmoid(void **state)
 {
     struct backend *be = open_cpu(false);
     float x[] = { -3, -0.5f, 0, 2, 0.7f, 9 }, s[] = { 0, 2 };
@@ -343,14 +351,14 @@ static void numbers_are_held_within_a_limit_and_rows_gated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(softmax_before_and_after_the_choice),
-        cmocka_unit_test(a_bias_counts_in_the_choice_and_not_in_the_weight),
+        cmocka_unit_test(softmax_is_applied_before_or_after_the_choice_of_experts),
+        cmocka_unit_test(a_router_bias_affects_the_choice_but_not_the_weight),
         cmocka_unit_test(only_experts_of_the_best_groups_are_chosen),
-        cmocka_unit_test(sparsemixer_weighs_each_against_those_not_far_behind),
-        cmocka_unit_test(experts_are_what_plain_loops_give),
-        cmocka_unit_test(weights_of_experts_nobody_chose_are_not_touched),
-        cmocka_unit_test(heads_are_normed_each_by_its_weights),
-        cmocka_unit_test(numbers_are_held_within_a_limit_and_rows_gated),
+        cmocka_unit_test(sparsemixer_normalizes_over_experts_within_the_jitter_margin),
+        cmocka_unit_test(experts_agree_with_plain_loops),
+        cmocka_unit_test(weights_of_experts_that_no_token_chose_are_not_read),
+        cmocka_unit_test(each_head_is_normed_with_its_own_weights),
+        cmocka_unit_test(clamp_limits_values_and_gate_rows_multiplies_by_sigmoid),
     };
     rng_seed(&rng, 5);
     return cmocka_run_group_tests(tests, NULL, NULL);

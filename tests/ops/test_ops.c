@@ -1,4 +1,7 @@
-/* Every row operation of every instruction set against vec_ref, and the table over odd shapes. */
+/* Row operations of every instruction set against vec_ref, and the CPU backend's table against
+ * the reference backend over odd shapes.
+ *
+ * Inputs are random. Reads no files. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -10,7 +13,7 @@
 #include <math.h>
 
 #define N 300          /* longest row */
-#define GUARD 12345.0f /* stands behind every row and must stay */
+#define GUARD 12345.0f /* the value after the end of every row, which must not change */
 
 static const char *const sets[] = { "reference", "avx2", "avx512", "neon" };
 static const int lengths[] = { 1,  2,  3,  5,  7,  8,  15, 16,  17,  24,  31,
@@ -25,25 +28,25 @@ static const int lengths[] = { 1,  2,  3,  5,  7,  8,  15, 16,  17,  24,  31,
 
 static struct rng rng;
 
-static void fill(float *x, int n, float scale)
+static void fill_random(float *x, int n, float scale)
 {
     for (int i = 0; i < n; i++) x[i] = rng_normal(&rng) * scale;
 }
 
-static void row(float x[N + 1], int n, float scale)
+static void make_row(float x[N + 1], int n, float scale)
 {
-    fill(x, n, scale);
+    fill_random(x, n, scale);
     for (int i = n; i <= N; i++) x[i] = GUARD;
 }
 
-/* Each number to `tol` of its own size, or of `floor` where it is smaller than that. */
+/* Each value may differ by tol times its magnitude, or times floor if its magnitude is smaller. */
 static void assert_near(const char *what, const float *got, const float *want, int n, double tol,
                         double floor)
 {
     for (int i = 0; i < n; i++) {
         double diff = fabs((double)got[i] - want[i]), size = fmax(fabs((double)want[i]), floor);
         if (diff <= tol * size) continue;
-        fail_msg("%s: number %d of %d is %.9g, should be %.9g", what, i, n, (double)got[i],
+        fail_msg("%s: value %d of %d is %.9g, expected %.9g", what, i, n, (double)got[i],
                  (double)want[i]);
     }
 }
@@ -55,7 +58,7 @@ static void norms_agree_on_all_lengths(void **state)
 
     EACH_SET(v) EACH_LENGTH(n) for (int kind = 0; kind < 3; kind++)
     {
-        row(x, n, 3), row(w, n, 1), row(b, n, 1), row(got, n, 0);
+        make_row(x, n, 3), make_row(w, n, 1), make_row(b, n, 1), make_row(got, n, 0);
         const float *ww = kind ? w : NULL, *bb = kind > 1 ? b : NULL;
         vec_ref.rmsnorm(want, x, ww, n, 1e-5f);
         v->rmsnorm(got, x, ww, n, 1e-5f);
@@ -82,10 +85,11 @@ static void activations_are_exact_to_a_few_ulp(void **state)
     EACH_SET(v)
     EACH_LENGTH(n) for (int act = 0; act < N_ACTS; act++) for (int kind = 0; kind < 4; kind++)
     {
-        row(x, n, kind == 1 ? 20 : kind == 2 ? 1e-3f : 2), row(up, n, 1);
+        make_row(x, n, kind == 1 ? 20 : kind == 2 ? 1e-3f : 2), make_row(up, n, 1);
         vec_ref.act[act](want, x, kind == 3 ? NULL : up, n);
         v->act[act](x, x, kind == 3 ? NULL : up, n);
-        /* Far out on the left the value is of no account beside the others. */
+        /* Far on the negative side the value is close to 0 and its relative error does not
+         * matter. */
         assert_near(names[act], x, want, n, 2e-6, 1e-3);
         assert_true(x[n] == GUARD);
     }
@@ -105,13 +109,13 @@ static void add_scale_softcap_agree(void **state)
 
     EACH_SET(v) EACH_LENGTH(n) for (int kind = 0; kind < 3; kind++)
     {
-        row(x, n, 1), row(y, n, 1);
+        make_row(x, n, 1), make_row(y, n, 1);
         memcpy(want, x, sizeof x);
         vec_ref.add(want, y, 0.7f, n), v->add(x, y, 0.7f, n);
         assert_near("add", x, want, n, 1e-6, 0.1);
         vec_ref.scale(want, x, 0.3f, n), v->scale(x, x, 0.3f, n);
         assert_near("scale", x, want, n, 1e-7, 0);
-        row(x, n, kind == 0 ? 100 : kind == 1 ? 10 : 1e-2f);
+        make_row(x, n, kind == 0 ? 100 : kind == 1 ? 10 : 1e-2f);
         memcpy(want, x, sizeof x);
         vec_ref.softcap(want, 30, n), v->softcap(x, 30, n);
         assert_near("softcap", x, want, n, 5e-7, 0);
@@ -119,7 +123,7 @@ static void add_scale_softcap_agree(void **state)
     }
 }
 
-static void both_rotary_styles_turn_only_n_rot_numbers(void **state)
+static void both_rotary_styles_rotate_only_the_first_n_rot_values(void **state)
 {
     float x[N + 1], t[N + 1], want[N + 1];
     (void)state;
@@ -127,7 +131,7 @@ static void both_rotary_styles_turn_only_n_rot_numbers(void **state)
     EACH_SET(v)
     for (int style = 0; style < 2; style++)
         for (int n = 2; n <= 256; n += n < 40 ? 2 : 18) {
-            row(x, n, 1), row(t, n, 1);
+            make_row(x, n, 1), make_row(t, n, 1);
             memcpy(want, x, sizeof x);
             vec_ref.rope[style](want, t, n), v->rope[style](x, t, n);
             assert_near("rope", x, want, n, 1e-6, 0.5);
@@ -135,7 +139,7 @@ static void both_rotary_styles_turn_only_n_rot_numbers(void **state)
         }
 }
 
-static void kv_types_round_as_quant_does(void **state)
+static void values_are_rounded_to_kv_types_as_quant_encode_rounds(void **state)
 {
     static const enum dtype types[] = { DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_F8_E4M3 };
     float x[N + 1], want[N + 1], got[N + 1];
@@ -146,12 +150,12 @@ static void kv_types_round_as_quant_does(void **state)
     {
         uint64_t bytes;
         if (!dtype_row_bytes(types[i], (uint64_t)n, &bytes)) continue;
-        row(x, n, 2);
+        make_row(x, n, 2);
         memset(a, 7, sizeof a), memset(b, 7, sizeof b);
         vec_ref.store(types[i], a, x, n), v->store(types[i], b, x, n);
         assert_true(b[bytes] == 7);
         if (types[i] != DT_Q8_0) assert_memory_equal(a, b, bytes);
-        row(got, n, 0);
+        make_row(got, n, 0);
         vec_ref.load(types[i], want, b, n), v->load(types[i], got, b, n);
         assert_memory_equal(got, want, (size_t)n * sizeof *got);
         assert_true(got[n] == GUARD);
@@ -163,7 +167,7 @@ static void kv_types_round_as_quant_does(void **state)
     }
 }
 
-static void every_byte_of_f8_loads_as_quant_says(void **state)
+static void every_f8_byte_is_decoded_as_quant_decode_does(void **state)
 {
     uint8_t all[256];
     float want[256], got[256];
@@ -175,7 +179,8 @@ static void every_byte_of_f8_loads_as_quant_says(void **state)
         vec_ref.load(DT_F8_E4M3, want, all, 256), v->load(DT_F8_E4M3, got, all, 256);
         for (int i = 0; i < 256; i++)
             if (isnan(want[i]) ? !isnan(got[i]) : memcmp(&want[i], &got[i], 4) != 0)
-                fail_msg("%s: byte %d is %g, not %g", v->name, i, (double)got[i], (double)want[i]);
+                fail_msg("%s: byte %d is %g, expected %g", v->name, i, (double)got[i],
+                         (double)want[i]);
     }
 }
 
@@ -190,17 +195,17 @@ static struct backend *open_backend(bool reference, int threads)
     return be;
 }
 
-/* A tensor whose rows are further apart than they are long. */
-static struct tensor strided(int rows, int cols, float scale)
+/* A random tensor with a gap of 5 values after each row. */
+static struct tensor make_strided(int rows, int cols, float scale)
 {
     struct tensor t = { DT_F32, rows, cols, (size_t)cols + 5, NULL };
 
     t.data = mem_array((size_t)rows * t.stride, sizeof(float));
-    fill(t.data, (int)((size_t)rows * t.stride), scale);
+    fill_random(t.data, (int)((size_t)rows * t.stride), scale);
     return t;
 }
 
-static struct tensor same(const struct tensor *t)
+static struct tensor copy_tensor(const struct tensor *t)
 {
     struct tensor c = *t;
 
@@ -208,7 +213,7 @@ static struct tensor same(const struct tensor *t)
     return c;
 }
 
-/* All of it, gaps too: an operation that writes between rows is caught. */
+/* Compares all values including the gaps after rows: this catches operations that write there. */
 static void assert_same(const char *what, const struct tensor *got, const struct tensor *want,
                         double tol)
 {
@@ -222,7 +227,7 @@ struct world {
     int32_t pos[64];
 };
 
-static void chain_of_ops(struct world *s, int heads, int dim, int n_rot)
+static void run_ops(struct world *s, int heads, int dim, int n_rot)
 {
     struct backend *be = s->be;
     struct err e = { 0 };
@@ -243,7 +248,7 @@ static void chain_of_ops(struct world *s, int heads, int dim, int n_rot)
     assert_int_equal(be->sync(be, &e), OK);
 }
 
-static void a_chain_of_operations_agrees_for_all_shapes_and_threads(void **state)
+static void a_sequence_of_operations_agrees_for_all_shapes_and_thread_counts(void **state)
 {
     static const int rows[] = { 1, 2, 3, 17, 64 }, dims[] = { 6, 16, 24, 64, 80, 128 };
     (void)state;
@@ -254,16 +259,17 @@ static void a_chain_of_operations_agrees_for_all_shapes_and_threads(void **state
         for (int i = 0; i < 5; i++)
             for (int j = 0; j < 6; j++) {
                 int heads = j % 3 + 1, dim = dims[j], n_rot = j % 2 ? dim : dim / 2 & ~1;
-                a.x = strided(rows[i], heads * dim, 1), a.y = strided(rows[i], heads * dim, 1);
-                a.table = strided(rows[i], n_rot, 0);
+                a.x = make_strided(rows[i], heads * dim, 1),
+                a.y = make_strided(rows[i], heads * dim, 1);
+                a.table = make_strided(rows[i], n_rot, 0);
                 a.w = mem_array((size_t)(heads * dim), sizeof(float));
                 a.freq = mem_array((size_t)n_rot / 2, sizeof(float));
-                fill(a.w, heads * dim, 1);
+                fill_random(a.w, heads * dim, 1);
                 for (int k = 0; k < n_rot / 2; k++) a.freq[k] = (float)pow(10000, -2.0 * k / n_rot);
                 for (int k = 0; k < rows[i]; k++) a.pos[k] = k * 37;
                 struct backend *keep = b.be;
-                b = a, b.be = keep, b.x = same(&a.x), b.table = same(&a.table);
-                chain_of_ops(&a, heads, dim, n_rot), chain_of_ops(&b, heads, dim, n_rot);
+                b = a, b.be = keep, b.x = copy_tensor(&a.x), b.table = copy_tensor(&a.table);
+                run_ops(&a, heads, dim, n_rot), run_ops(&b, heads, dim, n_rot);
                 assert_same("table", &b.table, &a.table, 1e-6);
                 assert_same("chain", &b.x, &a.x, 2e-4);
                 mem_free(a.x.data), mem_free(b.x.data), mem_free(a.y.data), mem_free(a.table.data);
@@ -273,7 +279,7 @@ static void a_chain_of_operations_agrees_for_all_shapes_and_threads(void **state
     }
 }
 
-static void embed_reads_rows_of_every_type(void **state)
+static void embed_decodes_rows_of_every_weight_type(void **state)
 {
     enum { ROWS = 9, COLS = 256 };
     float x[ROWS * COLS], want[ROWS * COLS];
@@ -283,11 +289,11 @@ static void embed_reads_rows_of_every_type(void **state)
     struct err e = { 0 };
     (void)state;
 
-    fill(x, ROWS * COLS, 1);
+    fill_random(x, ROWS * COLS, 1);
     for (int t = 0; t < DT_COUNT; t++) {
         if (!dtype_info(t) || !quant_can_encode(t) || !quant_can_decode(t)) continue;
         struct weight w = { .type = t, .rows = ROWS, .cols = COLS, .n = 1, .data = bytes };
-        struct tensor out = strided(5, COLS, 0);
+        struct tensor out = make_strided(5, COLS, 0);
         quant_encode(t, x, bytes, ROWS * COLS);
         quant_decode(t, bytes, want, ROWS * COLS);
         be->embed(be, &out, &w, ids, 2);
@@ -300,7 +306,7 @@ static void embed_reads_rows_of_every_type(void **state)
     backend_close(be);
 }
 
-static void errors_are_kept_until_sync(void **state)
+static void errors_of_operations_are_reported_by_sync(void **state)
 {
     struct backend *be = open_backend(false, 2);
     float row0[32] = { 0 }, out[64];
@@ -319,7 +325,7 @@ static void errors_are_kept_until_sync(void **state)
     backend_close(be);
 }
 
-static void memory_is_counted_by_kind(void **state)
+static void memory_use_is_counted_by_kind(void **state)
 {
     struct backend *be = open_backend(false, 1);
     struct err e = { 0 };
@@ -338,7 +344,7 @@ static void memory_is_counted_by_kind(void **state)
     backend_close(NULL);
 }
 
-static void an_unknown_device_is_named(void **state)
+static void the_error_for_an_unknown_device_names_it(void **state)
 {
     struct backend *be = NULL;
     struct err e = { 0 };
@@ -356,14 +362,14 @@ int main(void)
         cmocka_unit_test(norms_agree_on_all_lengths),
         cmocka_unit_test(activations_are_exact_to_a_few_ulp),
         cmocka_unit_test(add_scale_softcap_agree),
-        cmocka_unit_test(both_rotary_styles_turn_only_n_rot_numbers),
-        cmocka_unit_test(kv_types_round_as_quant_does),
-        cmocka_unit_test(every_byte_of_f8_loads_as_quant_says),
-        cmocka_unit_test(a_chain_of_operations_agrees_for_all_shapes_and_threads),
-        cmocka_unit_test(embed_reads_rows_of_every_type),
-        cmocka_unit_test(errors_are_kept_until_sync),
-        cmocka_unit_test(memory_is_counted_by_kind),
-        cmocka_unit_test(an_unknown_device_is_named),
+        cmocka_unit_test(both_rotary_styles_rotate_only_the_first_n_rot_values),
+        cmocka_unit_test(values_are_rounded_to_kv_types_as_quant_encode_rounds),
+        cmocka_unit_test(every_f8_byte_is_decoded_as_quant_decode_does),
+        cmocka_unit_test(a_sequence_of_operations_agrees_for_all_shapes_and_thread_counts),
+        cmocka_unit_test(embed_decodes_rows_of_every_weight_type),
+        cmocka_unit_test(errors_of_operations_are_reported_by_sync),
+        cmocka_unit_test(memory_use_is_counted_by_kind),
+        cmocka_unit_test(the_error_for_an_unknown_device_names_it),
     };
     rng_seed(&rng, 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,8 @@
-/* The record of a GPU's operations: what descriptors say of memory, when two steps are equal, which
- * captured step is replayed. No device is needed. */
+/* The record of GPU operations: what the field descriptors say about memory, when two steps are
+ * equal, and which captured step is replayed as a CUDA graph.
+ *
+ * Operations are recorded through the backend table. No device is needed; addresses count,
+ * device memory is not read. */
 #include "support.h"
 
 #include "kernel/cuda/graphs.h"
@@ -11,20 +14,20 @@
 
 enum { ROWS = 3, COLS = 8, TENSOR_BYTES = ROWS * COLS * 4 };
 
-/* A record that operations are appended to without the table. */
+/* A record to which operations are appended directly, without the backend table. */
 static void open_record(struct record *r)
 {
     assert_int_equal(record_init(r, 64, NULL), OK);
     r->share_tokens = r->max_tokens = 64;
 }
 
-static struct op *append(struct record *r, enum op_kind kind)
+static struct op *append_op(struct record *r, enum op_kind kind)
 {
     memset(record_append(r, kind, 1), 0, op_descs[kind].size);
     return &r->ops[r->n - 1];
 }
 
-static void *field(const struct op *o, const char *name)
+static void *field_of(const struct op *o, const char *name)
 {
     const struct op_desc *d = &op_descs[o->kind];
 
@@ -36,7 +39,7 @@ static void *field(const struct op *o, const char *name)
 
 static struct op_tensor dense(void *p) { return (struct op_tensor){ p, COLS, ROWS, COLS }; }
 
-/* Every field is inside its struct, behind the one before it, and together they fill it. */
+/* Fields lie inside their struct, in order, and together cover all its bytes. */
 static void check_fields(const struct op_desc *d)
 {
     size_t at = 0;
@@ -49,7 +52,7 @@ static void check_fields(const struct op_desc *d)
     assert_int_equal(d->size % 8, 0);
 }
 
-static void fields_fill_their_struct(void **state)
+static void field_descriptors_cover_every_byte_of_an_operation(void **state)
 {
     (void)state;
     for (int k = 0; k < OP_KINDS; k++) check_fields(&op_descs[k]);
@@ -65,7 +68,7 @@ struct saved {
     uint64_t hash;
 };
 
-static void save(struct saved *s, const struct record *r)
+static void save_step(struct saved *s, const struct record *r)
 {
     s->n = record_saved_bytes(r);
     assert_true(s->n <= sizeof s->bytes);
@@ -73,9 +76,10 @@ static void save(struct saved *s, const struct record *r)
     s->hash = record_hash(r);
 }
 
-/* Equal to itself, and to nothing that differs from it in one byte of [at, at + n). */
-static void differs_in_each_byte(const struct record *r, const struct saved *s, char *at, size_t n,
-                                 const char *name)
+/* The saved step equals the record, and differs from it after a change of any byte in [at, at +
+ * n). */
+static void check_each_byte_is_compared(const struct record *r, const struct saved *s, char *at,
+                                        size_t n, const char *name)
 {
     assert_true(record_equals(r, s->bytes, s->n) && record_hash(r) == s->hash);
     for (size_t i = 0; i < n; i++) {
@@ -87,7 +91,7 @@ static void differs_in_each_byte(const struct record *r, const struct saved *s, 
     }
 }
 
-static void operations_that_differ_in_one_field_are_different(void **state)
+static void operations_that_differ_in_one_field_are_not_equal(void **state)
 {
     struct record r;
     struct saved s;
@@ -97,13 +101,13 @@ static void operations_that_differ_in_one_field_are_different(void **state)
     for (int k = 0; k < OP_KINDS; k++) {
         const struct op_desc *d = &op_descs[k];
         record_clear(&r);
-        append(&r, OP_GATHER);
-        struct op *o = append(&r, (enum op_kind)k);
-        append(&r, OP_ADD);
-        save(&s, &r);
+        append_op(&r, OP_GATHER);
+        struct op *o = append_op(&r, (enum op_kind)k);
+        append_op(&r, OP_ADD);
+        save_step(&s, &r);
         for (int i = 0; i < d->n_fields; i++) {
             const struct op_field *f = &d->fields[i];
-            differs_in_each_byte(&r, &s, (char *)o->u.any + f->at, f->size, f->name);
+            check_each_byte_is_compared(&r, &s, (char *)o->u.any + f->at, f->size, f->name);
         }
     }
     record_release(&r);
@@ -116,21 +120,22 @@ static void jobs_and_views_are_compared(void **state)
     (void)state;
 
     open_record(&r);
-    append(&r, OP_LINEAR);
+    append_op(&r, OP_LINEAR);
     memset(r.jobs, 0, 2 * sizeof *r.jobs), r.n_jobs = 2;
     memset(r.views, 0, 2 * sizeof *r.views), r.n_views = 2;
-    save(&s, &r);
-    differs_in_each_byte(&r, &s, (char *)r.jobs, 2 * sizeof *r.jobs, "jobs");
-    differs_in_each_byte(&r, &s, (char *)r.views, 2 * sizeof *r.views, "views");
+    save_step(&s, &r);
+    check_each_byte_is_compared(&r, &s, (char *)r.jobs, 2 * sizeof *r.jobs, "jobs");
+    check_each_byte_is_compared(&r, &s, (char *)r.views, 2 * sizeof *r.views, "views");
     r.n_views = 1;
     assert_false(record_equals(&r, s.bytes, s.n));
     r.n_views = 2;
-    append(&r, OP_LINEAR);
+    append_op(&r, OP_LINEAR);
     assert_false(record_equals(&r, s.bytes, s.n));
     record_release(&r);
 }
 
-/* The same operations in another order, and another kind with the same fields. */
+/* The same operations in another order, and an operation of another kind with the same field
+ * values. */
 static void order_and_kind_are_compared(void **state)
 {
     static const enum op_kind steps[][2] = { { OP_SCALE, OP_SOFTCAP },
@@ -145,10 +150,10 @@ static void order_and_kind_are_compared(void **state)
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++) {
             record_clear(&r);
-            append(&r, steps[i][0]), append(&r, steps[i][1]);
-            save(&s, &r);
+            append_op(&r, steps[i][0]), append_op(&r, steps[i][1]);
+            save_step(&s, &r);
             record_clear(&r);
-            append(&r, steps[j][0]), append(&r, steps[j][1]);
+            append_op(&r, steps[j][0]), append_op(&r, steps[j][1]);
             assert_int_equal(record_equals(&r, s.bytes, s.n), i == j);
         }
     record_release(&r);
@@ -156,8 +161,8 @@ static void order_and_kind_are_compared(void **state)
 
 /* ---- recording ---- */
 
-/* A world of addresses; nothing in it is read but weights, layers and views. No two arguments of
- * one call are equal, and none is 0. */
+/* Arguments for the calls. Only weights, layers and views are read; all other pointers are mere
+ * addresses. No two arguments of one call are equal, and none is 0. */
 struct world {
     struct record r;
     struct backend be;
@@ -312,8 +317,8 @@ static bool is_zero(const void *p, size_t n)
     return true;
 }
 
-/* Of every argument something arrives in the record: no field of any operation is left out. Fields
- * that are rightly 0 in the calls above are named. */
+/* Every argument must arrive in the record: no field of any operation stays 0. The fields that
+ * are 0 in the calls above for a reason are listed here. */
 static bool may_be_zero(const struct op *o, const struct op_field *f)
 {
     if (f->role == ROLE_PAD || f->role == ROLE_FUSED || f->role == ROLE_JOBS) return true;
@@ -344,11 +349,11 @@ static void every_field_is_recorded(void **state)
         close_world(&w);
     }
     for (int k = 0; k < OP_KINDS; k++)
-        if (!seen[k]) fail_msg("%s is not in this test", op_descs[k].name);
+        if (!seen[k]) fail_msg("no call of this test records %s", op_descs[k].name);
 }
 
-/* Padding of the callers' structs does not reach the record. */
-static void equal_calls_are_equal_whatever_lies_between_their_members(void **state)
+/* Padding bytes of the callers' structs do not reach the record. */
+static void padding_of_structs_does_not_make_calls_differ(void **state)
 {
     struct saved s;
     (void)state;
@@ -367,14 +372,14 @@ static void equal_calls_are_equal_whatever_lies_between_their_members(void **sta
         job.out = out, job.w = &weight, job.bias = NULL, job.add = true, job.scale = 1;
         w.be.rmsnorm(&w.be, &out, &x, a, 1e-5f);
         w.be.linear(&w.be, &out, &job, 1);
-        if (i == 0) save(&s, &w.r);
+        if (i == 0) save_step(&s, &w.r);
         else assert_true(record_equals(&w.r, s.bytes, s.n) && record_hash(&w.r) == s.hash);
         close_world(&w);
     }
 }
 
-/* The content of a weight and of a KV layer counts, not only where its struct lies. */
-static void what_weights_and_layers_contain_is_compared(void **state)
+/* The content of a weight and of a KV layer is compared, not only the address of its struct. */
+static void contents_of_weights_and_kv_layers_are_compared(void **state)
 {
     struct saved s;
     struct world w;
@@ -385,10 +390,10 @@ static void what_weights_and_layers_contain_is_compared(void **state)
         w.next = 8, record_clear(&w.r);
         record_attention(&w);
         record_products(&w);
-        if (i == 0) save(&s, &w.r);
+        if (i == 0) save_step(&s, &w.r);
         else assert_int_equal(record_equals(&w.r, s.bytes, s.n), i == 1);
         if (i == 1) w.w[1].packed = &w;
-        if (i == 2) w.w[1].packed = w.mem[1], w.w[5].layout++; /* the last expert's down */
+        if (i == 2) w.w[1].packed = w.mem[1], w.w[5].layout++; /* down weight of the last expert */
         if (i == 3) w.w[5].layout--, w.layers[1].k = &w;
         if (i == 4) w.layers[1].k = w.mem[1], w.kv.max_pos = 600;
     }
@@ -411,7 +416,7 @@ static void refused_operations_are_reported_once(void **state)
                         "record: a matrix product of 3 tokens, but memory was reserved for 2");
     w.r.max_tokens = ROWS, w.kv.seq_end = NULL;
     w.be.attend(&w.be, &out, &x, &w.kv, 0, &opt);
-    assert_non_null(strstr(w.r.msg, "matrix product")); /* the first one is kept */
+    assert_non_null(strstr(w.r.msg, "matrix product")); /* the first error is reported */
     assert_int_equal(w.r.n, 0);
     close_world(&w);
 }
@@ -424,7 +429,7 @@ static void count_launch(void *device)
     record_clear(&w->r);
 }
 
-static void a_full_record_is_launched(void **state)
+static void a_full_record_is_launched_to_make_room(void **state)
 {
     struct world w;
     (void)state;
@@ -441,7 +446,7 @@ static void a_full_record_is_launched(void **state)
 
 /* ---- what an operation reads and writes ---- */
 
-/* All roles of an operation's tensors: each at a place of its own. */
+/* Gives each tensor field of an operation memory of its own. */
 static void fill_memory(struct op *o, char (*mem)[TENSOR_BYTES])
 {
     const struct op_desc *d = &op_descs[o->kind];
@@ -465,7 +470,7 @@ static enum op_use use_of_role(enum op_role role)
     return USE_NONE;
 }
 
-static void an_operation_uses_the_memory_that_its_fields_say(void **state)
+static void record_use_reports_the_memory_of_every_field(void **state)
 {
     static char mem[40][TENSOR_BYTES], other[TENSOR_BYTES];
     struct record r;
@@ -475,7 +480,7 @@ static void an_operation_uses_the_memory_that_its_fields_say(void **state)
     for (int k = 0; k < OP_KINDS; k++) {
         const struct op_desc *d = &op_descs[k];
         record_clear(&r);
-        struct op *o = append(&r, (enum op_kind)k);
+        struct op *o = append_op(&r, (enum op_kind)k);
         fill_memory(o, mem);
         assert_int_equal(record_use(&r, o, other, sizeof other), USE_NONE);
         for (int i = 0; i < d->n_fields; i++) {
@@ -484,8 +489,8 @@ static void an_operation_uses_the_memory_that_its_fields_say(void **state)
             if (record_use(&r, o, mem[i], TENSOR_BYTES) != want)
                 fail_msg("%s.%s", d->name, d->fields[i].name);
             if (want == USE_NONE) continue;
-            assert_int_equal(record_use(&r, o, mem[i] + 8, 8), part); /* a part of it */
-            /* more than it: read still, but not overwritten */
+            assert_int_equal(record_use(&r, o, mem[i] + 8, 8), part); /* a part of the tensor */
+            /* more than the tensor: still read, but not overwritten completely */
             enum op_use more = record_use(&r, o, mem[i] + TENSOR_BYTES - 8, 8 + TENSOR_BYTES);
             assert_true(want == USE_READ ? more == USE_READ : more != USE_OVERWRITE);
         }
@@ -493,8 +498,8 @@ static void an_operation_uses_the_memory_that_its_fields_say(void **state)
     record_release(&r);
 }
 
-/* The kinds by hand: what the descriptors are to say. */
-static void roles_are_what_they_should_be(void **state)
+/* The expected reads and writes of some operations, written by hand. */
+static void descriptors_state_the_reads_and_writes_of_each_operation(void **state)
 {
     static const struct {
         enum op_kind kind;
@@ -533,14 +538,14 @@ static void roles_are_what_they_should_be(void **state)
     }
 }
 
-static void results_that_are_added_to_are_read(void **state)
+static void outputs_that_are_added_to_count_as_read(void **state)
 {
     static float x[ROWS * COLS], out[2][ROWS * COLS];
     struct record r;
     (void)state;
 
     open_record(&r);
-    struct op *o = append(&r, OP_LINEAR);
+    struct op *o = append_op(&r, OP_LINEAR);
     memset(r.jobs, 0, 2 * sizeof *r.jobs);
     r.n_jobs = o->u.linear->n_jobs = 2;
     o->u.linear->x = dense(x);
@@ -549,16 +554,16 @@ static void results_that_are_added_to_are_read(void **state)
     r.jobs[1].add = true;
     assert_int_equal(record_use(&r, o, out[1], sizeof out[1]), USE_READ);
     assert_int_equal(record_use(&r, o, out[0], sizeof out[0]), USE_OVERWRITE);
-    r.jobs[0].out.stride++; /* rows with gaps */
+    r.jobs[0].out.stride++; /* gaps between rows */
     assert_int_equal(record_use(&r, o, out[0], sizeof out[0]), USE_NONE);
 
-    o = append(&r, OP_EXPERTS);
+    o = append_op(&r, OP_EXPERTS);
     o->u.experts->out = dense(out[0]);
     assert_int_equal(record_use(&r, o, out[0], sizeof out[0]), USE_OVERWRITE);
-    *(int *)field(o, "add") = 1;
+    *(int *)field_of(o, "add") = 1;
     assert_int_equal(record_use(&r, o, out[0], sizeof out[0]), USE_READ);
 
-    o = append(&r, OP_LINEAR_HEADS); /* heads with gaps between them */
+    o = append_op(&r, OP_LINEAR_HEADS); /* gaps between heads */
     o->u.linear_heads->out = dense(out[0]);
     assert_int_equal(record_use(&r, o, out[0], sizeof out[0]), USE_NONE);
     o->u.linear_heads->dense = 1;
@@ -568,7 +573,8 @@ static void results_that_are_added_to_are_read(void **state)
 
 /* ---- captured steps ---- */
 
-static struct graph *capture(struct graphs *g, const struct record *r, uint64_t hash, void *exec)
+static struct graph *capture_step(struct graphs *g, const struct record *r, uint64_t hash,
+                                  void *exec)
 {
     struct graph *slot = graphs_choose(g, 1);
 
@@ -588,13 +594,13 @@ static void a_step_with_the_hash_of_another_is_not_replayed(void **state)
 
     open_record(&r);
     assert_int_equal(graphs_init(&g, NULL), OK);
-    struct op *o = append(&r, OP_SCALE);
-    one = capture(&g, &r, 42, &exec[0]);
+    struct op *o = append_op(&r, OP_SCALE);
+    one = capture_step(&g, &r, 42, &exec[0]);
     assert_ptr_equal(graphs_find(&g, &r, 42), one);
     assert_null(graphs_find(&g, &r, 43));
-    o->u.scale->scale = 2; /* another step, of which the hash is said to be the same */
+    o->u.scale->scale = 2; /* another step with a forged equal hash */
     assert_null(graphs_find(&g, &r, 42));
-    two = capture(&g, &r, 42, &exec[1]);
+    two = capture_step(&g, &r, 42, &exec[1]);
     assert_true(one != two);
     assert_ptr_equal(graphs_find(&g, &r, 42), two);
     o->u.scale->scale = 0;
@@ -605,7 +611,8 @@ static void a_step_with_the_hash_of_another_is_not_replayed(void **state)
     record_release(&r);
 }
 
-/* The record is kept as it was before fusion: the next step is compared with that. */
+/* The step is saved as it was before fusion, because the next step is compared before it is
+ * fused. */
 static void a_captured_step_is_found_again_after_fusion(void **state)
 {
     struct graphs g;
@@ -622,7 +629,7 @@ static void a_captured_step_is_found_again_after_fusion(void **state)
         record_clear(&w.r);
         w.be.rmsnorm(&w.be, &h, &x, w.mem[23], 1e-5f);
         w.be.linear(&w.be, &h, &job, 1);
-        if (i == 0) slot = capture(&g, &w.r, record_hash(&w.r), &exec);
+        if (i == 0) slot = capture_step(&g, &w.r, record_hash(&w.r), &exec);
         else assert_ptr_equal(graphs_find(&g, &w.r, record_hash(&w.r)), slot);
         record_fuse(&w.r, true);
         assert_true(w.r.ops[0].absorbed);
@@ -632,7 +639,7 @@ static void a_captured_step_is_found_again_after_fusion(void **state)
     close_world(&w);
 }
 
-static void graphs_in_use_are_not_replaced(void **state)
+static void graphs_in_use_are_not_evicted(void **state)
 {
     struct graphs g;
     struct record r;
@@ -640,12 +647,12 @@ static void graphs_in_use_are_not_replaced(void **state)
     (void)state;
 
     open_record(&r);
-    append(&r, OP_SCALE);
+    append_op(&r, OP_SCALE);
     assert_int_equal(graphs_init(&g, NULL), OK);
     assert_false(graphs_note_seen(&g, 7));
     assert_true(graphs_note_seen(&g, 7));
     for (int i = 0; i < MAX_GRAPHS; i++)
-        capture(&g, &r, (uint64_t)i, &exec)->used = 100 + (uint64_t)i;
+        capture_step(&g, &r, (uint64_t)i, &exec)->used = 100 + (uint64_t)i;
     assert_null(graphs_choose(&g, 100 + GRAPH_REST - 1));
     assert_ptr_equal(graphs_choose(&g, 100 + GRAPH_REST), &g.slot[0]);
     g.slot[0].used = 200;
@@ -656,7 +663,7 @@ static void graphs_in_use_are_not_replaced(void **state)
     record_release(&r);
 }
 
-static void a_record_that_is_too_large_is_not_kept(void **state)
+static void a_step_that_is_too_large_is_not_cached(void **state)
 {
     struct graphs g;
     struct record r;
@@ -665,9 +672,9 @@ static void a_record_that_is_too_large_is_not_kept(void **state)
 
     assert_int_equal(record_init(&r, 4096, NULL), OK);
     assert_int_equal(graphs_init(&g, NULL), OK);
-    append(&r, OP_SCALE);
-    struct graph *slot = capture(&g, &r, 1, &exec);
-    while (record_saved_bytes(&r) <= GRAPH_RECORD_BYTES) append(&r, OP_EXPERTS);
+    append_op(&r, OP_SCALE);
+    struct graph *slot = capture_step(&g, &r, 1, &exec);
+    while (record_saved_bytes(&r) <= GRAPH_RECORD_BYTES) append_op(&r, OP_EXPERTS);
     assert_false(graphs_keep(slot, &r, 2));
     assert_true(slot->exec == &exec && slot->hash == 1);
     graphs_release(&g);
@@ -677,22 +684,22 @@ static void a_record_that_is_too_large_is_not_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fields_fill_their_struct),
-        cmocka_unit_test(operations_that_differ_in_one_field_are_different),
+        cmocka_unit_test(field_descriptors_cover_every_byte_of_an_operation),
+        cmocka_unit_test(operations_that_differ_in_one_field_are_not_equal),
         cmocka_unit_test(jobs_and_views_are_compared),
         cmocka_unit_test(order_and_kind_are_compared),
         cmocka_unit_test(every_field_is_recorded),
-        cmocka_unit_test(equal_calls_are_equal_whatever_lies_between_their_members),
-        cmocka_unit_test(what_weights_and_layers_contain_is_compared),
+        cmocka_unit_test(padding_of_structs_does_not_make_calls_differ),
+        cmocka_unit_test(contents_of_weights_and_kv_layers_are_compared),
         cmocka_unit_test(refused_operations_are_reported_once),
-        cmocka_unit_test(a_full_record_is_launched),
-        cmocka_unit_test(an_operation_uses_the_memory_that_its_fields_say),
-        cmocka_unit_test(roles_are_what_they_should_be),
-        cmocka_unit_test(results_that_are_added_to_are_read),
+        cmocka_unit_test(a_full_record_is_launched_to_make_room),
+        cmocka_unit_test(record_use_reports_the_memory_of_every_field),
+        cmocka_unit_test(descriptors_state_the_reads_and_writes_of_each_operation),
+        cmocka_unit_test(outputs_that_are_added_to_count_as_read),
         cmocka_unit_test(a_step_with_the_hash_of_another_is_not_replayed),
         cmocka_unit_test(a_captured_step_is_found_again_after_fusion),
-        cmocka_unit_test(graphs_in_use_are_not_replaced),
-        cmocka_unit_test(a_record_that_is_too_large_is_not_kept),
+        cmocka_unit_test(graphs_in_use_are_not_evicted),
+        cmocka_unit_test(a_step_that_is_too_large_is_not_cached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

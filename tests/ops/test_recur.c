@@ -1,5 +1,8 @@
-/* Recurrent operations: every instruction set against plain loops, sequences alone against
- * sequences in mixed batches of chunks. */
+/* Recurrent operations on the CPU (convolution, selective scan, gated delta rule): every
+ * instruction set against plain loops.
+ *
+ * The plain loops process each sequence at once; the kernels process the same sequences in
+ * chunks of random length in mixed batches. Inputs are random. Reads no files. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -13,7 +16,7 @@
 #include <string.h>
 
 #define SEQS 4
-#define LEN 90 /* tokens of the longest sequence */
+#define LEN 90 /* length of the longest sequence in tokens */
 
 static const char *const sets[] = { "reference", "avx2", "avx512", "neon" };
 static const int lens[SEQS] = { LEN, 1, 17, 70 };
@@ -21,21 +24,22 @@ static struct rng rng;
 
 static int below(int n) { return (int)(rng_u64(&rng) % (uint64_t)n); }
 
-static float *numbers(int n, float scale)
+static float *random_values(int n, float scale)
 {
     float *x = mem_array((size_t)n, sizeof *x);
     for (int i = 0; i < n; i++) x[i] = rng_normal(&rng) * scale;
     return x;
 }
 
-static void near(const char *what, const float *got, const float *want, int n, double tol)
+static void assert_close(const char *what, const float *got, const float *want, int n, double tol)
 {
     double most = 0, diff = 0;
     for (int i = 0; i < n; i++) {
         most = fmax(most, fabs((double)want[i]));
         diff = fmax(diff, fabs((double)got[i] - want[i]));
     }
-    if (!(diff <= tol * fmax(most, 1e-3))) fail_msg("%s: %g beside %g", what, diff, most);
+    if (!(diff <= tol * fmax(most, 1e-3)))
+        fail_msg("%s: the error is %g, the largest value %g", what, diff, most);
 }
 
 /* ---- batches: the next chunk of some sequences, in changing order ---- */
@@ -46,7 +50,7 @@ struct world {
     struct stateview view;
     int slot[SEQS], done[SEQS];
     struct state_run runs[SEQS];
-    int seq[SEQS]; /* of each run */
+    int seq[SEQS]; /* sequence of each run */
 };
 
 static void world_open(struct world *w, const char *set, int n_threads, struct stateshape shape)
@@ -78,7 +82,7 @@ static void world_close(struct world *w)
     backend_close(w->be);
 }
 
-/* Fills the runs of the next batch; false: all are through. */
+/* Fills the runs of the next batch; false: all sequences are done. */
 static bool next_batch(struct world *w)
 {
     int turn = below(SEQS);
@@ -99,9 +103,9 @@ static bool next_batch(struct world *w)
     return false;
 }
 
-/* Rows of the batch from each sequence's own tokens ([SEQS][LEN][cols]), with a gap behind every
- * row. */
-static struct tensor gather(const struct world *w, const float *all, int cols)
+/* Makes the batch's rows from the tokens of each sequence ([SEQS][LEN][cols]), with a gap after
+ * each row. */
+static struct tensor gather_rows(const struct world *w, const float *all, int cols)
 {
     struct tensor t = { DT_F32, w->view.n_tokens, cols, (size_t)cols + 3, NULL };
     float *data = mem_array((size_t)(t.rows + 1) * t.stride, sizeof *data);
@@ -116,7 +120,7 @@ static struct tensor gather(const struct world *w, const float *all, int cols)
     return t;
 }
 
-static void scatter(const struct world *w, const struct tensor *t, float *all)
+static void scatter_rows(const struct world *w, const struct tensor *t, float *all)
 {
     for (int r = 0; r < w->view.n_runs; r++)
         for (int i = 0; i < w->runs[r].n; i++)
@@ -125,16 +129,18 @@ static void scatter(const struct world *w, const struct tensor *t, float *all)
                    tensor_row(t, w->runs[r].first + i), (size_t)t->cols * sizeof(float));
 }
 
-static void pass(struct world *w)
+/* Marks the tokens of the batch as processed. */
+static void finish_batch(struct world *w)
 {
     for (int r = 0; r < w->view.n_runs; r++) w->done[w->seq[r]] += w->runs[r].n;
 }
 
-static void near_all(const char *what, const float *got, const float *want, int cols, double tol)
+static void assert_all_close(const char *what, const float *got, const float *want, int cols,
+                             double tol)
 {
     for (int s = 0; s < SEQS; s++)
-        near(what, got + (size_t)s * LEN * (size_t)cols, want + (size_t)s * LEN * (size_t)cols,
-             lens[s] * cols, tol);
+        assert_close(what, got + (size_t)s * LEN * (size_t)cols,
+                     want + (size_t)s * LEN * (size_t)cols, lens[s] * cols, tol);
 }
 
 /* ---- convolution ---- */
@@ -158,7 +164,7 @@ static void conv_plain(float *out, const float *x, const struct conv_opt *o, int
             }
 }
 
-static void a_convolution_goes_on_over_chunks_and_neighbours(void **state)
+static void a_convolution_continues_across_chunks_in_mixed_batches(void **state)
 {
     static const int shapes[][2] = { { 1, 5 },  { 2, 16 },  { 3, 64 },
                                      { 4, 67 }, { 4, 160 }, { 7, 130 } };
@@ -167,21 +173,22 @@ static void a_convolution_goes_on_over_chunks_and_neighbours(void **state)
     for (size_t set = 0; set < 4; set++)
         for (size_t i = 0; i < 6 && recur_by_name(sets[set]); i++) {
             int k = shapes[i][0], cols = shapes[i][1], n = SEQS * LEN * cols;
-            float *x = numbers(n, 1), *w = numbers(k * cols, 0.5f), *b = numbers(cols, 1),
-                  *want = numbers(n, 0), *got = numbers(n, 0);
+            float *x = random_values(n, 1), *w = random_values(k * cols, 0.5f),
+                  *b = random_values(cols, 1), *want = random_values(n, 0),
+                  *got = random_values(n, 0);
             struct conv_opt o = { .w = w, .bias = i % 2 ? b : NULL, .k = k, .silu = i % 3 != 0 };
             struct world world;
 
             world_open(&world, sets[set], 1 + (int)(i % 2), (struct stateshape){ k - 1, cols, 1 });
             conv_plain(want, x, &o, cols);
             while (next_batch(&world)) {
-                struct tensor in = gather(&world, x, cols), out = gather(&world, x, cols);
+                struct tensor in = gather_rows(&world, x, cols), out = gather_rows(&world, x, cols);
                 world.be->conv(world.be, &out, &in, &world.view, 1, &o);
-                scatter(&world, &out, got);
-                pass(&world);
+                scatter_rows(&world, &out, got);
+                finish_batch(&world);
                 mem_free(in.data), mem_free(out.data);
             }
-            near_all("conv", got, want, cols, 1e-6);
+            assert_all_close("conv", got, want, cols, 1e-6);
             world_close(&world);
             mem_free(x), mem_free(w), mem_free(b), mem_free(want), mem_free(got);
         }
@@ -228,15 +235,15 @@ static void scan_world_open(struct scan_world *w, struct scan_opt *o)
     int cols = o->n_heads * o->head_dim, rows = SEQS * LEN,
         n_a = o->wide ? o->n_heads * o->n_state : o->n_heads;
 
-    *w = (struct scan_world){ numbers(rows * cols, 1),
-                              numbers(rows * o->n_heads, 2),
-                              numbers(rows * o->n_groups * o->n_state, 1),
-                              numbers(rows * o->n_groups * o->n_state, 1),
-                              numbers(n_a, 1),
-                              numbers(o->n_heads, 1),
-                              numbers(o->n_heads, 1),
-                              numbers(rows * cols, 0),
-                              numbers(rows * cols, 0) };
+    *w = (struct scan_world){ random_values(rows * cols, 1),
+                              random_values(rows * o->n_heads, 2),
+                              random_values(rows * o->n_groups * o->n_state, 1),
+                              random_values(rows * o->n_groups * o->n_state, 1),
+                              random_values(n_a, 1),
+                              random_values(o->n_heads, 1),
+                              random_values(o->n_heads, 1),
+                              random_values(rows * cols, 0),
+                              random_values(rows * cols, 0) };
     for (int i = 0; i < n_a; i++) w->a[i] = -expf(w->a[i]);
     o->a = w->a, o->d = w->d, o->dt_bias = w->bias;
     scan_plain(w, o);
@@ -253,18 +260,18 @@ static void scan_batches(struct world *w, struct scan_world *s, const struct sca
     int nb = o->n_groups * o->n_state, cols = o->n_heads * o->head_dim;
 
     while (next_batch(w)) {
-        struct scan_in in = { gather(w, s->x, cols), gather(w, s->dt, o->n_heads),
-                              gather(w, s->b, nb), gather(w, s->c, nb) };
-        struct tensor out = gather(w, s->x, cols);
+        struct scan_in in = { gather_rows(w, s->x, cols), gather_rows(w, s->dt, o->n_heads),
+                              gather_rows(w, s->b, nb), gather_rows(w, s->c, nb) };
+        struct tensor out = gather_rows(w, s->x, cols);
         w->be->scan(w->be, &out, &in, &w->view, 1, o);
-        scatter(w, &out, s->got);
-        pass(w);
+        scatter_rows(w, &out, s->got);
+        finish_batch(w);
         mem_free(in.x.data), mem_free(in.dt.data), mem_free(in.b.data), mem_free(in.c.data),
             mem_free(out.data);
     }
 }
 
-static void a_scan_goes_on_over_chunks_and_neighbours(void **state)
+static void a_selective_scan_continues_across_chunks_in_mixed_batches(void **state)
 {
     static const struct scan_opt shapes[] = {
         { .n_heads = 1, .head_dim = 3, .n_groups = 1, .n_state = 5, .dt_max = INFINITY },
@@ -302,7 +309,7 @@ static void a_scan_goes_on_over_chunks_and_neighbours(void **state)
             world_open(&w, sets[set], 1 + (int)(i % 2),
                        (struct stateshape){ .rec = o.n_heads * o.head_dim * o.n_state });
             scan_batches(&w, &s, &o);
-            near_all("scan", s.got, s.want, o.n_heads * o.head_dim, 3e-6);
+            assert_all_close("scan", s.got, s.want, o.n_heads * o.head_dim, 3e-6);
             world_close(&w);
             scan_world_close(&s);
         }
@@ -352,11 +359,13 @@ static void delta_world_open(struct delta_world *w, struct delta_opt *o)
 {
     int rows = SEQS * LEN, nk = o->n_k_heads * o->dim_k, nv = o->n_heads * o->dim_v;
 
-    *w = (struct delta_world){ numbers(rows * nk, 1),         numbers(rows * nk, 1),
-                               numbers(rows * nv, 1),         numbers(rows * o->n_heads, 2),
-                               numbers(rows * o->n_heads, 2), numbers(o->n_heads, 1),
-                               numbers(o->n_heads, 1),        numbers(rows * nv, 0),
-                               numbers(rows * nv, 0) };
+    *w = (struct delta_world){
+        random_values(rows * nk, 1),         random_values(rows * nk, 1),
+        random_values(rows * nv, 1),         random_values(rows * o->n_heads, 2),
+        random_values(rows * o->n_heads, 2), random_values(o->n_heads, 1),
+        random_values(o->n_heads, 1),        random_values(rows * nv, 0),
+        random_values(rows * nv, 0)
+    };
     for (int i = 0; i < o->n_heads; i++) w->a[i] = -expf(w->a[i]);
     o->a = w->a, o->dt_bias = w->bias;
     o->k_scale = 0.5f / sqrtf((float)o->dim_k);
@@ -369,18 +378,19 @@ static void delta_batches(struct world *w, struct delta_world *s, const struct d
     int nk = o->n_k_heads * o->dim_k, nv = o->n_heads * o->dim_v;
 
     while (next_batch(w)) {
-        struct delta_in in = { gather(w, s->q, nk), gather(w, s->k, nk), gather(w, s->v, nv),
-                               gather(w, s->alpha, o->n_heads), gather(w, s->beta, o->n_heads) };
-        struct tensor out = gather(w, s->v, nv);
+        struct delta_in in = { gather_rows(w, s->q, nk), gather_rows(w, s->k, nk),
+                               gather_rows(w, s->v, nv), gather_rows(w, s->alpha, o->n_heads),
+                               gather_rows(w, s->beta, o->n_heads) };
+        struct tensor out = gather_rows(w, s->v, nv);
         w->be->delta(w->be, &out, &in, &w->view, 1, o);
-        scatter(w, &out, s->got);
-        pass(w);
+        scatter_rows(w, &out, s->got);
+        finish_batch(w);
         mem_free(in.q.data), mem_free(in.k.data), mem_free(in.v.data);
         mem_free(in.alpha.data), mem_free(in.beta.data), mem_free(out.data);
     }
 }
 
-static void the_delta_rule_goes_on_over_chunks_and_neighbours(void **state)
+static void the_delta_rule_continues_across_chunks_in_mixed_batches(void **state)
 {
     static const struct delta_opt shapes[] = {
         { .n_heads = 1, .n_k_heads = 1, .dim_k = 3, .dim_v = 5 },
@@ -401,7 +411,7 @@ static void the_delta_rule_goes_on_over_chunks_and_neighbours(void **state)
             world_open(&w, sets[set], 1 + (int)(i % 2),
                        (struct stateshape){ .rec = o.n_heads * o.dim_k * o.dim_v });
             delta_batches(&w, &s, &o);
-            near_all("delta", s.got, s.want, o.n_heads * o.dim_v, 5e-6);
+            assert_all_close("delta", s.got, s.want, o.n_heads * o.dim_v, 5e-6);
             world_close(&w);
             memcpy(all, &s, sizeof s);
             for (int j = 0; j < 9; j++) mem_free(all[j]);
@@ -410,7 +420,7 @@ static void the_delta_rule_goes_on_over_chunks_and_neighbours(void **state)
 
 /* ---- slots ---- */
 
-static void a_state_that_is_too_small_is_told_of(void **state)
+static void a_state_that_is_too_small_is_refused(void **state)
 {
     struct conv_opt o = { .w = (float[8]){ 0 }, .k = 4 };
     struct tensor x = tensor_f32((float[2]){ 0 }, 1, 2), out = tensor_f32((float[2]){ 0 }, 1, 2);
@@ -444,7 +454,7 @@ static void softplus_is_exact_to_a_few_ulp(void **state)
             for (int i = 0; i < n; i++) {
                 double w = softplus((double)(x[i] + bias[i]));
                 if (fabs((double)got[i] - w) > 4e-6 * w)
-                    fail_msg("softplus(%g) is %.9g, not %.9g", (double)x[i] + bias[i],
+                    fail_msg("softplus(%g) is %.9g, expected %.9g", (double)x[i] + bias[i],
                              (double)got[i], w);
             }
         }
@@ -455,10 +465,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(softplus_is_exact_to_a_few_ulp),
-        cmocka_unit_test(a_convolution_goes_on_over_chunks_and_neighbours),
-        cmocka_unit_test(a_scan_goes_on_over_chunks_and_neighbours),
-        cmocka_unit_test(the_delta_rule_goes_on_over_chunks_and_neighbours),
-        cmocka_unit_test(a_state_that_is_too_small_is_told_of),
+        cmocka_unit_test(a_convolution_continues_across_chunks_in_mixed_batches),
+        cmocka_unit_test(a_selective_scan_continues_across_chunks_in_mixed_batches),
+        cmocka_unit_test(the_delta_rule_continues_across_chunks_in_mixed_batches),
+        cmocka_unit_test(a_state_that_is_too_small_is_refused),
     };
     rng_seed(&rng, 7);
     return cmocka_run_group_tests_name("recur", tests, NULL, NULL);
