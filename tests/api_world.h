@@ -1,6 +1,7 @@
 /* api_world.h - a server in this process and a client that sends raw HTTP, for tests of the API.
  *
- * The loop runs on a thread of its own; tests are the client. `w` is the world that asks go to. */
+ * The server has the model that ships with tern and listens on a Unix socket. Its event loop
+ * runs in a thread of its own; the test is the client. `w` is the server of the running test. */
 #ifndef TERN_TESTS_API_WORLD_H
 #define TERN_TESTS_API_WORLD_H
 
@@ -46,7 +47,7 @@ struct world {
     char path[108];
 };
 
-static struct world *w; /* of the running test */
+static struct world *w; /* server of the running test */
 
 static void on_ended(void *arg, const struct api_end *end)
 {
@@ -68,7 +69,7 @@ static void on_ended(void *arg, const struct api_end *end)
     pthread_mutex_unlock(&me->lock);
 }
 
-static void handle(void *arg, struct http_req *q)
+static void handle_request(void *arg, struct http_req *q)
 {
     struct world *me = arg;
     struct str path = http_path(q), id = http_header(q, "X-Correlation-Id"),
@@ -117,7 +118,7 @@ static struct world *world_open(struct setup s)
     struct world *me = mem_new(struct world);
     const char *path = repo("models/tern-tales.gguf");
     struct http_opt ho = { .socket_path = me->path,
-                           .handler = handle,
+                           .handler = handle_request,
                            .arg = me,
                            .max_unread_bytes = s.max_unread,
                            .nomem_body = FAIL_NOMEM_BODY };
@@ -161,8 +162,8 @@ static void world_close(struct world *me)
 
 struct answer {
     int status;
-    struct buf head, body; /* body: without chunk framing */
-    json_t *json;          /* of a body that is JSON */
+    struct buf head, body; /* body: chunks joined */
+    json_t *json;          /* NULL: the body is not JSON */
 };
 
 static void answer_release(struct answer *a)
@@ -175,13 +176,13 @@ static void answer_release(struct answer *a)
 
 static int connect_to(struct world *me)
 {
-    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    struct sockaddr_un json_at = { .sun_family = AF_UNIX };
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     struct timeval limit = { .tv_sec = 60 };
 
-    memcpy(at.sun_path, me->path, sizeof me->path);
+    memcpy(json_at.sun_path, me->path, sizeof me->path);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0)
+    if (connect(fd, (struct sockaddr *)&json_at, sizeof json_at) != 0)
         fail_msg("cannot connect to %s", me->path);
     return fd;
 }
@@ -196,8 +197,9 @@ static void send_all(int fd, const char *p, size_t n)
     }
 }
 
-/* headers: "" or lines, each with its \r\n */
-static int post(struct world *me, const char *path, const char *headers, const char *body)
+/* Sends a request (POST with a body, GET if body is NULL) and returns the connection. headers:
+ * "" or lines, each with its CRLF. */
+static int send_request(struct world *me, const char *path, const char *headers, const char *body)
 {
     struct buf b = { 0 };
     int fd = connect_to(me);
@@ -221,11 +223,11 @@ static bool read_more(int fd, struct buf *b)
     return n > 0;
 }
 
-/* Reads until that text was received. */
+/* Reads until the text `what` was received. */
 static void read_until(int fd, struct buf *b, const char *what)
 {
     while (b->n == 0 || str_find(buf_str(b), str_c(what)) < 0)
-        if (!read_more(fd, b)) fail_msg("'%s' did not come, but: %s", what, buf_cstr(b));
+        if (!read_more(fd, b)) fail_msg("'%s' was not received, but: %s", what, buf_cstr(b));
 }
 
 static void unchunk(struct str in, struct buf *out)
@@ -234,7 +236,7 @@ static void unchunk(struct str in, struct buf *out)
         char *end;
         unsigned long n = strtoul(in.p, &end, 16);
         size_t skip = (size_t)(end - in.p) + 2;
-        if (skip + n + 2 > in.n) fail_msg("a chunk is cut short");
+        if (skip + n + 2 > in.n) fail_msg("the body ends inside a chunk");
         buf_add(out, in.p + skip, n);
         in = str_skip(in, skip + n + 2);
         if (n == 0) break;
@@ -245,32 +247,32 @@ static struct answer read_answer(int fd)
 {
     struct answer a = { 0 };
     struct buf all = { 0 };
-    ptrdiff_t at;
+    ptrdiff_t json_at;
 
     while (read_more(fd, &all)) {}
     close(fd);
-    at = str_find(buf_str(&all), STR("\r\n\r\n"));
-    if (at < 0 || sscanf(buf_cstr(&all), "HTTP/1.1 %d", &a.status) != 1)
-        fail_msg("no answer: %s", buf_cstr(&all));
-    buf_add(&a.head, all.p, (size_t)at + 2);
+    json_at = str_find(buf_str(&all), STR("\r\n\r\n"));
+    if (json_at < 0 || sscanf(buf_cstr(&all), "HTTP/1.1 %d", &a.status) != 1)
+        fail_msg("the reply is incomplete: %s", buf_cstr(&all));
+    buf_add(&a.head, all.p, (size_t)json_at + 2);
     buf_cstr(&a.head);
     buf_cstr(&all);
     if (strcasestr(a.head.p, "transfer-encoding: chunked"))
-        unchunk(str_skip(buf_str(&all), (size_t)at + 4), &a.body);
-    else buf_put_str(&a.body, str_skip(buf_str(&all), (size_t)at + 4));
+        unchunk(str_skip(buf_str(&all), (size_t)json_at + 4), &a.body);
+    else buf_put_str(&a.body, str_skip(buf_str(&all), (size_t)json_at + 4));
     buf_cstr(&a.body);
     a.json = json_loadb(a.body.p, a.body.n, 0, NULL);
     buf_release(&all);
     return a;
 }
 
-static struct answer ask(const char *path, const char *headers, const char *body)
+static struct answer send_and_read(const char *path, const char *headers, const char *body)
 {
-    return read_answer(post(w, path, headers, body));
+    return read_answer(send_request(w, path, headers, body));
 }
 
-/* The value at a path: "choices.0.message.content". NULL: absent. */
-static json_t *at(json_t *j, const char *path)
+/* The value at a path such as "choices.0.message.content"; NULL: absent. */
+static json_t *json_at(json_t *j, const char *path)
 {
     char part[64];
 
@@ -286,19 +288,19 @@ static json_t *at(json_t *j, const char *path)
 
 static const char *text_at(json_t *j, const char *path)
 {
-    json_t *v = at(j, path);
+    json_t *v = json_at(j, path);
     if (!json_is_string(v)) fail_msg("%s is not a string", path);
     return json_string_value(v);
 }
 
 static int int_at(json_t *j, const char *path)
 {
-    json_t *v = at(j, path);
+    json_t *v = json_at(j, path);
     if (!json_is_integer(v)) fail_msg("%s is not an integer", path);
     return (int)json_integer_value(v);
 }
 
-/* The events of a stream as a list; *done: [DONE] was the last. */
+/* The events of a stream as a JSON array; *done: [DONE] was the last event. */
 static json_t *events_of(const struct answer *a, bool *done)
 {
     json_t *all = json_array();
@@ -325,24 +327,24 @@ static json_t *events_of(const struct answer *a, bool *done)
     return all;
 }
 
-/* The text of a choice, from all chunks. */
+/* The text of choice `index`, joined from all chunks. */
 static void stream_text(json_t *events, int index, struct buf *out, char *finish)
 {
     size_t i;
     json_t *ev;
 
     json_array_foreach (events, i, ev) {
-        json_t *c = at(ev, "choices.0"), *t = at(c, "delta.content");
+        json_t *c = json_at(ev, "choices.0"), *t = json_at(c, "delta.content");
         if (!c || int_at(c, "index") != index) continue;
-        if (!t) t = at(c, "text");
+        if (!t) t = json_at(c, "text");
         if (t) buf_puts(out, json_string_value(t));
-        if (json_is_string(at(c, "finish_reason")))
+        if (json_is_string(json_at(c, "finish_reason")))
             snprintf(finish, 16, "%s", text_at(c, "finish_reason"));
     }
     buf_cstr(out);
 }
 
-/* ---- waiting for ends ---- */
+/* ---- waiting for the end of a request ---- */
 
 static bool find_ended(struct world *me, const char *correlation, struct ended *out)
 {
@@ -363,15 +365,15 @@ static struct ended wait_ended(struct world *me, const char *correlation)
         if (find_ended(me, correlation, &x)) return x;
         usleep(1000);
     }
-    fail_msg("%s did not end", correlation);
+    fail_msg("request %s did not end", correlation);
     return x;
 }
 
-/* Waits until the call with that id is in that state. */
+/* Waits until the API call with this id is in this state. */
 static void wait_state(const char *id, const char *state)
 {
     for (int i = 0; i < 5000; i++) {
-        struct answer a = ask("/calls", "", NULL);
+        struct answer a = send_and_read("/calls", "", NULL);
         bool there = false;
         size_t k;
         json_t *c;
@@ -382,6 +384,6 @@ static void wait_state(const char *id, const char *state)
         if (there) return;
         usleep(1000);
     }
-    fail_msg("%s was never %s", id, state);
+    fail_msg("request %s did not reach the state %s", id, state);
 }
 #endif

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { /* the shape of all of them */
+enum { /* the shape of all encoders */
        E = 24,
        HEADS = 3,
        FF = 40,
@@ -54,7 +54,7 @@ static inline struct weights *random_weights(struct rng *rng)
 
 /* ---- folders ---- */
 
-/* Adds a tensor; cols 0: a vector. fmt is its name, with a %d for the layer. */
+/* Adds a tensor; cols 0: a vector. fmt is the tensor's name, with a %d for the layer. */
 static inline void add_weight(struct folder *f, const float *x, int rows, int cols, const char *fmt,
                               int l)
 {

@@ -1,6 +1,8 @@
-/* A library with the names of NVIDIA's that tern uses, for machines that have none. FAKE_NVML says
- * what it is like: the number of GPUs; "dead": it finds no driver; "mute": GPUs tell their name and
- * memory only. */
+/* fake_nvml.c - a stand-in for NVIDIA's management library, for machines without a GPU. It
+ * exports the functions that tern calls.
+ *
+ * FAKE_NVML selects its behaviour: a number of GPUs; "dead": no driver is found; "mute": one GPU
+ * that reports only its name and memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +16,13 @@ struct memory {
 
 static int gpus[4] = { 0, 1, 2, 3 };
 
-static const char *kind(void)
+static const char *behaviour(void)
 {
     const char *v = getenv("FAKE_NVML");
     return v ? v : "2";
 }
 
-static int is_mute(void) { return strcmp(kind(), "mute") == 0; }
+static int is_mute(void) { return strcmp(behaviour(), "mute") == 0; }
 
 int nvmlInit_v2(void);
 int nvmlShutdown(void);
@@ -32,12 +34,12 @@ int nvmlDeviceGetUtilizationRates(void *device, struct rates *out);
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius);
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts);
 
-int nvmlInit_v2(void) { return strcmp(kind(), "dead") == 0 ? 9 : 0; }
+int nvmlInit_v2(void) { return strcmp(behaviour(), "dead") == 0 ? 9 : 0; }
 int nvmlShutdown(void) { return 0; }
 
 int nvmlDeviceGetCount_v2(unsigned *n)
 {
-    *n = is_mute() ? 1 : (unsigned)atoi(kind());
+    *n = is_mute() ? 1 : (unsigned)atoi(behaviour());
     return 0;
 }
 

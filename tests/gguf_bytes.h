@@ -1,4 +1,4 @@
-/* gguf_bytes.h - GGUF files spelled out byte by byte, right or wrong, for tests. */
+/* gguf_bytes.h - writes GGUF files byte by byte, valid or invalid, for tests of the reader. */
 #ifndef TERN_TESTS_GGUF_BYTES_H
 #define TERN_TESTS_GGUF_BYTES_H
 
@@ -41,7 +41,8 @@ static inline void put_list(struct buf *b, enum gguf_type elem, uint64_t n)
     put_u64(b, n);
 }
 
-/* A tensor of two dimensions, slowest first. */
+/* The directory entry of a tensor with two dimensions; the file stores the fastest dimension
+ * first. */
 static inline void put_tensor(struct buf *b, const char *name, uint64_t rows, uint64_t cols,
                               uint32_t type, uint64_t offset)
 {
@@ -63,7 +64,7 @@ static inline void put_padding(struct buf *b, size_t align)
     while (b->n % align) put_u8(b, 0);
 }
 
-/* One of each: every type of value, lists of lists, three tensors; 32-byte alignment. */
+/* A valid file with every type of value, nested lists and three tensors, aligned to 32 bytes. */
 static inline void put_sample(struct buf *b)
 {
     float f = 1.5f;

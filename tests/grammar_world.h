@@ -1,5 +1,5 @@
-/* grammar_world.h - small vocabularies, and grammars at work over them, for tests of constrained
- * sampling. */
+/* grammar_world.h - small vocabularies, and helpers that compile grammars and match texts
+ * against them, for tests of constrained sampling. */
 #ifndef TERN_TESTS_GRAMMAR_WORLD_H
 #define TERN_TESTS_GRAMMAR_WORLD_H
 
@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every byte, common pieces of JSON, and words made up of both. */
+/* A vocabulary of n tokens: every byte, common pieces of JSON, and random concatenations of
+ * both. */
 static struct vocabtrie *make_vocabtrie(int n, uint64_t seed)
 {
     static const char *const parts[] = { "\"",
@@ -156,8 +157,8 @@ static inline void begin_text(struct matcher *x, struct matcher_cache *c, bool a
     assert_int_equal(matcher_begin(x, c, at_start, NULL), OK);
 }
 
-/* Is the text one of the grammar's? */
-static bool takes(const struct grammar *g, const struct vocabtrie *lex, struct str text)
+/* Whether the whole text matches the grammar. */
+static bool matches_grammar(const struct grammar *g, const struct vocabtrie *lex, struct str text)
 {
     struct matcher_cache *m = open_cache(grammar_pda(g), lex);
     struct matcher x;
@@ -174,8 +175,8 @@ static bool takes(const struct grammar *g, const struct vocabtrie *lex, struct s
 
 static bool has_bit(const uint64_t *mask, int32_t id) { return mask[id / 64] >> (id % 64) & 1; }
 
-/* A random text of the grammar, token by token; it is closed after some tokens. It begins with what
- * is in out. */
+/* Samples a random text of the grammar token by token; after max_tokens it is closed by the
+ * shortest way. The text begins with the content of out. */
 static void make_text(struct matcher_cache *m, const struct vocabtrie *lex, struct rng *rng,
                       int max_tokens, struct buf *out)
 {
@@ -184,7 +185,7 @@ static void make_text(struct matcher_cache *m, const struct vocabtrie *lex, stru
 
     begin_text(&x, m, true);
     if (out->n && matcher_accept_bytes(&x, buf_str(out)) != OK)
-        fail_msg("no text begins with %s", buf_cstr(out));
+        fail_msg("the grammar has no text that begins with %s", buf_cstr(out));
     for (int i = 0; !matcher_is_complete(&x); i++) {
         int left = max_tokens - i, n = 0;
         const uint64_t *mask = left <= matcher_min_bytes(&x)
@@ -193,10 +194,10 @@ static void make_text(struct matcher_cache *m, const struct vocabtrie *lex, stru
         if (matcher_may_end(&x) && (left <= 0 || rng_u64(rng) % 4 == 0)) break;
         for (int32_t id = 0; id < lex->n_ids; id++)
             if (has_bit(mask, id)) ids[n++] = id;
-        if (n == 0) fail_msg("no token may come after %s", buf_cstr(out));
+        if (n == 0) fail_msg("the mask is empty after %s", buf_cstr(out));
         n = (int)(rng_u64(rng) % (uint64_t)n);
         buf_put_str(out, vocabtrie_bytes(lex, ids[n]));
-        if (matcher_accept(&x, ids[n]) != OK) fail_msg("a token of the mask is not taken");
+        if (matcher_accept(&x, ids[n]) != OK) fail_msg("a token of the mask is not accepted");
     }
     matcher_end(&x);
     mem_free(ids);

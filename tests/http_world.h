@@ -1,9 +1,10 @@
-/* http_world.h - a server on a loop in a thread, and a raw client, for the tests of net/.
+/* http_world.h - an HTTP server on an event loop in a thread, and a raw client, for the tests of
+ * net/.
  *
  * The handler answers by path:
- *   /echo        method, path, query, body, at once
- *   /hold        kept; ended by the test through on_loop
- *   /pieces      three pieces, at once
+ *   /echo        replies at once with method, path, query and body
+ *   /hold        keeps the request; the test ends it through run_on_loop
+ *   /pieces      replies at once with three events
  *   /flood       writes until the client is found gone (or 256 MiB)
  *   /big         8 MiB in one reply */
 #ifndef TERN_TESTS_HTTP_WORLD_H
@@ -40,7 +41,7 @@ enum { MAX_HELD = 16, BIG_BYTES = 8 << 20, WAIT_MS = 10000 };
 
 struct held {
     struct http_req *q;
-    int n_gone; /* calls of its gone callback */
+    int n_gone; /* calls of the request's gone callback */
     bool end_when_gone;
     char reason[32];
 };
@@ -49,7 +50,7 @@ struct world {
     struct loop *loop;
     struct http *http;
     pthread_t thread;
-    pthread_mutex_t lock; /* of the fields below */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t changed;
     void (*job)(struct world *w, void *arg);
     void *job_arg;
@@ -60,7 +61,7 @@ struct world {
     char flood_reason[32], peer[80];
 };
 
-/* ---- the server's side ---- */
+/* ---- server ---- */
 
 static void world_lock(struct world *w) { pthread_mutex_lock(&w->lock); }
 
@@ -70,7 +71,7 @@ static void world_unlock(struct world *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Waits until cond holds, with the lock held. */
+/* Polls cond with the lock held until it is true; fails after WAIT_MS. */
 #define WAIT_FOR(w, cond)                                           \
     do {                                                            \
         uint64_t until_ = clock_ns() + (uint64_t)WAIT_MS * 1000000; \
@@ -85,12 +86,13 @@ static void world_unlock(struct world *w)
         assert_true(holds_);                                        \
     } while (0)
 
-/* The invariants of all connections hold. On the loop's thread, between two events. */
+/* Fails if an invariant of the connections is violated. Runs on the loop's thread, between two
+ * events. */
 static void check_conns(struct world *w)
 {
     const char *violated = http_check(w->http);
 
-    if (violated) fprintf(stderr, "connections: %s\n", violated);
+    if (violated) fprintf(stderr, "violated invariant of connections: %s\n", violated);
     assert(!violated);
 }
 
@@ -111,8 +113,8 @@ static void world_woken(void *arg)
     world_unlock(w);
 }
 
-/* Runs fn on the loop's thread and waits for it. */
-static inline void on_loop(struct world *w, void (*fn)(struct world *w, void *arg), void *arg)
+/* Runs fn on the loop's thread and waits until it has returned. */
+static inline void run_on_loop(struct world *w, void (*fn)(struct world *w, void *arg), void *arg)
 {
     world_lock(w);
     w->job = fn;
@@ -151,7 +153,7 @@ static void flood_gone(void *arg)
     world_unlock(w);
 }
 
-static void flood(struct world *w, struct http_req *q)
+static void handle_flood(struct world *w, struct http_req *q)
 {
     static char piece[64 << 10];
     bool there = true;
@@ -174,7 +176,7 @@ static void flood(struct world *w, struct http_req *q)
     http_end(q);
 }
 
-static void echo(struct http_req *q)
+static void handle_echo(struct http_req *q)
 {
     struct buf b = { 0 };
     struct str s[4] = { http_method_name(q), http_path(q), http_query(q), http_body(q) };
@@ -189,7 +191,7 @@ static void echo(struct http_req *q)
     buf_release(&b);
 }
 
-static void pieces(struct http_req *q)
+static void handle_pieces(struct http_req *q)
 {
     sse_begin(q);
     sse_data(q, STR("{\"a\":1}"));
@@ -214,16 +216,16 @@ static void world_handle(void *arg, struct http_req *q)
         w->n_held++;
         world_unlock(w);
     } else if (str_is(path, "/flood")) {
-        flood(w, q);
+        handle_flood(w, q);
     } else if (str_is(path, "/pieces")) {
-        pieces(q);
+        handle_pieces(q);
     } else if (str_is(path, "/big")) {
         char *p = mem_alloc(BIG_BYTES);
         memset(p, 'b', BIG_BYTES);
         http_reply(q, 200, "text/plain", p, BIG_BYTES);
         mem_free(p);
     } else {
-        echo(q);
+        handle_echo(q);
     }
 }
 
@@ -239,7 +241,7 @@ static void *world_thread(void *arg)
     return NULL;
 }
 
-/* NULL host and path: a free TCP port of loopback. */
+/* Without host and path the server listens on a free TCP port of the loopback interface. */
 static struct world *world_open(struct http_opt o)
 {
     struct world *w = mem_new(struct world);
@@ -281,15 +283,15 @@ static void world_close(struct world *w)
 
 static void get_stats(struct world *w, void *out) { http_stats(w->http, out); }
 
-static inline struct http_stats stats_of(struct world *w)
+static inline struct http_stats read_stats(struct world *w)
 {
     struct http_stats s;
 
-    on_loop(w, get_stats, &s);
+    run_on_loop(w, get_stats, &s);
     return s;
 }
 
-/* ---- the client's side ---- */
+/* ---- client ---- */
 
 struct peer {
     int fd;
@@ -302,7 +304,7 @@ struct reply {
     struct buf body;
 };
 
-static void be_patient(int fd)
+static void set_timeouts(int fd)
 {
     struct timeval tv = { .tv_sec = WAIT_MS / 1000 };
 
@@ -310,7 +312,7 @@ static void be_patient(int fd)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
 }
 
-static inline struct peer dial_with(struct world *w, int rcvbuf)
+static inline struct peer connect_peer_with(struct world *w, int rcvbuf)
 {
     struct sockaddr_in a = { .sin_family = AF_INET,
                              .sin_port = htons((uint16_t)http_port(w->http)) };
@@ -319,36 +321,36 @@ static inline struct peer dial_with(struct world *w, int rcvbuf)
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (rcvbuf) setsockopt(p.fd, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof rcvbuf);
     assert_int_equal(connect(p.fd, (struct sockaddr *)&a, sizeof a), 0);
-    be_patient(p.fd);
+    set_timeouts(p.fd);
     return p;
 }
 
-static inline struct peer dial(struct world *w) { return dial_with(w, 0); }
+static inline struct peer connect_peer(struct world *w) { return connect_peer_with(w, 0); }
 
-static inline void hang_up(struct peer *p)
+static inline void close_peer(struct peer *p)
 {
     if (p->ssl) SSL_free(p->ssl);
     if (p->fd >= 0) close(p->fd);
     *p = (struct peer){ .fd = -1 };
 }
 
-/* Closes with a reset. */
-static inline void slam(struct peer *p)
+/* Closes the connection with a reset (RST). */
+static inline void reset_peer(struct peer *p)
 {
     struct linger l = { .l_onoff = 1 };
 
     setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
-    hang_up(p);
+    close_peer(p);
 }
 
-static ssize_t get_some(struct peer *p, void *out, size_t n)
+static ssize_t read_some(struct peer *p, void *out, size_t n)
 {
     if (p->ssl) return SSL_read(p->ssl, out, (int)n);
     return recv(p->fd, out, n, 0);
 }
 
-/* false: the server does not accept the bytes. */
-static inline bool put_all(struct peer *p, const void *from, size_t n)
+/* false: the server has closed the connection. */
+static inline bool send_bytes(struct peer *p, const void *from, size_t n)
 {
     for (size_t at = 0; at < n;) {
         ssize_t k = p->ssl ? SSL_write(p->ssl, (const char *)from + at, (int)(n - at))
@@ -359,37 +361,37 @@ static inline bool put_all(struct peer *p, const void *from, size_t n)
     return true;
 }
 
-static inline void say(struct peer *p, const char *text)
+static inline void send_text(struct peer *p, const char *text)
 {
-    assert_true(put_all(p, text, strlen(text)));
+    assert_true(send_bytes(p, text, strlen(text)));
 }
 
-/* true: the server has closed the connection. */
-static inline bool is_over(struct peer *p)
+/* Waits for the end of the connection; true: the server has closed it. */
+static inline bool is_closed_by_server(struct peer *p)
 {
     char c;
-    ssize_t n = get_some(p, &c, 1);
+    ssize_t n = read_some(p, &c, 1);
 
     return n == 0 || (n < 0 && errno == ECONNRESET);
 }
 
-static void get_line(struct peer *p, char *out, size_t cap)
+static void read_line(struct peer *p, char *out, size_t cap)
 {
     size_t n = 0;
 
     while (n < 2 || out[n - 2] != '\r' || out[n - 1] != '\n') {
         assert_true(n + 1 < cap);
-        assert_int_equal(get_some(p, out + n, 1), 1);
+        assert_int_equal(read_some(p, out + n, 1), 1);
         n++;
     }
     out[n - 2] = 0;
 }
 
-static void get_bytes(struct peer *p, struct buf *out, size_t n)
+static void read_bytes(struct peer *p, struct buf *out, size_t n)
 {
     while (n) {
         char piece[16384];
-        ssize_t k = get_some(p, piece, n < sizeof piece ? n : sizeof piece);
+        ssize_t k = read_some(p, piece, n < sizeof piece ? n : sizeof piece);
         assert_true(k > 0);
         buf_add(out, piece, (size_t)k);
         n -= (size_t)k;
@@ -410,49 +412,50 @@ static inline const char *header_of(const struct reply *r, const char *name)
     return NULL;
 }
 
-static void get_chunks(struct peer *p, struct buf *out)
+static void read_chunks(struct peer *p, struct buf *out)
 {
     for (;;) {
         char line[64];
         size_t n;
-        get_line(p, line, sizeof line);
+        read_line(p, line, sizeof line);
         n = strtoul(line, NULL, 16);
-        get_bytes(p, out, n);
-        get_line(p, line, sizeof line);
+        read_bytes(p, out, n);
+        read_line(p, line, sizeof line);
         assert_string_equal(line, "");
         if (n == 0) return;
     }
 }
 
-/* The caller releases the body. to_head: the request was HEAD. */
-static struct reply get_reply_to(struct peer *p, bool to_head)
+/* Reads a reply; the caller releases its body. to_head: the request was HEAD, so there is no
+ * body. */
+static struct reply read_reply_to(struct peer *p, bool to_head)
 {
     struct reply r = { 0 };
     size_t at = 0;
     const char *length;
     char c;
 
-    get_line(p, r.head, sizeof r.head);
+    read_line(p, r.head, sizeof r.head);
     assert_int_equal(sscanf(r.head, "HTTP/1.1 %d", &r.status), 1);
     do {
         at += strlen(r.head + at);
         r.head[at++] = '\n';
-        get_line(p, r.head + at, sizeof r.head - at);
+        read_line(p, r.head + at, sizeof r.head - at);
     } while (r.head[at]);
     if (to_head || r.status == 100 || r.status == 204) return r;
     if ((length = header_of(&r, "Content-Length")))
-        get_bytes(p, &r.body, strtoul(length, NULL, 10));
-    else if (header_of(&r, "Transfer-Encoding")) get_chunks(p, &r.body);
+        read_bytes(p, &r.body, strtoul(length, NULL, 10));
+    else if (header_of(&r, "Transfer-Encoding")) read_chunks(p, &r.body);
     else
-        while (get_some(p, &c, 1) == 1) buf_putc(&r.body, c);
+        while (read_some(p, &c, 1) == 1) buf_putc(&r.body, c);
     return r;
 }
 
-static inline struct reply get_reply(struct peer *p) { return get_reply_to(p, false); }
+static inline struct reply read_reply(struct peer *p) { return read_reply_to(p, false); }
 
 static inline void expect_reply(struct peer *p, int status, const char *body)
 {
-    struct reply r = get_reply(p);
+    struct reply r = read_reply(p);
 
     assert_int_equal(r.status, status);
     if (body) assert_string_equal(buf_cstr(&r.body), body);

@@ -1,4 +1,4 @@
-/* jsonl.h - a file of JSON lines, packed by gzip or not. */
+/* jsonl.h - reads a file with one JSON value per line, plain or compressed with gzip. */
 #ifndef TERN_TESTS_JSONL_H
 #define TERN_TESTS_JSONL_H
 
@@ -23,7 +23,7 @@ static inline void jsonl_open(struct jsonl *j, const char *path)
     j->rest = buf_str(&j->all);
 }
 
-/* The caller's; NULL: that was the last one. */
+/* The next value, which the caller owns; NULL: the end of the file. */
 static inline json_t *jsonl_next(struct jsonl *j)
 {
     const char *end = j->rest.n ? memchr(j->rest.p, '\n', j->rest.n) : NULL;

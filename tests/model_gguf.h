@@ -1,4 +1,4 @@
-/* model_gguf.h - for tests: a folder as a GGUF file. */
+/* model_gguf.h - for tests: writes the model of a Hugging Face folder as a GGUF file. */
 #ifndef TERN_TESTS_MODEL_GGUF_H
 #define TERN_TESTS_MODEL_GGUF_H
 
@@ -16,7 +16,8 @@ static inline enum dtype type_of(const struct gguf_item *it)
     return it->keep_f32 ? DT_F32 : it->from[0]->type;
 }
 
-static inline void put_rows(struct ggufw *w, const struct gguf_item *it, float scale)
+/* Writes all rows of an item, multiplied by scale. */
+static inline void write_rows(struct ggufw *w, const struct gguf_item *it, float scale)
 {
     uint64_t bytes;
     float *f = mem_array((size_t)it->cols, sizeof *f),
@@ -35,7 +36,8 @@ static inline void put_rows(struct ggufw *w, const struct gguf_item *it, float s
     mem_free(f);
 }
 
-/* "blk.1.attn_q.scale" beside "blk.1.attn_q.weight"; false: no matrix of a layer. */
+/* The name of the scale that belongs to a matrix: "blk.1.attn_q.scale" for
+ * "blk.1.attn_q.weight". false: the item is no matrix of a layer. */
 static inline bool scale_name(const struct gguf_item *it, char *out, size_t cap)
 {
     size_t n = strlen(it->name);
@@ -44,9 +46,9 @@ static inline bool scale_name(const struct gguf_item *it, char *out, size_t cap)
     return true;
 }
 
-/* The folder as a GGUF file, matrices in their own type; scaled: halved, with a scale of 2 beside
- * each. */
-static inline void to_gguf(const char *folder, const char *path, bool scaled)
+/* Writes the folder as a GGUF file; matrices keep their type. scaled: each matrix is halved and
+ * gets a scale tensor of 2. */
+static inline void write_gguf_of(const char *folder, const char *path, bool scaled)
 {
     struct source *src = NULL;
     struct arena a = { 0 };
@@ -75,7 +77,7 @@ static inline void to_gguf(const char *folder, const char *path, bool scaled)
         ggufw_data(w, extra[i].data, (size_t)extra[i].n * sizeof(float));
     for (int i = 0; i < n; i++) {
         bool halve = scaled && scale_name(&items[i], name, sizeof name);
-        put_rows(w, &items[i], halve ? 0.5f : 1);
+        write_rows(w, &items[i], halve ? 0.5f : 1);
         if (halve) ggufw_data(w, &two, sizeof two);
     }
     if (ggufw_close(w, &e) != OK) fail_msg("%s", e.msg);

@@ -1,10 +1,11 @@
-/* open_model.h - for tests: a model straight from its source, without a load plan. */
+/* open_model.h - for tests: opens a model straight from its source, without a load plan. */
 #ifndef TERN_TESTS_OPEN_MODEL_H
 #define TERN_TESTS_OPEN_MODEL_H
 
 #include "model/weights.h"
 
-/* Hyper-parameters and tensor list go into a, which the caller releases after the model. */
+/* Hyper-parameters and the tensor list are allocated in a, which the caller releases after the
+ * model. */
 static inline int open_model_over(struct model **out, struct arena *a, const struct source *src,
                                   const struct backend_share *shares, int n, struct err *e)
 {

@@ -1,5 +1,5 @@
-/* quant_golden.h - what the block formats mean, as numbers: a block of random bytes of each type,
- * some of the floats it stands for, and the FNV-1a hash of all of them. */
+/* quant_golden.h - golden values of the block formats: for each type a block of random bytes,
+ * some of the floats that it decodes to, and the FNV-1a hash of all of them. */
 #ifndef TERN_TESTS_QUANT_GOLDEN_H
 #define TERN_TESTS_QUANT_GOLDEN_H
 
@@ -8,7 +8,7 @@
 struct golden_block {
     enum dtype type;
     const char *hex;
-    float at[6]; /* elements 5, 42, 79, .. (5 + 37 i, modulo the block) */
+    float at[6]; /* elements 5 + 37 i, modulo the block size */
     uint64_t hash;
 };
 
@@ -145,7 +145,7 @@ static const struct golden_block golden_blocks[] = {
       0x1614070d8f0ce5a6 },
 };
 
-/* Hashes of what 4096 numbers of a fixed sequence become, where the rounding is a convention. */
+/* Hashes of the encoded bytes of 4096 fixed numbers, for types whose rounding is a convention. */
 static const struct {
     enum dtype type;
     uint64_t hash;

@@ -1,4 +1,7 @@
-/* safetens.h - for tests: small Hugging Face folders, written tensor by tensor. */
+/* safetens.h - for tests: writes small Hugging Face folders tensor by tensor.
+ *
+ * folder_begin, folder_add for each tensor, then folder_end writes model.safetensors and
+ * config.json. */
 #ifndef TERN_TESTS_SAFETENS_H
 #define TERN_TESTS_SAFETENS_H
 
@@ -38,7 +41,7 @@ static inline void folder_add(struct folder *f, const char *name, const char *ty
         for (size_t i = 0; i < bytes; i++) buf_putc(&f->data, 0);
 }
 
-/* A matrix (or with cols 0 a vector) of bf16 zeros. */
+/* Adds a matrix of bf16 zeros; cols 0: a vector. */
 static inline void folder_zeros(struct folder *f, const char *name, int rows, int cols)
 {
     int64_t dims[2] = { rows, cols };
@@ -53,7 +56,7 @@ static inline void folder_write(const struct folder *f, const char *name, struct
     mem_free(path);
 }
 
-/* Writes it out; the folder's path lives as long as f. */
+/* Writes the folder. The returned path is valid as long as f. */
 static inline const char *folder_end(struct folder *f, struct str config)
 {
     struct buf all = { 0 };

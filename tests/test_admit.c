@@ -1,10 +1,14 @@
+/* Admission control: the counts of requests, queued tokens and KV blocks, and the errors of
+ * refused requests.
+ *
+ * Limits and requests are made by the test; there is no engine. Reads no files. */
 #include "support.h"
 
 #include "engine/admit.h"
 
 #include <string.h>
 
-static struct admit admit_of(int max_requests, int64_t max_tokens, double overcommit)
+static struct admit make_admit(int max_requests, int64_t max_tokens, double overcommit)
 {
     struct admit a;
     admit_init(&a, (struct admit_limits){ .n_ctx = 1000,
@@ -17,7 +21,7 @@ static struct admit admit_of(int max_requests, int64_t max_tokens, double overco
     return a;
 }
 
-static struct request *asked(int n_prompt, int max_tokens)
+static struct request *make_request(int n_prompt, int max_tokens)
 {
     struct request *r = request_open();
     for (int i = 0; i < n_prompt; i++) ids_push(&r->prompt, 1);
@@ -32,56 +36,56 @@ static void assert_empty(const struct admit *a)
     assert_int_equal(a->n_blocks, 0);
 }
 
-static void what_was_counted_is_given_back_once_on_every_way_out(void **state)
+static void counts_are_released_exactly_once_when_a_request_ends(void **state)
 {
-    struct admit a = admit_of(8, 10000, 4);
+    struct admit a = make_admit(8, 10000, 4);
     struct err e = { 0 };
     (void)state;
     for (int way = 0; way < 4; way++) {
-        struct request *r = asked(100, 50);
+        struct request *r = make_request(100, 50);
         assert_int_equal(admit_request(&a, r, 1, &e), OK);
         assert_int_equal(a.n_requests, 1);
         assert_int_equal(a.n_tokens, 100);
         assert_int_equal(a.n_blocks, 10); /* 150 tokens */
-        if (way & 1) admit_begun(&a, r);  /* ended while running, not while waiting */
+        if (way & 1) admit_begun(&a, r);  /* ends while running, else while waiting */
         if (way & 1) assert_int_equal(a.n_tokens, 0);
         admit_release(&a, r);
-        if (way & 2) admit_release(&a, r); /* again changes nothing */
+        if (way & 2) admit_release(&a, r); /* a second release has no effect */
         assert_empty(&a);
         request_unref(r);
     }
 }
 
-static void a_refusal_counts_nothing_and_says_the_numbers(void **state)
+static void a_refused_request_is_not_counted_and_the_error_has_the_numbers(void **state)
 {
-    struct admit a = admit_of(2, 250, 0.2);
-    struct request *one = asked(100, 10), *two = asked(100, 10), *long_one = asked(1000, 1),
-                   *big = asked(200, 200);
+    struct admit a = make_admit(2, 250, 0.2);
+    struct request *one = make_request(100, 10), *two = make_request(100, 10),
+                   *long_one = make_request(1000, 1), *big = make_request(200, 200);
     struct err e = { 0 };
     (void)state;
     assert_int_equal(admit_request(&a, long_one, 1, &e), E_CONTEXT);
     assert_non_null(strstr(e.msg, "1000"));
     assert_int_equal(e.retry_ms, 0); /* waiting does not help */
     assert_int_equal(admit_request(&a, one, 1, &e), OK);
-    assert_int_equal(admit_request(&a, big, 1, &e), E_QUEUE_FULL); /* 300 tokens would wait */
+    assert_int_equal(admit_request(&a, big, 1, &e), E_QUEUE_FULL); /* 300 tokens would be queued */
     assert_non_null(strstr(e.msg, "250"));
     assert_true(e.retry_ms >= 1000);
     admit_begun(&a, one);
     assert_int_equal(admit_request(&a, big, 1, &e), E_MEMORY); /* 7 and 25 blocks of 20 */
     assert_non_null(strstr(e.msg, "20"));
     assert_int_equal(admit_request(&a, two, 1, &e), OK);
-    assert_int_equal(admit_request(&a, two, 1, &e), E_QUEUE_FULL); /* two requests are there */
+    assert_int_equal(admit_request(&a, two, 1, &e), E_QUEUE_FULL); /* two requests are admitted */
     assert_int_equal(a.n_requests, 2);
     admit_release(&a, one), admit_release(&a, two);
-    admit_release(&a, big), admit_release(&a, long_one); /* were never taken */
+    admit_release(&a, big), admit_release(&a, long_one); /* were never admitted: no effect */
     assert_empty(&a);
     request_unref(one), request_unref(two), request_unref(long_one), request_unref(big);
 }
 
-static void one_alone_is_never_refused_for_room(void **state)
+static void a_single_request_is_never_refused_for_lack_of_space(void **state)
 {
-    struct admit a = admit_of(8, 10, 0.01);
-    struct request *r = asked(900, 90);
+    struct admit a = make_admit(8, 10, 0.01);
+    struct request *r = make_request(900, 90);
     struct err e = { 0 };
     (void)state;
     assert_int_equal(admit_request(&a, r, 1, &e), OK);
@@ -89,15 +93,15 @@ static void one_alone_is_never_refused_for_room(void **state)
     request_unref(r);
 }
 
-static void a_deadline_that_cannot_be_kept_is_refused_at_once(void **state)
+static void a_request_that_cannot_meet_its_deadline_is_refused_at_once(void **state)
 {
-    struct admit a = admit_of(8, 10000, 4);
-    struct request *r = asked(100, 10);
+    struct admit a = make_admit(8, 10000, 4);
+    struct request *r = make_request(100, 10);
     struct err e = { 0 };
     (void)state;
     atomic_store(&a.prefill_ns, 1000000); /* 100 ms for the prompt */
     r->deadline_ns = 50;
-    assert_int_equal(admit_request(&a, r, 100, &e), E_DEADLINE); /* has passed */
+    assert_int_equal(admit_request(&a, r, 100, &e), E_DEADLINE); /* the deadline has passed */
     r->deadline_ns = 1000 + 50000000;
     assert_int_equal(admit_request(&a, r, 1000, &e), E_DEADLINE);
     assert_non_null(strstr(e.msg, "50 ms"));
@@ -109,10 +113,10 @@ static void a_deadline_that_cannot_be_kept_is_refused_at_once(void **state)
     request_unref(r);
 }
 
-static void nothing_is_taken_while_draining(void **state)
+static void no_request_is_admitted_while_draining(void **state)
 {
-    struct admit a = admit_of(8, 10000, 4);
-    struct request *r = asked(10, 10);
+    struct admit a = make_admit(8, 10000, 4);
+    struct request *r = make_request(10, 10);
     struct err e = { 0 };
     (void)state;
     atomic_store(&a.closed, 1);
@@ -124,11 +128,11 @@ static void nothing_is_taken_while_draining(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_counted_is_given_back_once_on_every_way_out),
-        cmocka_unit_test(a_refusal_counts_nothing_and_says_the_numbers),
-        cmocka_unit_test(one_alone_is_never_refused_for_room),
-        cmocka_unit_test(a_deadline_that_cannot_be_kept_is_refused_at_once),
-        cmocka_unit_test(nothing_is_taken_while_draining),
+        cmocka_unit_test(counts_are_released_exactly_once_when_a_request_ends),
+        cmocka_unit_test(a_refused_request_is_not_counted_and_the_error_has_the_numbers),
+        cmocka_unit_test(a_single_request_is_never_refused_for_lack_of_space),
+        cmocka_unit_test(a_request_that_cannot_meet_its_deadline_is_refused_at_once),
+        cmocka_unit_test(no_request_is_admitted_while_draining),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

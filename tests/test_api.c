@@ -1,4 +1,8 @@
-/* The API over a socket: loop, HTTP, pool and engine in this process. */
+/* The HTTP API from the outside: event loop, HTTP, pool and engine in this process, a raw client
+ * over a Unix socket.
+ *
+ * Uses the model that ships with tern (models/tern-tales.gguf). Expected texts are compared
+ * between routes and modes, not with stored outputs. */
 #include "api_world.h"
 
 #include <math.h>
@@ -21,15 +25,15 @@ static int teardown(void **state)
     return 0;
 }
 
-static int use_shared(void **state)
+static int use_shared_server(void **state)
 {
     (void)state;
     w = shared_world;
     return 0;
 }
 
-/* One sequence at a time, with a long context. */
-static int use_narrow(void **state)
+/* A server that runs one sequence at a time with a long context. */
+static int open_single_sequence_server(void **state)
 {
     (void)state;
     w = world_open((struct setup){
@@ -39,7 +43,7 @@ static int use_narrow(void **state)
     return 0;
 }
 
-static int close_narrow(void **state)
+static int close_single_sequence_server(void **state)
 {
     (void)state;
     world_close(w);
@@ -49,12 +53,13 @@ static int close_narrow(void **state)
 #define LONG "\"temperature\":0,\"ignore_eos\":true,\"max_tokens\":7000"
 #define MESSAGES "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story about a bird.\"}]"
 
-/* ---- promises ---- */
+/* ---- completions and chat ---- */
 
-static void models_are_listed_with_their_facts(void **state)
+static void models_are_listed_with_their_properties(void **state)
 {
-    struct answer a = ask("/v1/models", "", NULL), b = ask("/v1/models/tern-tales", "", NULL);
-    struct answer c = ask("/v1/models/org/none", "", NULL);
+    struct answer a = send_and_read("/v1/models", "", NULL),
+                  b = send_and_read("/v1/models/tern-tales", "", NULL);
+    struct answer c = send_and_read("/v1/models/org/none", "", NULL);
 
     (void)state;
     assert_int_equal(a.status, 200);
@@ -95,18 +100,18 @@ static void a_stream_has_the_same_text_as_a_body(void **state)
         bool chat = strstr(bodies[i][0], "chat") != NULL, done;
         size_t n;
         snprintf(body, sizeof body, "{%s}", bodies[i][1]);
-        whole = ask(bodies[i][0], "", body);
+        whole = send_and_read(bodies[i][0], "", body);
         snprintf(body, sizeof body, "{%s,\"stream\":true}", bodies[i][1]);
-        stream = ask(bodies[i][0], "", body);
+        stream = send_and_read(bodies[i][0], "", body);
         assert_int_equal(whole.status, 200);
         assert_int_equal(stream.status, 200);
         assert_non_null(strcasestr(stream.head.p, "text/event-stream"));
         json_t *ev = events_of(&stream, &done);
         assert_true(done);
-        n = json_array_size(at(whole.json, "choices"));
+        n = json_array_size(json_at(whole.json, "choices"));
         for (size_t k = 0; k < n; k++) {
             struct buf text = { 0 };
-            json_t *c = json_array_get(at(whole.json, "choices"), k);
+            json_t *c = json_array_get(json_at(whole.json, "choices"), k);
             assert_int_equal(int_at(c, "index"), k);
             stream_text(ev, (int)k, &text, finish);
             assert_string_equal(text.p, text_at(c, chat ? "message.content" : "text"));
@@ -135,17 +140,17 @@ static void choices_have_consecutive_seeds(void **state)
     char body[256];
 
     (void)state;
-    many = ask("/v1/completions", "",
-               "{\"prompt\":[\"The bird\",\"A "
-               "fox\"],\"n\":2,\"seed\":11,\"max_tokens\":12,\"temperature\":1}");
+    many = send_and_read("/v1/completions", "",
+                         "{\"prompt\":[\"The bird\",\"A "
+                         "fox\"],\"n\":2,\"seed\":11,\"max_tokens\":12,\"temperature\":1}");
     assert_int_equal(many.status, 200);
-    assert_int_equal(json_array_size(at(many.json, "choices")), 4);
+    assert_int_equal(json_array_size(json_at(many.json, "choices")), 4);
     for (int i = 0; i < 4; i++) {
         snprintf(body, sizeof body,
                  "{\"prompt\":\"%s\",\"seed\":%d,\"max_tokens\":12,\"temperature\":1}",
                  i < 2 ? "The bird" : "A fox", 11 + i % 2);
-        one = ask("/v1/completions", "", body);
-        json_t *c = json_array_get(at(many.json, "choices"), (size_t)i);
+        one = send_and_read("/v1/completions", "", body);
+        json_t *c = json_array_get(json_at(many.json, "choices"), (size_t)i);
         assert_int_equal(int_at(c, "index"), i);
         assert_string_equal(text_at(c, "text"), text_at(one.json, "choices.0.text"));
         answer_release(&one);
@@ -156,8 +161,9 @@ static void choices_have_consecutive_seeds(void **state)
 
 static void stop_strings_match_across_tokens(void **state)
 {
-    struct answer a = ask("/v1/completions", "",
-                          "{\"prompt\":\"Once upon a time\",\"max_tokens\":60,\"temperature\":0}");
+    struct answer a =
+        send_and_read("/v1/completions", "",
+                      "{\"prompt\":\"Once upon a time\",\"max_tokens\":60,\"temperature\":0}");
     const char *all = text_at(a.json, "choices.0.text");
     struct answer b;
     char body[512], finish[16];
@@ -165,7 +171,7 @@ static void stop_strings_match_across_tokens(void **state)
     (void)state;
     assert_true(strlen(all) > 60);
     for (size_t from = 5; from < 50;
-         from += 9) { /* nine bytes that begin and end anywhere in tokens */
+         from += 9) { /* nine bytes that begin and end anywhere inside tokens */
         char stop[10], esc[64] = "";
         snprintf(stop, sizeof stop, "%.9s", all + from);
         for (char *s = stop; *s; s++)
@@ -176,7 +182,7 @@ static void stop_strings_match_across_tokens(void **state)
                      "{\"prompt\":\"Once upon a time\",\"max_tokens\":60,\"temperature\":0,"
                      "\"stop\":[\"never-there\",\"%s\"],\"stream\":%s}",
                      esc, stream ? "true" : "false");
-            b = ask("/v1/completions", "", body);
+            b = send_and_read("/v1/completions", "", body);
             struct buf got = { 0 };
             bool done = true;
             if (stream) {
@@ -200,13 +206,13 @@ static void stop_strings_match_across_tokens(void **state)
 
 static void logprobs_match_the_text(void **state)
 {
-    struct answer a = ask(
+    struct answer a = send_and_read(
         "/v1/chat/completions", "",
         "{" MESSAGES ",\"max_tokens\":25,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":3}");
     struct answer b =
-        ask("/v1/completions", "",
-            "{\"prompt\":\"Once\",\"max_tokens\":25,\"temperature\":0,\"logprobs\":2}");
-    json_t *items = at(a.json, "choices.0.logprobs.content"), *item;
+        send_and_read("/v1/completions", "",
+                      "{\"prompt\":\"Once\",\"max_tokens\":25,\"temperature\":0,\"logprobs\":2}");
+    json_t *items = json_at(a.json, "choices.0.logprobs.content"), *item;
     struct buf text = { 0 };
     size_t i;
 
@@ -214,30 +220,31 @@ static void logprobs_match_the_text(void **state)
     assert_int_equal(a.status, 200);
     assert_true(json_array_size(items) > 10);
     json_array_foreach (items, i, item) {
-        double lp = json_number_value(at(item, "logprob"));
+        double lp = json_number_value(json_at(item, "logprob"));
         assert_true(lp <= 0 && lp > -50);
-        assert_int_equal(json_array_size(at(item, "top_logprobs")), 3);
+        assert_int_equal(json_array_size(json_at(item, "top_logprobs")), 3);
         assert_string_equal(text_at(item, "token"),
                             text_at(item, "top_logprobs.0.token")); /* greedy */
-        assert_true(json_number_value(at(item, "top_logprobs.0.logprob")) >=
-                    json_number_value(at(item, "top_logprobs.1.logprob")));
+        assert_true(json_number_value(json_at(item, "top_logprobs.0.logprob")) >=
+                    json_number_value(json_at(item, "top_logprobs.1.logprob")));
         size_t k;
         json_t *v;
-        json_array_foreach (at(item, "bytes"), k, v) buf_putc(&text, (char)json_integer_value(v));
+        json_array_foreach (json_at(item, "bytes"), k, v)
+            buf_putc(&text, (char)json_integer_value(v));
     }
     assert_string_equal(buf_cstr(&text), text_at(a.json, "choices.0.message.content"));
 
-    json_t *l = at(b.json, "choices.0.logprobs");
-    size_t n = json_array_size(at(l, "tokens"));
+    json_t *l = json_at(b.json, "choices.0.logprobs");
+    size_t n = json_array_size(json_at(l, "tokens"));
     assert_int_equal(n, int_at(b.json, "usage.completion_tokens"));
-    assert_int_equal(json_array_size(at(l, "token_logprobs")), n);
-    assert_int_equal(json_array_size(at(l, "top_logprobs")), n);
-    assert_int_equal(json_array_size(at(l, "text_offset")), n);
+    assert_int_equal(json_array_size(json_at(l, "token_logprobs")), n);
+    assert_int_equal(json_array_size(json_at(l, "top_logprobs")), n);
+    assert_int_equal(json_array_size(json_at(l, "text_offset")), n);
     buf_clear(&text);
     for (i = 0; i < n; i++) {
-        assert_int_equal(json_integer_value(json_array_get(at(l, "text_offset"), i)),
+        assert_int_equal(json_integer_value(json_array_get(json_at(l, "text_offset"), i)),
                          text.n); /* ASCII */
-        buf_puts(&text, json_string_value(json_array_get(at(l, "tokens"), i)));
+        buf_puts(&text, json_string_value(json_array_get(json_at(l, "tokens"), i)));
     }
     assert_string_equal(buf_cstr(&text), text_at(b.json, "choices.0.text"));
     buf_release(&text);
@@ -247,34 +254,35 @@ static void logprobs_match_the_text(void **state)
 
 static void token_ids_and_text_give_the_same_answer(void **state)
 {
-    struct answer t = ask("/tokenize", "",
-                          "{\"content\":\"Once upon a time\",\"add_special\":true}"),
+    struct answer t = send_and_read("/tokenize", "",
+                                    "{\"content\":\"Once upon a time\",\"add_special\":true}"),
                   a, b, c, d;
-    char *list = json_dumps(at(t.json, "tokens"), JSON_COMPACT), body[512];
+    char *list = json_dumps(json_at(t.json, "tokens"), JSON_COMPACT), body[512];
 
     (void)state;
     assert_int_equal(t.status, 200);
-    assert_int_equal(int_at(t.json, "count"), json_array_size(at(t.json, "tokens")));
-    a = ask("/v1/completions", "",
-            "{\"prompt\":\"Once upon a time\",\"max_tokens\":20,\"temperature\":0,\"echo\":true}");
+    assert_int_equal(int_at(t.json, "count"), json_array_size(json_at(t.json, "tokens")));
+    a = send_and_read(
+        "/v1/completions", "",
+        "{\"prompt\":\"Once upon a time\",\"max_tokens\":20,\"temperature\":0,\"echo\":true}");
     snprintf(body, sizeof body, "{\"prompt\":%s,\"max_tokens\":20,\"temperature\":0}", list);
-    b = ask("/v1/completions", "", body);
+    b = send_and_read("/v1/completions", "", body);
     assert_int_equal(b.status, 200);
     assert_int_equal(int_at(a.json, "usage.prompt_tokens"), int_at(t.json, "count"));
     assert_true(!strncmp(text_at(a.json, "choices.0.text"), "Once upon a time", 16));
     assert_string_equal(text_at(a.json, "choices.0.text") + 16, text_at(b.json, "choices.0.text"));
-    c = ask("/tokenize", "", "{\"content\":\"Once upon a time\",\"with_pieces\":true}");
+    c = send_and_read("/tokenize", "", "{\"content\":\"Once upon a time\",\"with_pieces\":true}");
     struct buf pieces = { 0 };
-    for (size_t i = 0; i < json_array_size(at(c.json, "tokens")); i++)
-        buf_puts(&pieces, text_at(json_array_get(at(c.json, "tokens"), i), "piece"));
+    for (size_t i = 0; i < json_array_size(json_at(c.json, "tokens")); i++)
+        buf_puts(&pieces, text_at(json_array_get(json_at(c.json, "tokens"), i), "piece"));
     assert_non_null(strstr(buf_cstr(&pieces), "Once upon a time"));
     buf_release(&pieces);
     answer_release(&c);
-    c = ask("/tokenize", "", "{\"text\":\"Once upon a time\"}");
+    c = send_and_read("/tokenize", "", "{\"text\":\"Once upon a time\"}");
     free(list);
-    list = json_dumps(at(c.json, "tokens"), JSON_COMPACT);
+    list = json_dumps(json_at(c.json, "tokens"), JSON_COMPACT);
     snprintf(body, sizeof body, "{\"tokens\":%s}", list);
-    d = ask("/detokenize", "", body);
+    d = send_and_read("/detokenize", "", body);
     assert_string_equal(text_at(d.json, "content"), "Once upon a time");
     free(list);
     answer_release(&a);
@@ -286,12 +294,12 @@ static void token_ids_and_text_give_the_same_answer(void **state)
 
 static void usage_is_sent_when_requested(void **state)
 {
-    struct answer a =
-        ask("/v1/chat/completions", "X-Correlation-Id: abc-1\r\n",
-            "{" MESSAGES ",\"max_tokens\":9,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
-            "\"stream_options\":{\"include_usage\":true},\"zap\":1}");
-    struct answer b =
-        ask("/v1/chat/completions", "", "{" MESSAGES ",\"max_tokens\":9,\"ignore_eos\":true}");
+    struct answer a = send_and_read(
+        "/v1/chat/completions", "X-Correlation-Id: abc-1\r\n",
+        "{" MESSAGES ",\"max_tokens\":9,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
+        "\"stream_options\":{\"include_usage\":true},\"zap\":1}");
+    struct answer b = send_and_read("/v1/chat/completions", "",
+                                    "{" MESSAGES ",\"max_tokens\":9,\"ignore_eos\":true}");
     struct ended x;
     bool done;
     json_t *ev = events_of(&a, &done), *last = json_array_get(ev, json_array_size(ev) - 1);
@@ -301,14 +309,14 @@ static void usage_is_sent_when_requested(void **state)
     assert_non_null(strstr(a.head.p, "\r\nX-Correlation-Id: abc-1\r\n"));
     assert_non_null(strstr(a.head.p, "\r\nx-request-id: abc-1\r\n"));
     assert_non_null(strstr(a.head.p, "\r\nx-tern-ignored-fields: zap\r\n"));
-    assert_int_equal(json_array_size(at(last, "choices")), 0);
+    assert_int_equal(json_array_size(json_at(last, "choices")), 0);
     assert_int_equal(int_at(last, "usage.completion_tokens"), 9);
     assert_int_equal(int_at(last, "usage.total_tokens"),
                      int_at(last, "usage.prompt_tokens") + int_at(last, "usage.completion_tokens"));
-    assert_true(json_is_null(at(ev, "0.usage")));
+    assert_true(json_is_null(json_at(ev, "0.usage")));
     assert_int_equal(int_at(b.json, "usage.prompt_tokens"), int_at(last, "usage.prompt_tokens"));
     assert_true(int_at(b.json, "usage.prompt_tokens_details.cached_tokens") >= 0);
-    assert_true(json_is_number(at(b.json, "usage.tern.prefill_ms")));
+    assert_true(json_is_number(json_at(b.json, "usage.tern.prefill_ms")));
     x = wait_ended(w, "abc-1");
     assert_int_equal(x.status, 200);
     assert_int_equal(x.output_tokens, 9);
@@ -367,15 +375,16 @@ static void errors_have_their_status_and_envelope(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char headers[256];
         snprintf(headers, sizeof headers, "X-Correlation-Id: row-%zu\r\n%s", i, rows[i].headers);
-        struct answer a = ask(rows[i].path, headers, rows[i].body);
+        struct answer a = send_and_read(rows[i].path, headers, rows[i].body);
         char id[32];
         snprintf(id, sizeof id, "row-%zu", i);
-        if (a.status != rows[i].status) fail_msg("row %zu: %d %s", i, a.status, a.body.p);
+        if (a.status != rows[i].status)
+            fail_msg("row %zu: status %d, body %s", i, a.status, a.body.p);
         assert_string_equal(text_at(a.json, "error.code"), rows[i].code);
         assert_string_equal(text_at(a.json, "error.correlation_id"), id);
         assert_true(*text_at(a.json, "error.message"));
         if (rows[i].param) assert_string_equal(text_at(a.json, "error.param"), rows[i].param);
-        else assert_true(json_is_null(at(a.json, "error.param")));
+        else assert_true(json_is_null(json_at(a.json, "error.param")));
         snprintf(id, sizeof id, "\r\nx-request-id: row-%zu\r\n", i);
         assert_non_null(strstr(a.head.p, id));
         answer_release(&a);
@@ -384,7 +393,7 @@ static void errors_have_their_status_and_envelope(void **state)
 
 /* ---- embeddings ---- */
 
-static double length_of(const json_t *v)
+static double norm_of(const json_t *v)
 {
     double sum = 0;
     for (size_t i = 0; i < json_array_size(v); i++) {
@@ -394,7 +403,7 @@ static double length_of(const json_t *v)
     return sqrt(sum);
 }
 
-static double near_of(const json_t *a, const json_t *b)
+static double dot_product(const json_t *a, const json_t *b)
 {
     double sum = 0;
     assert_int_equal(json_array_size(a), json_array_size(b));
@@ -405,50 +414,55 @@ static double near_of(const json_t *a, const json_t *b)
 
 static void embeddings_are_computed_for_texts_and_ids(void **state)
 {
-    struct answer a = ask(
+    struct answer a = send_and_read(
         "/v1/embeddings", "",
         "{\"input\":[\"Once upon a time\",\"A green frog\",\"Once upon a time\"],\"user\":\"me\"}");
-    struct answer t = ask("/tokenize", "",
-                          "{\"content\":\"Once upon a time\",\"add_special\":true}"),
+    struct answer t = send_and_read("/tokenize", "",
+                                    "{\"content\":\"Once upon a time\",\"add_special\":true}"),
                   b;
-    char *ids = json_dumps(at(t.json, "tokens"), 0), body[256];
+    char *ids = json_dumps(json_at(t.json, "tokens"), 0), body[256];
     (void)state;
 
     assert_int_equal(a.status, 200);
     assert_string_equal(text_at(a.json, "object"), "list");
     assert_string_equal(text_at(a.json, "model"), "tern-tales");
-    assert_int_equal(json_array_size(at(a.json, "data")), 3);
+    assert_int_equal(json_array_size(json_at(a.json, "data")), 3);
     for (int i = 0; i < 3; i++) {
-        json_t *one = json_array_get(at(a.json, "data"), (size_t)i);
+        json_t *one = json_array_get(json_at(a.json, "data"), (size_t)i);
         assert_int_equal(int_at(one, "index"), i);
         assert_string_equal(text_at(one, "object"), "embedding");
-        assert_true(fabs(length_of(at(one, "embedding")) - 1) < 1e-4);
+        assert_true(fabs(norm_of(json_at(one, "embedding")) - 1) < 1e-4);
     }
-    assert_true(near_of(at(a.json, "data.0.embedding"), at(a.json, "data.2.embedding")) > 0.999);
-    assert_true(near_of(at(a.json, "data.0.embedding"), at(a.json, "data.1.embedding")) < 0.99);
+    assert_true(dot_product(json_at(a.json, "data.0.embedding"),
+                            json_at(a.json, "data.2.embedding")) > 0.999);
+    assert_true(dot_product(json_at(a.json, "data.0.embedding"),
+                            json_at(a.json, "data.1.embedding")) < 0.99);
     assert_true(int_at(a.json, "usage.prompt_tokens") > 8);
     assert_int_equal(int_at(a.json, "usage.prompt_tokens"), int_at(a.json, "usage.total_tokens"));
     snprintf(body, sizeof body, "{\"input\":%s}", ids);
-    b = ask("/v1/embeddings", "", body);
+    b = send_and_read("/v1/embeddings", "", body);
     assert_int_equal(b.status, 200);
-    assert_true(near_of(at(a.json, "data.0.embedding"), at(b.json, "data.0.embedding")) > 0.999);
+    assert_true(dot_product(json_at(a.json, "data.0.embedding"),
+                            json_at(b.json, "data.0.embedding")) > 0.999);
     free(ids);
     answer_release(&a), answer_release(&b), answer_release(&t);
 }
 
 static void embeddings_are_shortened_and_encoded_as_requested(void **state)
 {
-    struct answer a = ask("/v1/embeddings", "", "{\"input\":\"A frog\",\"dimensions\":5}");
-    struct answer b = ask("/v1/embeddings", "",
-                          "{\"input\":\"A frog\",\"dimensions\":5,\"encoding_format\":\"base64\"}");
+    struct answer a =
+        send_and_read("/v1/embeddings", "", "{\"input\":\"A frog\",\"dimensions\":5}");
+    struct answer b =
+        send_and_read("/v1/embeddings", "",
+                      "{\"input\":\"A frog\",\"dimensions\":5,\"encoding_format\":\"base64\"}");
     const char *coded = text_at(b.json, "data.0.embedding");
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     unsigned char raw[24] = { 0 };
     float v[5];
     (void)state;
 
-    assert_int_equal(json_array_size(at(a.json, "data.0.embedding")), 5);
-    assert_true(fabs(length_of(at(a.json, "data.0.embedding")) - 1) < 1e-4);
+    assert_int_equal(json_array_size(json_at(a.json, "data.0.embedding")), 5);
+    assert_true(fabs(norm_of(json_at(a.json, "data.0.embedding")) - 1) < 1e-4);
     assert_int_equal(strlen(coded), 28);
     for (int i = 0; i < 27; i++) {
         int d = (int)(strchr(digits, coded[i]) - digits), bit = 6 * i;
@@ -458,11 +472,12 @@ static void embeddings_are_shortened_and_encoded_as_requested(void **state)
     memcpy(v, raw, sizeof v);
     for (int i = 0; i < 5; i++)
         assert_true(fabs((double)v[i] - json_number_value(json_array_get(
-                                            at(a.json, "data.0.embedding"), (size_t)i))) < 1e-3);
+                                            json_at(a.json, "data.0.embedding"), (size_t)i))) <
+                    1e-3);
     answer_release(&a), answer_release(&b);
 }
 
-static void wrong_embeddings_are_refused_by_field(void **state)
+static void invalid_embedding_requests_are_refused_naming_the_field(void **state)
 {
     static const char *const bodies[][2] = {
         { "{}", "input" },
@@ -475,7 +490,7 @@ static void wrong_embeddings_are_refused_by_field(void **state)
     (void)state;
 
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
-        struct answer a = ask("/v1/embeddings", "", bodies[i][0]);
+        struct answer a = send_and_read("/v1/embeddings", "", bodies[i][0]);
         assert_int_equal(a.status, 400);
         assert_string_equal(text_at(a.json, "error.param"), bodies[i][1]);
         answer_release(&a);
@@ -493,12 +508,13 @@ static void many_texts_are_embedded_a_few_at_a_time(void **state)
     for (int i = 0; i < 300; i++)
         buf_printf(&body, "%s[%d,%d]", i ? "," : "", i % 7 + 1, i % 5 + 1);
     buf_puts(&body, "]}");
-    a = ask("/v1/embeddings", "", buf_cstr(&body));
+    a = send_and_read("/v1/embeddings", "", buf_cstr(&body));
     assert_int_equal(a.status, 200);
-    assert_int_equal(json_array_size(at(a.json, "data")), 300);
+    assert_int_equal(json_array_size(json_at(a.json, "data")), 300);
     for (size_t i = 0; i + 35 < 300; i++)
-        assert_true(near_of(at(json_array_get(at(a.json, "data"), i), "embedding"),
-                            at(json_array_get(at(a.json, "data"), i + 35), "embedding")) > 0.99);
+        assert_true(dot_product(json_at(json_array_get(json_at(a.json, "data"), i), "embedding"),
+                                json_at(json_array_get(json_at(a.json, "data"), i + 35),
+                                        "embedding")) > 0.99);
     answer_release(&a);
     buf_release(&body);
 }
@@ -509,12 +525,13 @@ static void prompts_that_do_not_fit_are_refused_with_both_numbers(void **state)
     struct answer a;
 
     (void)state;
-    for (int big = 0; big < 2; big++) { /* 0: tokenized in full; 1: refused after its beginning */
+    for (int big = 0; big < 2;
+         big++) { /* 0: tokenized completely; 1: refused after its first part */
         buf_clear(&body);
         buf_puts(&body, "{\"prompt\":\"");
         for (int i = 0; i < (big ? 100000 : 600); i++) buf_puts(&body, " bird");
         buf_puts(&body, "\"}");
-        a = ask("/v1/completions", "", buf_cstr(&body));
+        a = send_and_read("/v1/completions", "", buf_cstr(&body));
         assert_int_equal(a.status, 400);
         assert_string_equal(text_at(a.json, "error.code"), "context_exceeded");
         assert_string_equal(text_at(a.json, "error.param"), "prompt");
@@ -531,11 +548,11 @@ static void a_disconnect_is_noticed_in_every_state(void **state)
     int running, queued;
 
     (void)state;
-    running = post(w, "/v1/chat/completions", "X-Correlation-Id: running\r\n",
-                   "{" MESSAGES "," LONG ",\"stream\":true}");
+    running = send_request(w, "/v1/chat/completions", "X-Correlation-Id: running\r\n",
+                           "{" MESSAGES "," LONG ",\"stream\":true}");
     read_until(running, &got, "\"content\":\" ");
-    queued =
-        post(w, "/v1/chat/completions", "X-Correlation-Id: queued\r\n", "{" MESSAGES "," LONG "}");
+    queued = send_request(w, "/v1/chat/completions", "X-Correlation-Id: queued\r\n",
+                          "{" MESSAGES "," LONG "}");
     wait_state("queued", "queued");
     close(queued);
     x = wait_ended(w, "queued");
@@ -554,7 +571,8 @@ static void a_disconnect_is_noticed_in_every_state(void **state)
     buf_puts(&body, "{\"stream\":true,\"prompt\":\"");
     for (int i = 0; i < 4000; i++) buf_printf(&body, " bird%d", i % 7);
     buf_puts(&body, "\"}");
-    int prefill = post(w, "/v1/completions", "X-Correlation-Id: prefill\r\n", buf_cstr(&body));
+    int prefill =
+        send_request(w, "/v1/completions", "X-Correlation-Id: prefill\r\n", buf_cstr(&body));
     wait_state("prefill", NULL);
     close(prefill);
     x = wait_ended(w, "prefill");
@@ -585,7 +603,7 @@ static void slow_readers_are_disconnected_and_others_continue(void **state)
     assert_string_equal(x.gone, "slow reader");
     assert_string_equal(x.finish, "cancelled");
     close(fd);
-    a = ask("/v1/chat/completions", "", "{" MESSAGES ",\"max_tokens\":3}");
+    a = send_and_read("/v1/chat/completions", "", "{" MESSAGES ",\"max_tokens\":3}");
     assert_int_equal(a.status, 200);
     answer_release(&a);
 }
@@ -599,21 +617,22 @@ static void requests_are_cancelled_by_either_id(void **state)
     int stream, whole;
 
     (void)state;
-    stream = post(w, "/v1/chat/completions", "X-Correlation-Id: talk\r\nx-tenant: 1\r\n",
-                  "{" MESSAGES "," LONG ",\"stream\":true}");
+    stream = send_request(w, "/v1/chat/completions", "X-Correlation-Id: talk\r\nx-tenant: 1\r\n",
+                          "{" MESSAGES "," LONG ",\"stream\":true}");
     read_until(stream, &got, "\"content\":\" ");
-    whole = post(w, "/v1/chat/completions", "X-Correlation-Id: wait\r\nx-tenant: 1\r\n",
-                 "{" MESSAGES "," LONG "}");
+    whole = send_request(w, "/v1/chat/completions", "X-Correlation-Id: wait\r\nx-tenant: 1\r\n",
+                         "{" MESSAGES "," LONG "}");
     wait_state("wait", "queued");
 
-    a = ask("/v1/requests/wait/cancel", "x-tenant: 2\r\n", ""); /* a request of another tenant */
+    a = send_and_read("/v1/requests/wait/cancel", "x-tenant: 2\r\n",
+                      ""); /* a request of another tenant */
     assert_int_equal(a.status, 404);
     answer_release(&a);
-    a = ask("/v1/requests/wait/cancel", "x-tenant: 1\r\n", "");
+    a = send_and_read("/v1/requests/wait/cancel", "x-tenant: 1\r\n", "");
     assert_int_equal(a.status, 200);
     assert_string_equal(text_at(a.json, "object"), "request.cancel");
     assert_string_equal(text_at(a.json, "id"), "wait");
-    assert_true(json_is_true(at(a.json, "cancelled")));
+    assert_true(json_is_true(json_at(a.json, "cancelled")));
     answer_release(&a);
     a = read_answer(whole);
     assert_int_equal(a.status, 499);
@@ -623,8 +642,8 @@ static void requests_are_cancelled_by_either_id(void **state)
     from = strstr(buf_cstr(&got), "chatcmpl-");
     snprintf(id, sizeof id, "%.*s", (int)strcspn(from, "\""), from);
     snprintf(path, sizeof path, "/v1/requests/%s/cancel", id);
-    a = ask(path, "x-tenant: 1\r\n", "");
-    assert_true(json_is_true(at(a.json, "cancelled")));
+    a = send_and_read(path, "x-tenant: 1\r\n", "");
+    assert_true(json_is_true(json_at(a.json, "cancelled")));
     answer_release(&a);
     while (read_more(stream, &got)) {}
     close(stream);
@@ -633,9 +652,9 @@ static void requests_are_cancelled_by_either_id(void **state)
     assert_non_null(strstr(got.p, "\"code\":\"cancelled\""));
     wait_ended(w, "talk");
     for (int i = 0; i < 2; i++) { /* ended, but still known */
-        a = ask(path, "x-tenant: 1\r\n", "");
+        a = send_and_read(path, "x-tenant: 1\r\n", "");
         assert_int_equal(a.status, 200);
-        assert_true(json_is_false(at(a.json, "cancelled")));
+        assert_true(json_is_false(json_at(a.json, "cancelled")));
         answer_release(&a);
     }
     buf_release(&got);
@@ -643,7 +662,9 @@ static void requests_are_cancelled_by_either_id(void **state)
 
 static void deadlines_end_requests(void **state)
 {
-    struct answer a = ask("/v1/chat/completions", "", "{" MESSAGES "," LONG ",\"timeout\":0.3}"), b;
+    struct answer a = send_and_read("/v1/chat/completions", "",
+                                    "{" MESSAGES "," LONG ",\"timeout\":0.3}"),
+                  b;
     char headers[128];
     bool done;
     json_t *ev;
@@ -658,8 +679,8 @@ static void deadlines_end_requests(void **state)
     start = clock_ns();
     snprintf(headers, sizeof headers, "X-Deadline: %lld\r\nx-stainless-timeout: 600\r\n",
              (long long)time(NULL) * 1000 + 1400);
-    b = ask("/v1/chat/completions", headers,
-            "{" MESSAGES "," LONG ",\"stream\":true,\"deadline_ms\":60000}");
+    b = send_and_read("/v1/chat/completions", headers,
+                      "{" MESSAGES "," LONG ",\"stream\":true,\"deadline_ms\":60000}");
     assert_int_equal(b.status, 200);
     assert_true(clock_ms_since(start) < 3000);
     ev = events_of(&b, &done);
@@ -674,13 +695,13 @@ static void a_full_queue_refuses_all_choices_together(void **state)
 {
     struct answer a;
     struct ended x;
-    int first =
-        post(w, "/v1/chat/completions", "X-Correlation-Id: first\r\n", "{" MESSAGES "," LONG "}");
+    int first = send_request(w, "/v1/chat/completions", "X-Correlation-Id: first\r\n",
+                             "{" MESSAGES "," LONG "}");
 
     (void)state;
     wait_state("first", "decode");
-    a = ask("/v1/chat/completions", "X-Correlation-Id: many\r\n",
-            "{" MESSAGES ",\"n\":9}"); /* at most 4 requests may wait and run */
+    a = send_and_read("/v1/chat/completions", "X-Correlation-Id: many\r\n",
+                      "{" MESSAGES ",\"n\":9}"); /* at most 4 requests may wait and run */
     assert_int_equal(a.status, 429);
     assert_string_equal(text_at(a.json, "error.code"), "queue_full");
     assert_string_equal(text_at(a.json, "error.type"), "rate_limit_error");
@@ -692,7 +713,7 @@ static void a_full_queue_refuses_all_choices_together(void **state)
     assert_string_equal(x.code, "queue_full");
     close(first);
     wait_ended(w, "first");
-    a = ask("/v1/chat/completions", "", "{" MESSAGES ",\"n\":3,\"max_tokens\":4}");
+    a = send_and_read("/v1/chat/completions", "", "{" MESSAGES ",\"n\":3,\"max_tokens\":4}");
     assert_int_equal(a.status, 200);
     answer_release(&a);
 }
@@ -700,14 +721,14 @@ static void a_full_queue_refuses_all_choices_together(void **state)
 static void silent_streams_get_pings(void **state)
 {
     struct buf got = { 0 };
-    int first = post(w, "/v1/chat/completions", "X-Correlation-Id: busy\r\n",
-                     "{" MESSAGES "," LONG "}"),
+    int first = send_request(w, "/v1/chat/completions", "X-Correlation-Id: busy\r\n",
+                             "{" MESSAGES "," LONG "}"),
         second;
 
     (void)state;
     wait_state("busy", "decode");
-    second = post(w, "/v1/chat/completions", "X-Correlation-Id: calm\r\n",
-                  "{" MESSAGES ",\"max_tokens\":3,\"stream\":true}");
+    second = send_request(w, "/v1/chat/completions", "X-Correlation-Id: calm\r\n",
+                          "{" MESSAGES ",\"max_tokens\":3,\"stream\":true}");
     read_until(second, &got, "\n:");
     assert_non_null(strstr(buf_cstr(&got), "HTTP/1.1 200"));
     close(first);
@@ -720,13 +741,13 @@ static void requests_during_shutdown_get_503(void **state)
 {
     struct buf got = { 0 };
     struct answer a;
-    int fd = post(w, "/v1/chat/completions", "X-Correlation-Id: last\r\n",
-                  "{" MESSAGES "," LONG ",\"stream\":true}");
+    int fd = send_request(w, "/v1/chat/completions", "X-Correlation-Id: last\r\n",
+                          "{" MESSAGES "," LONG ",\"stream\":true}");
 
     (void)state;
     read_until(fd, &got, "\"content\":\" ");
     pool_drain(w->pool);
-    a = ask("/v1/chat/completions", "", "{" MESSAGES "}");
+    a = send_and_read("/v1/chat/completions", "", "{" MESSAGES "}");
     assert_int_equal(a.status, 503);
     assert_string_equal(text_at(a.json, "error.code"), "shutting_down");
     assert_non_null(strcasestr(a.head.p, "\r\nRetry-After: "));
@@ -742,15 +763,16 @@ static void requests_during_shutdown_get_503(void **state)
 static void api_close_answers_all_calls(void **state)
 {
     struct buf got = { 0 };
-    int stream = post(w, "/v1/chat/completions", "", "{" MESSAGES "," LONG ",\"stream\":true}");
-    int queued =
-        post(w, "/v1/chat/completions", "X-Correlation-Id: q\r\n", "{" MESSAGES "," LONG "}");
+    int stream =
+        send_request(w, "/v1/chat/completions", "", "{" MESSAGES "," LONG ",\"stream\":true}");
+    int queued = send_request(w, "/v1/chat/completions", "X-Correlation-Id: q\r\n",
+                              "{" MESSAGES "," LONG "}");
 
     (void)state;
     read_until(stream, &got, "\"content\":\" ");
     wait_state("q", "queued");
     world_close(w);
-    use_narrow(state);
+    open_single_sequence_server(state);
     while (read_more(stream, &got)) {}
     while (read_more(queued, &got)) {}
     close(stream);
@@ -761,31 +783,38 @@ static void api_close_answers_all_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(models_are_listed_with_their_facts, use_shared),
-        cmocka_unit_test_setup(a_stream_has_the_same_text_as_a_body, use_shared),
-        cmocka_unit_test_setup(choices_have_consecutive_seeds, use_shared),
-        cmocka_unit_test_setup(stop_strings_match_across_tokens, use_shared),
-        cmocka_unit_test_setup(logprobs_match_the_text, use_shared),
-        cmocka_unit_test_setup(token_ids_and_text_give_the_same_answer, use_shared),
-        cmocka_unit_test_setup(usage_is_sent_when_requested, use_shared),
-        cmocka_unit_test_setup(errors_have_their_status_and_envelope, use_shared),
-        cmocka_unit_test_setup(prompts_that_do_not_fit_are_refused_with_both_numbers, use_shared),
-        cmocka_unit_test_setup(embeddings_are_computed_for_texts_and_ids, use_shared),
-        cmocka_unit_test_setup(embeddings_are_shortened_and_encoded_as_requested, use_shared),
-        cmocka_unit_test_setup(wrong_embeddings_are_refused_by_field, use_shared),
-        cmocka_unit_test_setup(many_texts_are_embedded_a_few_at_a_time, use_shared),
-        cmocka_unit_test_setup_teardown(a_disconnect_is_noticed_in_every_state, use_narrow,
-                                        close_narrow),
+        cmocka_unit_test_setup(models_are_listed_with_their_properties, use_shared_server),
+        cmocka_unit_test_setup(a_stream_has_the_same_text_as_a_body, use_shared_server),
+        cmocka_unit_test_setup(choices_have_consecutive_seeds, use_shared_server),
+        cmocka_unit_test_setup(stop_strings_match_across_tokens, use_shared_server),
+        cmocka_unit_test_setup(logprobs_match_the_text, use_shared_server),
+        cmocka_unit_test_setup(token_ids_and_text_give_the_same_answer, use_shared_server),
+        cmocka_unit_test_setup(usage_is_sent_when_requested, use_shared_server),
+        cmocka_unit_test_setup(errors_have_their_status_and_envelope, use_shared_server),
+        cmocka_unit_test_setup(prompts_that_do_not_fit_are_refused_with_both_numbers,
+                               use_shared_server),
+        cmocka_unit_test_setup(embeddings_are_computed_for_texts_and_ids, use_shared_server),
+        cmocka_unit_test_setup(embeddings_are_shortened_and_encoded_as_requested,
+                               use_shared_server),
+        cmocka_unit_test_setup(invalid_embedding_requests_are_refused_naming_the_field,
+                               use_shared_server),
+        cmocka_unit_test_setup(many_texts_are_embedded_a_few_at_a_time, use_shared_server),
+        cmocka_unit_test_setup_teardown(a_disconnect_is_noticed_in_every_state,
+                                        open_single_sequence_server, close_single_sequence_server),
         cmocka_unit_test_setup_teardown(slow_readers_are_disconnected_and_others_continue,
-                                        use_narrow, close_narrow),
-        cmocka_unit_test_setup_teardown(requests_are_cancelled_by_either_id, use_narrow,
-                                        close_narrow),
-        cmocka_unit_test_setup_teardown(deadlines_end_requests, use_narrow, close_narrow),
-        cmocka_unit_test_setup_teardown(a_full_queue_refuses_all_choices_together, use_narrow,
-                                        close_narrow),
-        cmocka_unit_test_setup_teardown(silent_streams_get_pings, use_narrow, close_narrow),
-        cmocka_unit_test_setup_teardown(requests_during_shutdown_get_503, use_narrow, close_narrow),
-        cmocka_unit_test_setup_teardown(api_close_answers_all_calls, use_narrow, close_narrow),
+                                        open_single_sequence_server, close_single_sequence_server),
+        cmocka_unit_test_setup_teardown(requests_are_cancelled_by_either_id,
+                                        open_single_sequence_server, close_single_sequence_server),
+        cmocka_unit_test_setup_teardown(deadlines_end_requests, open_single_sequence_server,
+                                        close_single_sequence_server),
+        cmocka_unit_test_setup_teardown(a_full_queue_refuses_all_choices_together,
+                                        open_single_sequence_server, close_single_sequence_server),
+        cmocka_unit_test_setup_teardown(silent_streams_get_pings, open_single_sequence_server,
+                                        close_single_sequence_server),
+        cmocka_unit_test_setup_teardown(requests_during_shutdown_get_503,
+                                        open_single_sequence_server, close_single_sequence_server),
+        cmocka_unit_test_setup_teardown(api_close_answers_all_calls, open_single_sequence_server,
+                                        close_single_sequence_server),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

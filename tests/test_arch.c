@@ -1,5 +1,7 @@
-/* Architectures beyond llama: keys only they have, tensors that lie differently, what is refused.
- */
+/* Architectures other than llama: hyper-parameters from config.json keys of their own, tensors
+ * with other names, shapes and orders, and configurations that are refused.
+ *
+ * Models are folders with zero weights that the test writes; one test reads tests/golden/hf. */
 #include "open_model.h"
 #include "safetens.h"
 
@@ -19,7 +21,7 @@ struct world {
     int rc;
 };
 
-static struct world *read_it(struct folder *f, const char *config)
+static struct world *read_folder(struct folder *f, const char *config)
 {
     struct world *w = mem_new(struct world);
     if (source_open(&w->src, folder_end(f, str_c(config)), &w->e) != OK) fail_msg("%s", w->e.msg);
@@ -37,11 +39,11 @@ static void world_close(struct world *w)
 static void assert_refused(struct world *w, int code, const char *what)
 {
     assert_int_equal(w->rc, code);
-    if (!strstr(w->e.msg, what)) fail_msg("'%s' does not name %s", w->e.msg, what);
+    if (!strstr(w->e.msg, what)) fail_msg("the error '%s' does not contain %s", w->e.msg, what);
     world_close(w);
 }
 
-static void put(struct folder *f, int l, const char *pattern, int rows, int cols)
+static void add_layer_zeros(struct folder *f, int l, const char *pattern, int rows, int cols)
 {
     char name[128];
     snprintf(name, sizeof name, pattern, l);
@@ -50,8 +52,8 @@ static void put(struct folder *f, int l, const char *pattern, int rows, int cols
 
 /* ---- older families ---- */
 
-/* Width 64, 4 heads of 16, packed q, k, v of qkv rows. */
-static struct world *falcon(const char *name, int qkv, const char *more)
+/* A falcon folder: hidden size 64, 4 heads of 16, q, k and v packed into qkv rows. */
+static struct world *make_falcon(const char *name, int qkv, const char *more)
 {
     struct folder f;
     struct buf c = { 0 };
@@ -59,46 +61,46 @@ static struct world *falcon(const char *name, int qkv, const char *more)
     folder_begin(&f, name);
     folder_zeros(&f, "transformer.word_embeddings.weight", 320, 64);
     for (int l = 0; l < 2; l++) {
-        put(&f, l, "transformer.h.%d.self_attention.query_key_value.weight", qkv, 64);
-        put(&f, l, "transformer.h.%d.self_attention.dense.weight", 64, 64);
-        put(&f, l, "transformer.h.%d.mlp.dense_4h_to_h.weight", 64, 256);
+        add_layer_zeros(&f, l, "transformer.h.%d.self_attention.query_key_value.weight", qkv, 64);
+        add_layer_zeros(&f, l, "transformer.h.%d.self_attention.dense.weight", 64, 64);
+        add_layer_zeros(&f, l, "transformer.h.%d.mlp.dense_4h_to_h.weight", 64, 256);
     }
     buf_printf(&c,
                "{\"model_type\":\"falcon\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_"
                "attention_heads\":4,%s}",
                more);
-    w = read_it(&f, buf_cstr(&c));
+    w = read_folder(&f, buf_cstr(&c));
     buf_release(&c);
     return w;
 }
 
-static void falcon_is_several_architectures(void **state)
+static void falcon_variants_are_told_apart_by_their_keys(void **state)
 {
-    struct world *w = falcon("falcon1", 96, "\"num_kv_heads\":4");
+    struct world *w = make_falcon("falcon1", 96, "\"num_kv_heads\":4");
     (void)state;
     assert_int_equal(w->rc, OK);
-    assert_int_equal(w->hp.layers[0].n_kv_heads, 1); /* multi_query, whatever num_kv_heads says */
+    assert_int_equal(w->hp.layers[0].n_kv_heads, 1); /* multi_query overrides num_kv_heads */
     assert_true(w->hp.parallel && !w->hp.two_norms && w->hp.tied);
     assert_int_equal(w->hp.layers[1].n_ff, 256);
     world_close(w);
-    w = falcon("falcon2", 128, "\"num_kv_heads\":2,\"new_decoder_architecture\":true");
+    w = make_falcon("falcon2", 128, "\"num_kv_heads\":2,\"new_decoder_architecture\":true");
     assert_true(w->rc == OK && w->hp.layers[0].n_kv_heads == 2 && w->hp.parallel &&
                 w->hp.two_norms);
     world_close(w);
-    w = falcon("falcon3", 192,
-               "\"multi_query\":false,\"parallel_attn\":false,\"bias\":true,\"alibi\":true");
+    w = make_falcon("falcon3", 192,
+                    "\"multi_query\":false,\"parallel_attn\":false,\"bias\":true,\"alibi\":true");
     assert_true(w->rc == OK && w->hp.layers[0].n_kv_heads == 4 && !w->hp.parallel &&
                 w->hp.bias == BIAS_ALL);
     assert_true(w->hp.alibi == 8 && w->hp.n_rope == 0 && w->hp.layers[0].rope == -1);
     assert_float_equal(w->hp.alibi_scale, 0.25, 1e-7);
     world_close(w);
-    w = falcon(
+    w = make_falcon(
         "falcon4", 128,
         "\"num_kv_heads\":2,\"new_decoder_architecture\":true,\"num_ln_in_parallel_attn\":3");
     assert_refused(w, E_UNSUPPORTED, "num_ln_in_parallel_attn");
 }
 
-static struct world *gpt(const char *name, const char *type, const char *more)
+static struct world *make_gpt(const char *name, const char *type, const char *more)
 {
     struct folder f;
     struct buf c = { 0 };
@@ -107,22 +109,23 @@ static struct world *gpt(const char *name, const char *type, const char *more)
     folder_begin(&f, name);
     folder_zeros(&f, "transformer.wte.weight", 320, 64);
     for (int l = 0; l < 6; l++) {
-        if (neo) put(&f, l, "transformer.h.%d.attn.attention.q_proj.weight", 64, 64);
-        else put(&f, l, "transformer.h.%d.attn.c_attn.weight", 64, 192);
-        put(&f, l, "transformer.h.%d.attn.c_proj.weight", 64, 64);
-        put(&f, l, "transformer.h.%d.mlp.c_proj.weight", neo ? 64 : 160, neo ? 160 : 64);
+        if (neo) add_layer_zeros(&f, l, "transformer.h.%d.attn.attention.q_proj.weight", 64, 64);
+        else add_layer_zeros(&f, l, "transformer.h.%d.attn.c_attn.weight", 64, 192);
+        add_layer_zeros(&f, l, "transformer.h.%d.attn.c_proj.weight", 64, 64);
+        add_layer_zeros(&f, l, "transformer.h.%d.mlp.c_proj.weight", neo ? 64 : 160,
+                        neo ? 160 : 64);
     }
     buf_printf(&c, "{\"model_type\":\"%s\",\"%s\":6,\"%s\":64,\"%s\":4%s}", type,
                neo ? "num_layers" : "n_layer", neo ? "hidden_size" : "n_embd",
                neo ? "num_heads" : "n_head", more);
-    w = read_it(&f, buf_cstr(&c));
+    w = read_folder(&f, buf_cstr(&c));
     buf_release(&c);
     return w;
 }
 
-static void gpt2_sees_its_shapes_in_turned_matrices(void **state)
+static void gpt2_shapes_are_read_from_transposed_matrices(void **state)
 {
-    struct world *w = gpt("gpt2a", "gpt2", "");
+    struct world *w = make_gpt("gpt2a", "gpt2", "");
     (void)state;
     if (w->rc != OK) fail_msg("%s", w->e.msg);
     assert_true(w->hp.n_ctx == 1024 && w->hp.norm == NORM_LAYER && w->hp.act == ACT_GELU_TANH &&
@@ -130,37 +133,37 @@ static void gpt2_sees_its_shapes_in_turned_matrices(void **state)
     assert_true(w->hp.layers[5].n_ff == 160 && w->hp.layers[5].head_dim == 16 && w->hp.n_rope == 0);
     assert_float_equal(w->hp.layers[3].attn_scale, 0.25, 1e-7);
     world_close(w);
-    w = gpt("gpt2b", "gpt2", ",\"scale_attn_by_inverse_layer_idx\":true");
+    w = make_gpt("gpt2b", "gpt2", ",\"scale_attn_by_inverse_layer_idx\":true");
     assert_float_equal(w->hp.layers[3].attn_scale, 0.25 / 4, 1e-7);
     world_close(w);
-    w = gpt("gpt2c", "gpt2", ",\"scale_attn_weights\":false");
+    w = make_gpt("gpt2c", "gpt2", ",\"scale_attn_weights\":false");
     assert_float_equal(w->hp.layers[3].attn_scale, 1, 1e-7);
     world_close(w);
-    assert_refused(gpt("gpt2d", "gpt2", ",\"add_cross_attention\":true"), E_UNSUPPORTED,
+    assert_refused(make_gpt("gpt2d", "gpt2", ",\"add_cross_attention\":true"), E_UNSUPPORTED,
                    "add_cross_attention");
 }
 
-static void gpt_neo_repeats_its_pattern_of_windows(void **state)
+static void gpt_neo_repeats_its_pattern_of_attention_windows(void **state)
 {
     static const int want[6] = { 0, 7, 0, 7, 0, 0 };
-    struct world *w =
-        gpt("neo1", "gpt_neo",
-            ",\"window_size\":7,\"attention_types\":[[[\"global\",\"local\"],2],[[\"global\"],2]]");
+    struct world *w = make_gpt(
+        "neo1", "gpt_neo",
+        ",\"window_size\":7,\"attention_types\":[[[\"global\",\"local\"],2],[[\"global\"],2]]");
     (void)state;
     if (w->rc != OK) fail_msg("%s", w->e.msg);
     for (int l = 0; l < 6; l++) assert_int_equal(w->hp.layers[l].window, want[l]);
     assert_float_equal(w->hp.layers[0].attn_scale, 1, 0);
     world_close(w);
-    w = gpt("neo2", "gpt_neo", "");
+    w = make_gpt("neo2", "gpt_neo", "");
     assert_true(w->rc == OK && w->hp.layers[0].window == 0 && w->hp.layers[1].window == 256);
     world_close(w);
-    assert_refused(gpt("neo3", "gpt_neo", ",\"attention_types\":[[[\"global\"],3]]"), E_FORMAT,
+    assert_refused(make_gpt("neo3", "gpt_neo", ",\"attention_types\":[[[\"global\"],3]]"), E_FORMAT,
                    "attention_types");
-    assert_refused(gpt("neo4", "gpt_neo", ",\"attention_types\":[[[\"banded\"],6]]"), E_UNSUPPORTED,
-                   "attention_types");
+    assert_refused(make_gpt("neo4", "gpt_neo", ",\"attention_types\":[[[\"banded\"],6]]"),
+                   E_UNSUPPORTED, "attention_types");
 }
 
-static void slopes_of_heads_beyond_a_power_of_two_lie_between(void **state)
+static void alibi_slopes_for_head_counts_that_are_no_power_of_two_interleave(void **state)
 {
     struct hparams hp = { .alibi = 8, .alibi_scale = 1 };
     float s[6];
@@ -171,65 +174,68 @@ static void slopes_of_heads_beyond_a_power_of_two_lie_between(void **state)
     assert_float_equal(s[5], exp2(-3), 1e-7);
 }
 
-/* ---- llama's kin ---- */
+/* ---- families derived from llama ---- */
 
 #define SHAPES "\"num_hidden_layers\":4,\"hidden_size\":64,\"num_attention_heads\":4"
 
-static void llama_layers(struct folder *f, int from)
+static void add_llama_layers(struct folder *f, int from)
 {
     folder_zeros(f, "model.embed_tokens.weight", 320, 64);
     for (int l = 0; l < 4; l++) {
-        put(f, l, "model.layers.%d.self_attn.q_proj.weight", 64, 64);
-        put(f, l, "model.layers.%d.self_attn.k_proj.weight", 32, 64);
-        if (l >= from) put(f, l, "model.layers.%d.mlp.down_proj.weight", 64, 160);
+        add_layer_zeros(f, l, "model.layers.%d.self_attn.q_proj.weight", 64, 64);
+        add_layer_zeros(f, l, "model.layers.%d.self_attn.k_proj.weight", 32, 64);
+        if (l >= from) add_layer_zeros(f, l, "model.layers.%d.mlp.down_proj.weight", 64, 160);
     }
 }
 
-static struct world *llama_kin(const char *name, const char *type, const char *more)
+static struct world *make_llama_variant(const char *name, const char *type, const char *more)
 {
     struct folder f;
     struct buf c = { 0 };
     struct world *w;
     folder_begin(&f, name);
-    llama_layers(&f, 0);
+    add_llama_layers(&f, 0);
     buf_printf(&c, "{\"model_type\":\"%s\"," SHAPES "%s}", type, more);
-    w = read_it(&f, buf_cstr(&c));
+    w = read_folder(&f, buf_cstr(&c));
     buf_release(&c);
     return w;
 }
 
-static void layers_without_a_window_stand_still_where_that_is_the_rule(void **state)
+static void full_attention_layers_have_no_rotary_embedding_in_cohere2_and_exaone4(void **state)
 {
-    struct world *w = llama_kin("still1", "cohere2", ",\"sliding_window\":5");
+    struct world *w = make_llama_variant("still1", "cohere2", ",\"sliding_window\":5");
     (void)state;
     assert_true(w->rc == OK && w->hp.layers[0].rope == 0 && w->hp.layers[3].rope == -1 &&
                 w->hp.parallel);
     assert_true(w->hp.layers[2].window == 5 && w->hp.layers[3].window == 0 &&
                 w->hp.rope_style == ROPE_PAIR);
     world_close(w);
-    w = llama_kin("still2", "exaone4", ",\"sliding_window\":5,\"sliding_window_pattern\":\"LG\"");
+    w = make_llama_variant("still2", "exaone4",
+                           ",\"sliding_window\":5,\"sliding_window_pattern\":\"LG\"");
     assert_true(w->rc == OK && w->hp.layers[0].window == 5 && w->hp.layers[1].rope == -1 &&
                 w->hp.layers[2].rope == 0);
     world_close(w);
-    w = llama_kin("still3", "exaone4", ",\"sliding_window\":null");
+    w = make_llama_variant("still3", "exaone4", ",\"sliding_window\":null");
     assert_true(w->rc == OK && w->hp.layers[0].window == 0 && w->hp.layers[3].rope == 0);
     world_close(w);
 }
 
-static void what_would_change_numbers_is_refused_by_name(void **state)
+static void unsupported_options_are_refused_by_name(void **state)
 {
     (void)state;
-    assert_refused(llama_kin("no1", "cohere2", ",\"layer_types\":[\"chunked_attention\"]"),
+    assert_refused(make_llama_variant("no1", "cohere2", ",\"layer_types\":[\"chunked_attention\"]"),
                    E_UNSUPPORTED, "chunked_attention");
     assert_refused(
-        llama_kin("no2", "llama", ",\"quantization_config\":{\"quant_method\":\"gptq\"}"),
+        make_llama_variant("no2", "llama", ",\"quantization_config\":{\"quant_method\":\"gptq\"}"),
         E_UNSUPPORTED, "gptq");
-    assert_refused(llama_kin("no3", "helium", ",\"hidden_act\":\"mish\""), E_UNSUPPORTED, "mish");
-    assert_refused(llama_kin("no4", "llama", ",\"per_layer_config\":{\"1\":{\"head_dim\":8}}"),
-                   E_UNSUPPORTED, "per_layer_config");
+    assert_refused(make_llama_variant("no3", "helium", ",\"hidden_act\":\"mish\""), E_UNSUPPORTED,
+                   "mish");
+    assert_refused(
+        make_llama_variant("no4", "llama", ",\"per_layer_config\":{\"1\":{\"head_dim\":8}}"),
+        E_UNSUPPORTED, "per_layer_config");
 }
 
-static void biases_are_where_each_library_puts_them(void **state)
+static void biases_are_where_each_family_has_them(void **state)
 {
     static const struct {
         const char *type, *more;
@@ -251,32 +257,32 @@ static void biases_are_where_each_library_puts_them(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char name[32];
         snprintf(name, sizeof name, "bias%zu", i);
-        struct world *w = llama_kin(name, all[i].type, all[i].more);
+        struct world *w = make_llama_variant(name, all[i].type, all[i].more);
         if (w->hp.bias != all[i].bias)
-            fail_msg("%s%s: biases %u", all[i].type, all[i].more, w->hp.bias);
+            fail_msg("%s%s: the bias flags are %u", all[i].type, all[i].more, w->hp.bias);
         world_close(w);
     }
 }
 
 /* ---- experts ---- */
 
-static struct world *moe(const char *name, const char *type, const char *more, int n_experts)
+static struct world *make_moe(const char *name, const char *type, const char *more, int n_experts)
 {
     struct folder f;
     struct buf c = { 0 };
     struct world *w;
     bool mixtral = strcmp(type, "mixtral") == 0;
     folder_begin(&f, name);
-    llama_layers(&f, 4);
+    add_llama_layers(&f, 4);
     for (int l = 0; l < 4; l++) {
-        put(&f, l, "model.layers.%d.self_attn.v_proj.weight", 32, 64);
-        put(&f, l, "model.layers.%d.self_attn.o_proj.weight", 64, 64);
-        put(&f, l, "model.layers.%d.input_layernorm.weight", 64, 0);
-        put(&f, l, "model.layers.%d.post_attention_layernorm.weight", 64, 0);
-        put(&f, l,
-            mixtral ? "model.layers.%d.block_sparse_moe.gate.weight"
-                    : "model.layers.%d.mlp.gate.weight",
-            4, 64);
+        add_layer_zeros(&f, l, "model.layers.%d.self_attn.v_proj.weight", 32, 64);
+        add_layer_zeros(&f, l, "model.layers.%d.self_attn.o_proj.weight", 64, 64);
+        add_layer_zeros(&f, l, "model.layers.%d.input_layernorm.weight", 64, 0);
+        add_layer_zeros(&f, l, "model.layers.%d.post_attention_layernorm.weight", 64, 0);
+        add_layer_zeros(&f, l,
+                        mixtral ? "model.layers.%d.block_sparse_moe.gate.weight"
+                                : "model.layers.%d.mlp.gate.weight",
+                        4, 64);
         for (int e = 0; e < n_experts; e++)
             for (int k = 1; k <= 3; k++) {
                 char tensor[128];
@@ -288,14 +294,14 @@ static struct world *moe(const char *name, const char *type, const char *more, i
     folder_zeros(&f, "model.norm.weight", 64, 0);
     folder_zeros(&f, "lm_head.weight", 320, 64);
     buf_printf(&c, "{\"model_type\":\"%s\"," SHAPES ",\"num_experts_per_tok\":2%s}", type, more);
-    w = read_it(&f, buf_cstr(&c));
+    w = read_folder(&f, buf_cstr(&c));
     buf_release(&c);
     return w;
 }
 
-static void experts_are_in_the_layers_that_say_so(void **state)
+static void experts_are_in_the_layers_that_the_config_selects(void **state)
 {
-    struct world *w = moe(
+    struct world *w = make_moe(
         "moe1", "qwen2_moe",
         ",\"num_experts\":4,\"moe_intermediate_size\":96,\"intermediate_size\":160,"
         "\"shared_expert_intermediate_size\":48,\"mlp_only_layers\":[1],\"norm_topk_prob\":true",
@@ -307,18 +313,19 @@ static void experts_are_in_the_layers_that_say_so(void **state)
     assert_true(w->hp.layers[0].moe && !w->hp.layers[1].moe && w->hp.layers[2].moe);
     assert_true(w->hp.layers[0].n_ff == 48 && w->hp.layers[1].n_ff == 160);
     world_close(w);
-    w = moe("moe2", "qwen3_moe",
-            ",\"num_experts\":4,\"moe_intermediate_size\":96,\"intermediate_size\":160,"
-            "\"decoder_sparse_step\":2",
-            0);
+    w = make_moe("moe2", "qwen3_moe",
+                 ",\"num_experts\":4,\"moe_intermediate_size\":96,\"intermediate_size\":160,"
+                 "\"decoder_sparse_step\":2",
+                 0);
     assert_true(w->rc == OK && !w->hp.layers[0].moe && w->hp.layers[1].moe && w->hp.layers[3].moe &&
                 !w->hp.moe.norm);
     world_close(w);
-    w = moe("moe3", "glm4_moe",
-            ",\"n_routed_experts\":8,\"moe_intermediate_size\":96,\"intermediate_size\":160,"
-            "\"first_k_dense_replace\":3,\"n_group\":4,\"topk_group\":2,\"n_shared_experts\":2,"
-            "\"routed_scaling_factor\":1.5",
-            0);
+    w = make_moe(
+        "moe3", "glm4_moe",
+        ",\"n_routed_experts\":8,\"moe_intermediate_size\":96,\"intermediate_size\":160,"
+        "\"first_k_dense_replace\":3,\"n_group\":4,\"topk_group\":2,\"n_shared_experts\":2,"
+        "\"routed_scaling_factor\":1.5",
+        0);
     if (w->rc != OK) fail_msg("%s", w->e.msg);
     assert_true(!w->hp.layers[2].moe && w->hp.layers[3].moe && w->hp.layers[3].n_ff == 192);
     assert_true(w->hp.moe.n_groups == 4 && w->hp.moe.n_groups_used == 2 &&
@@ -327,23 +334,25 @@ static void experts_are_in_the_layers_that_say_so(void **state)
     world_close(w);
 }
 
-static void experts_that_make_no_sense_are_refused(void **state)
+static void inconsistent_expert_counts_are_refused(void **state)
 {
     (void)state;
-    assert_refused(moe("bad1", "mixtral", ",\"num_local_experts\":1", 1), E_FORMAT, "experts");
-    assert_refused(moe("bad2", "mixtral", ",\"num_local_experts\":99999", 4), E_FORMAT, "experts");
-    assert_refused(moe("bad3", "glm4_moe",
-                       ",\"n_routed_experts\":8,\"moe_intermediate_size\":96,\"n_group\":3,"
-                       "\"intermediate_size\":160",
-                       0),
+    assert_refused(make_moe("bad1", "mixtral", ",\"num_local_experts\":1", 1), E_FORMAT, "experts");
+    assert_refused(make_moe("bad2", "mixtral", ",\"num_local_experts\":99999", 4), E_FORMAT,
+                   "experts");
+    assert_refused(make_moe("bad3", "glm4_moe",
+                            ",\"n_routed_experts\":8,\"moe_intermediate_size\":96,\"n_group\":3,"
+                            "\"intermediate_size\":160",
+                            0),
                    E_FORMAT, "groups");
-    assert_refused(moe("bad4", "mixtral", ",\"num_local_experts\":4", 0), E_NOTFOUND,
+    assert_refused(make_moe("bad4", "mixtral", ",\"num_local_experts\":4", 0), E_NOTFOUND,
                    "model.layers.0.block_sparse_moe.experts.0.w2.weight");
 }
 
-static void a_missing_expert_is_named(void **state)
+static void the_error_for_a_missing_expert_names_its_tensor(void **state)
 {
-    struct world *w = moe("gap", "mixtral", ",\"num_local_experts\":4,\"intermediate_size\":96", 3);
+    struct world *w =
+        make_moe("gap", "mixtral", ",\"num_local_experts\":4,\"intermediate_size\":96", 3);
     struct backend *be = NULL;
     struct model *m = NULL;
     struct gguf_item *items;
@@ -361,9 +370,9 @@ static void a_missing_expert_is_named(void **state)
     world_close(w);
 }
 
-/* A copy of the golden glm4_moe with the experts of each layer stacked, gate and up in one tensor.
- */
-static const char *stacked_copy(struct folder *f, const struct source *src)
+/* Writes a copy of the golden glm4_moe with the experts of each layer stacked, gate and up in
+ * one tensor. */
+static const char *write_stacked_copy(struct folder *f, const struct source *src)
 {
     static const char *const parts[] = { "gate_proj", "up_proj", "down_proj" };
     char name[128], *config = path_join(repo("tests/golden/hf/glm4_moe"), "config.json");
@@ -399,7 +408,7 @@ static const char *stacked_copy(struct folder *f, const struct source *src)
     return f->dir;
 }
 
-static void stacked_experts_are_those_apart(void **state)
+static void stacked_experts_give_the_logits_of_separate_experts(void **state)
 {
     struct source *src[2] = { 0 };
     struct backend *be = NULL;
@@ -410,7 +419,7 @@ static void stacked_experts_are_those_apart(void **state)
     (void)state;
     assert_int_equal(backend_open(&be, &(struct backend_opt){ .n_threads = 1 }, NULL), OK);
     assert_int_equal(source_open(&src[0], repo("tests/golden/hf/glm4_moe"), &e), OK);
-    assert_int_equal(source_open(&src[1], stacked_copy(&f, src[0]), &e), OK);
+    assert_int_equal(source_open(&src[1], write_stacked_copy(&f, src[0]), &e), OK);
     for (int i = 0; i < 2; i++)
         if (open_model(&m[i], &arena, src[i], be, &e) != OK) fail_msg("%s", e.msg);
     for (int l = 1; l < 3; l++)
@@ -425,9 +434,9 @@ static void stacked_experts_are_those_apart(void **state)
     backend_close(be);
 }
 
-static void a_device_without_experts_refuses_the_model(void **state)
+static void a_backend_without_the_experts_operation_refuses_the_model(void **state)
 {
-    struct world *w = moe("lack", "mixtral", ",\"num_local_experts\":4", 4);
+    struct world *w = make_moe("lack", "mixtral", ",\"num_local_experts\":4", 4);
     struct backend *be = NULL;
     struct err e = { 0 };
     (void)state;
@@ -439,7 +448,7 @@ static void a_device_without_experts_refuses_the_model(void **state)
     world_close(w);
 }
 
-static void a_tensor_without_a_place_stops_the_conversion(void **state)
+static void an_unknown_tensor_stops_the_conversion(void **state)
 {
     struct folder f;
     struct gguf_item *items;
@@ -450,19 +459,19 @@ static void a_tensor_without_a_place_stops_the_conversion(void **state)
     folder_zeros(&f, "model.embed_tokens.weight", 320, 64);
     folder_zeros(&f, "model.norm.weight", 64, 0);
     folder_zeros(&f, "model.layers.0.self_attn.rotary_emb.inv_freq", 8, 0);
-    put(&f, 0, "model.layers.%d.self_attn.q_proj.weight", 64, 64);
-    put(&f, 0, "model.layers.%d.self_attn.k_proj.weight", 32, 64);
-    put(&f, 0, "model.layers.%d.self_attn.v_proj.weight", 32, 64);
-    put(&f, 0, "model.layers.%d.self_attn.o_proj.weight", 64, 64);
-    put(&f, 0, "model.layers.%d.mlp.gate_proj.weight", 160, 64);
-    put(&f, 0, "model.layers.%d.mlp.up_proj.weight", 160, 64);
-    put(&f, 0, "model.layers.%d.mlp.down_proj.weight", 64, 160);
-    put(&f, 0, "model.layers.%d.input_layernorm.weight", 64, 0);
-    put(&f, 0, "model.layers.%d.post_attention_layernorm.weight", 64, 0);
+    add_layer_zeros(&f, 0, "model.layers.%d.self_attn.q_proj.weight", 64, 64);
+    add_layer_zeros(&f, 0, "model.layers.%d.self_attn.k_proj.weight", 32, 64);
+    add_layer_zeros(&f, 0, "model.layers.%d.self_attn.v_proj.weight", 32, 64);
+    add_layer_zeros(&f, 0, "model.layers.%d.self_attn.o_proj.weight", 64, 64);
+    add_layer_zeros(&f, 0, "model.layers.%d.mlp.gate_proj.weight", 160, 64);
+    add_layer_zeros(&f, 0, "model.layers.%d.mlp.up_proj.weight", 160, 64);
+    add_layer_zeros(&f, 0, "model.layers.%d.mlp.down_proj.weight", 64, 160);
+    add_layer_zeros(&f, 0, "model.layers.%d.input_layernorm.weight", 64, 0);
+    add_layer_zeros(&f, 0, "model.layers.%d.post_attention_layernorm.weight", 64, 0);
     folder_zeros(&f, "model.layers.0.self_attn.q_proj.wait", 64, 0);
     struct world *w =
-        read_it(&f, "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":64,"
-                    "\"num_attention_heads\":4}");
+        read_folder(&f, "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":64,"
+                        "\"num_attention_heads\":4}");
     if (w->rc != OK) fail_msg("%s", w->e.msg);
     assert_int_equal(naming_plan(&w->hp, w->src, &w->arena, &items, &n, &e), E_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "model.layers.0.self_attn.q_proj.wait"));
@@ -471,9 +480,9 @@ static void a_tensor_without_a_place_stops_the_conversion(void **state)
 
 /* ---- layouts ---- */
 
-static void rows_by_kv_head_are_found(void **state)
+static void rows_grouped_by_kv_head_are_found(void **state)
 {
-    /* 4 heads on 2 KV heads, of 1 number: q0 q1 k0 v0 q2 q3 k1 v1 */
+    /* 4 heads and 2 KV heads of size 1: q0 q1 k0 v0 q2 q3 k1 v1 */
     struct layout y = { .rows = 8,
                         .cols = 1,
                         .order = ORDER_GROUPS,
@@ -488,9 +497,9 @@ static void rows_by_kv_head_are_found(void **state)
     assert_true(layout_row(&y, 2, 0) == 3 && layout_row(&y, 2, 1) == 7);
 }
 
-static void turned_and_alternating_rows_are_read_in_order(void **state)
+static void transposed_and_alternating_rows_are_read_in_order(void **state)
 {
-    /* Two experts, stored [in = 3, out = 4], gate and up in turn. */
+    /* Two experts, stored transposed as [in = 3, out = 4]; gate and up columns alternate. */
     float data[24], row[3], tmp[3];
     struct layout y = { .count = 2,
                         .tensors = 1,
@@ -511,7 +520,7 @@ static void turned_and_alternating_rows_are_read_in_order(void **state)
     for (int c = 0; c < 3; c++) assert_float_equal(row[c], 4 * c + 2, 0);
 }
 
-static void rows_read_together_are_those_read_alone(void **state)
+static void rows_read_in_blocks_equal_rows_read_one_by_one(void **state)
 {
     enum { IN = 5, OUT = 2 * 37 };
     float data[2 * IN * OUT], all[37 * IN], one[IN], tmp[IN * LAYOUT_ROWS + 2 * LAYOUT_ROWS];
@@ -539,7 +548,7 @@ static void rows_read_together_are_those_read_alone(void **state)
     }
 }
 
-static void nibbles_of_mxfp4_keep_their_order(void **state)
+static void mxfp4_nibbles_are_read_in_order(void **state)
 {
     static const float level[16] = { 0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
                                      -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6 };
@@ -572,23 +581,23 @@ static void nibbles_of_mxfp4_keep_their_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(falcon_is_several_architectures),
-        cmocka_unit_test(gpt2_sees_its_shapes_in_turned_matrices),
-        cmocka_unit_test(gpt_neo_repeats_its_pattern_of_windows),
-        cmocka_unit_test(slopes_of_heads_beyond_a_power_of_two_lie_between),
-        cmocka_unit_test(layers_without_a_window_stand_still_where_that_is_the_rule),
-        cmocka_unit_test(what_would_change_numbers_is_refused_by_name),
-        cmocka_unit_test(biases_are_where_each_library_puts_them),
-        cmocka_unit_test(experts_are_in_the_layers_that_say_so),
-        cmocka_unit_test(experts_that_make_no_sense_are_refused),
-        cmocka_unit_test(a_missing_expert_is_named),
-        cmocka_unit_test(stacked_experts_are_those_apart),
-        cmocka_unit_test(a_device_without_experts_refuses_the_model),
-        cmocka_unit_test(a_tensor_without_a_place_stops_the_conversion),
-        cmocka_unit_test(rows_by_kv_head_are_found),
-        cmocka_unit_test(turned_and_alternating_rows_are_read_in_order),
-        cmocka_unit_test(rows_read_together_are_those_read_alone),
-        cmocka_unit_test(nibbles_of_mxfp4_keep_their_order),
+        cmocka_unit_test(falcon_variants_are_told_apart_by_their_keys),
+        cmocka_unit_test(gpt2_shapes_are_read_from_transposed_matrices),
+        cmocka_unit_test(gpt_neo_repeats_its_pattern_of_attention_windows),
+        cmocka_unit_test(alibi_slopes_for_head_counts_that_are_no_power_of_two_interleave),
+        cmocka_unit_test(full_attention_layers_have_no_rotary_embedding_in_cohere2_and_exaone4),
+        cmocka_unit_test(unsupported_options_are_refused_by_name),
+        cmocka_unit_test(biases_are_where_each_family_has_them),
+        cmocka_unit_test(experts_are_in_the_layers_that_the_config_selects),
+        cmocka_unit_test(inconsistent_expert_counts_are_refused),
+        cmocka_unit_test(the_error_for_a_missing_expert_names_its_tensor),
+        cmocka_unit_test(stacked_experts_give_the_logits_of_separate_experts),
+        cmocka_unit_test(a_backend_without_the_experts_operation_refuses_the_model),
+        cmocka_unit_test(an_unknown_tensor_stops_the_conversion),
+        cmocka_unit_test(rows_grouped_by_kv_head_are_found),
+        cmocka_unit_test(transposed_and_alternating_rows_are_read_in_order),
+        cmocka_unit_test(rows_read_in_blocks_equal_rows_read_one_by_one),
+        cmocka_unit_test(mxfp4_nibbles_are_read_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,7 @@
-/* API keys and their tenants. */
+/* API keys: which tenant a key belongs to, the key file and its errors, and reloading it. Keys
+ * are never shown in messages.
+ *
+ * Key files are written by the test. */
 #include "support.h"
 
 #include "base/log.h"
@@ -8,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *key_file(const char *text)
+static const char *write_key_file(const char *text)
 {
     const char *path = temp_file("keys", text, strlen(text));
     chmod(path, 0600);
@@ -60,8 +63,8 @@ static void a_key_is_read_from_either_header(void **state)
 static void a_file_names_tenants_and_their_limits(void **state)
 {
     const char *path =
-        key_file("# keys\n\nsk-a name=team_a rate=60/min concurrency=4 priority=5 admin\r\n"
-                 "  sk-b\tname=team_b rate=2/s\nsk-c\nsk-d name=team_a\n");
+        write_key_file("# keys\n\nsk-a name=team_a rate=60/min concurrency=4 priority=5 admin\r\n"
+                       "  sk-b\tname=team_b rate=2/s\nsk-c\nsk-d name=team_a\n");
     const struct tenant *t = NULL, *team_a;
     struct auth *a = NULL;
     struct err e = { 0 };
@@ -81,7 +84,7 @@ static void a_file_names_tenants_and_their_limits(void **state)
     assert_int_equal(auth_check(a, STR("Bearer sk-c"), STR(""), &t, &e), OK);
     assert_string_equal(t->name, "line-5");
     assert_int_equal(auth_check(a, STR("Bearer sk-d"), STR(""), &t, &e), OK);
-    assert_int_equal(t->index, team_a->index); /* two keys of one tenant */
+    assert_int_equal(t->index, team_a->index); /* two keys of the same tenant */
     assert_string_equal(auth_name(a, t->index), "team_a");
     assert_true(auth_has_admin(a));
     auth_close(a);
@@ -107,8 +110,9 @@ static void a_bad_line_is_refused_with_its_number(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct auth *a = NULL;
         struct err e = { 0 };
-        assert_int_equal(auth_open(&a, NULL, key_file(bad[i][0]), &e), E_INVALID);
-        if (!strstr(e.msg, bad[i][1])) fail_msg("'%s' is not in '%s'", bad[i][1], e.msg);
+        assert_int_equal(auth_open(&a, NULL, write_key_file(bad[i][0]), &e), E_INVALID);
+        if (!strstr(e.msg, bad[i][1]))
+            fail_msg("the error does not contain '%s': '%s'", bad[i][1], e.msg);
         assert_null(strstr(e.msg, "sk-")); /* no key in any message */
         assert_null(a);
     }
@@ -126,7 +130,7 @@ static void a_missing_file_is_named(void **state)
 
 static void a_reload_keeps_indexes_and_survives_a_bad_file(void **state)
 {
-    const char *path = key_file("sk-a name=a\nsk-b name=b\n");
+    const char *path = write_key_file("sk-a name=a\nsk-b name=b\n");
     const struct tenant *t = NULL;
     struct auth *a = NULL;
     struct err e = { 0 };
@@ -136,12 +140,12 @@ static void a_reload_keeps_indexes_and_survives_a_bad_file(void **state)
     assert_int_equal(auth_open(&a, NULL, path, &e), OK);
     assert_int_equal(auth_check(a, STR("Bearer sk-b"), STR(""), &t, &e), OK);
     b = t->index;
-    assert_string_equal(key_file("sk-c name=c\nsk-b2 name=b\n"), path);
+    assert_string_equal(write_key_file("sk-c name=c\nsk-b2 name=b\n"), path);
     assert_int_equal(auth_reload(a, &e), OK);
     assert_int_equal(auth_check(a, STR("Bearer sk-b"), STR(""), &t, &e), E_DENIED);
     assert_int_equal(auth_check(a, STR("Bearer sk-b2"), STR(""), &t, &e), OK);
     assert_int_equal(t->index, b);
-    key_file("sk-d rate=\n");
+    write_key_file("sk-d rate=\n");
     assert_int_equal(auth_reload(a, &e), E_INVALID);
     assert_int_equal(auth_check(a, STR("Bearer sk-b2"), STR(""), &t, &e), OK);
     assert_string_equal(auth_name(a, 1), "a"); /* the name outlives its key */

@@ -1,4 +1,7 @@
-/* The promises of src/base that everything else leans on. */
+/* The modules of src/base: errors, memory, arena, buf, str, utf8, map, jsonw, cursor, file, and
+ * the dtype table and random numbers.
+ *
+ * Expected values are written by hand. Files are temporary. */
 #include "support.h"
 
 #include "base/arena.h"
@@ -30,7 +33,7 @@ static void an_error_keeps_its_code_and_gains_context(void **state)
     assert_int_equal(err_set(NULL, E_IO, "nobody listens"), E_IO);
 }
 
-static void a_sentence_too_long_is_cut_not_overrun(void **state)
+static void a_message_that_is_too_long_is_truncated(void **state)
 {
     struct err e = { 0 };
     char big[2000];
@@ -65,7 +68,7 @@ static void aligned_blocks_are_aligned(void **state)
     }
 }
 
-static void an_arena_hands_out_zeroed_aligned_memory_and_ends_at_once(void **state)
+static void an_arena_returns_zeroed_aligned_memory_and_is_released_at_once(void **state)
 {
     struct arena a = { 0 };
     (void)state;
@@ -95,7 +98,7 @@ static void a_buf_grows_and_prints(void **state)
     buf_release(&b);
 }
 
-static void strings_become_numbers_only_when_whole(void **state)
+static void numbers_are_parsed_only_if_the_whole_string_is_a_number(void **state)
 {
     int64_t i;
     double f;
@@ -115,7 +118,7 @@ static void strings_become_numbers_only_when_whole(void **state)
     assert_true(str_is(str_trim(STR(" \t a b\n")), "a b"));
 }
 
-static void every_code_point_goes_out_and_comes_back(void **state)
+static void every_code_point_survives_encoding_and_decoding(void **state)
 {
     char b[4];
     (void)state;
@@ -130,12 +133,14 @@ static void every_code_point_goes_out_and_comes_back(void **state)
         if (back != cp || m != n) fail_msg("U+%04X", (unsigned)cp);
         for (int cut = 1; cut < n; cut++)
             if (utf8_partial(str_of(b, (size_t)cut)) != cut)
-                fail_msg("U+%04X cut at %d", (unsigned)cp, cut);
-        if (utf8_partial(str_of(b, (size_t)n)) != 0) fail_msg("U+%04X is whole", (unsigned)cp);
+                fail_msg("U+%04X truncated to %d bytes is not reported as incomplete", (unsigned)cp,
+                         cut);
+        if (utf8_partial(str_of(b, (size_t)n)) != 0)
+            fail_msg("U+%04X is reported as incomplete", (unsigned)cp);
     }
 }
 
-static void bytes_that_are_not_utf8_are_found(void **state)
+static void invalid_utf8_is_found(void **state)
 {
     int32_t cp;
     (void)state;
@@ -149,7 +154,7 @@ static void bytes_that_are_not_utf8_are_found(void **state)
     assert_int_equal(utf8_partial(STR("\x80\x80\x80\x80")), 0);
 }
 
-static void a_map_finds_what_was_put(void **state)
+static void a_map_finds_the_keys_that_were_added(void **state)
 {
     struct map m = { 0 };
     static char keys[20000][8];
@@ -171,7 +176,7 @@ static void a_map_finds_what_was_put(void **state)
     map_release(&m);
 }
 
-static void json_is_quoted_and_nested_right(void **state)
+static void json_strings_are_quoted_and_containers_nested(void **state)
 {
     struct buf b = { 0 };
     struct jsonw w = { .out = &b };
@@ -188,7 +193,7 @@ static void json_is_quoted_and_nested_right(void **state)
     buf_release(&b);
 }
 
-static void numbers_in_json_read_back_the_same(void **state)
+static void numbers_written_as_json_read_back_unchanged(void **state)
 {
     struct rng r;
     (void)state;
@@ -216,7 +221,7 @@ static void a_cursor_past_its_end_stays_bad_and_reads_zeros(void **state)
     assert_null(cursor_take(&c, UINT64_MAX));
 }
 
-static void files_that_cannot_be_read_are_named(void **state)
+static void the_error_for_an_unreadable_file_names_it(void **state)
 {
     struct err e = { 0 };
     struct filemap m = { 0 };
@@ -237,7 +242,7 @@ static void files_that_cannot_be_read_are_named(void **state)
     filemap_release(&m);
 }
 
-static void gzip_is_unpacked_within_a_bound(void **state)
+static void gzip_is_unpacked_up_to_a_limit(void **state)
 {
     struct err e = { 0 };
     struct buf b = { 0 };
@@ -261,7 +266,7 @@ static void gzip_is_unpacked_within_a_bound(void **state)
     buf_release(&raw);
 }
 
-static void replacing_a_file_is_whole_or_not_at_all(void **state)
+static void a_file_is_replaced_completely_or_not_at_all(void **state)
 {
     struct err e = { 0 };
     struct buf b = { 0 };
@@ -276,7 +281,7 @@ static void replacing_a_file_is_whole_or_not_at_all(void **state)
     assert_int_equal(file_replace("/no/such/dir/x", STR("x"), &e), E_IO);
 }
 
-static void a_path_stays_under_its_folder(void **state)
+static void paths_that_leave_their_folder_are_refused(void **state)
 {
     struct err e;
     char *p;
@@ -292,7 +297,7 @@ static void a_path_stays_under_its_folder(void **state)
     assert_int_equal(path_under(&p, "m", STR(""), &e), E_INVALID);
 }
 
-static void dtypes_know_their_rows(void **state)
+static void dtypes_have_their_row_sizes(void **state)
 {
     uint64_t n;
     (void)state;
@@ -307,7 +312,7 @@ static void dtypes_know_their_rows(void **state)
     assert_null(dtype_info(DT_COUNT));
 }
 
-static void random_numbers_are_the_same_everywhere(void **state)
+static void random_numbers_are_the_same_on_every_machine(void **state)
 {
     struct rng r;
     double sum = 0, sq = 0;
@@ -325,24 +330,24 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_error_keeps_its_code_and_gains_context),
-        cmocka_unit_test(a_sentence_too_long_is_cut_not_overrun),
+        cmocka_unit_test(a_message_that_is_too_long_is_truncated),
         cmocka_unit_test(sizes_that_overflow_give_null),
         cmocka_unit_test(aligned_blocks_are_aligned),
-        cmocka_unit_test(an_arena_hands_out_zeroed_aligned_memory_and_ends_at_once),
+        cmocka_unit_test(an_arena_returns_zeroed_aligned_memory_and_is_released_at_once),
         cmocka_unit_test(a_buf_grows_and_prints),
-        cmocka_unit_test(strings_become_numbers_only_when_whole),
-        cmocka_unit_test(every_code_point_goes_out_and_comes_back),
-        cmocka_unit_test(bytes_that_are_not_utf8_are_found),
-        cmocka_unit_test(a_map_finds_what_was_put),
-        cmocka_unit_test(json_is_quoted_and_nested_right),
-        cmocka_unit_test(numbers_in_json_read_back_the_same),
+        cmocka_unit_test(numbers_are_parsed_only_if_the_whole_string_is_a_number),
+        cmocka_unit_test(every_code_point_survives_encoding_and_decoding),
+        cmocka_unit_test(invalid_utf8_is_found),
+        cmocka_unit_test(a_map_finds_the_keys_that_were_added),
+        cmocka_unit_test(json_strings_are_quoted_and_containers_nested),
+        cmocka_unit_test(numbers_written_as_json_read_back_unchanged),
         cmocka_unit_test(a_cursor_past_its_end_stays_bad_and_reads_zeros),
-        cmocka_unit_test(files_that_cannot_be_read_are_named),
-        cmocka_unit_test(gzip_is_unpacked_within_a_bound),
-        cmocka_unit_test(replacing_a_file_is_whole_or_not_at_all),
-        cmocka_unit_test(a_path_stays_under_its_folder),
-        cmocka_unit_test(dtypes_know_their_rows),
-        cmocka_unit_test(random_numbers_are_the_same_everywhere),
+        cmocka_unit_test(the_error_for_an_unreadable_file_names_it),
+        cmocka_unit_test(gzip_is_unpacked_up_to_a_limit),
+        cmocka_unit_test(a_file_is_replaced_completely_or_not_at_all),
+        cmocka_unit_test(paths_that_leave_their_folder_are_refused),
+        cmocka_unit_test(dtypes_have_their_row_sizes),
+        cmocka_unit_test(random_numbers_are_the_same_on_every_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

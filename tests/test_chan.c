@@ -1,3 +1,7 @@
+/* The channel between threads (base/chan) and the event queue of a request (engine outbox):
+ * order, capacity, blocking, and no lost items between threads.
+ *
+ * Reads no files. */
 #include "support.h"
 
 #include "base/chan.h"
@@ -8,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void a_channel_keeps_order_and_its_bound(void **state)
+static void a_channel_keeps_its_order_and_its_capacity(void **state)
 {
     struct chan *c = NULL;
     int v[5];
@@ -27,7 +31,7 @@ static void a_channel_keeps_order_and_its_bound(void **state)
     chan_close(NULL);
 }
 
-static void waiting_ends_by_time_by_poke_and_by_an_item(void **state)
+static void waiting_ends_by_timeout_by_poke_and_by_an_item(void **state)
 {
     struct chan *c = NULL;
     uint64_t begin = clock_ns();
@@ -37,7 +41,7 @@ static void waiting_ends_by_time_by_poke_and_by_an_item(void **state)
     chan_wait(c, 2000000);
     assert_true(clock_ns() - begin >= 2000000);
     chan_poke(c);
-    chan_wait(c, UINT64_MAX); /* at once: it was poked before */
+    chan_wait(c, UINT64_MAX); /* returns at once: the channel was poked before */
     chan_push(c, &v);
     chan_wait(c, UINT64_MAX);
     assert_ptr_equal(chan_pop(c), &v);
@@ -54,7 +58,7 @@ static void *push_many(void *arg)
     return NULL;
 }
 
-static void nothing_is_lost_between_threads(void **state)
+static void no_item_is_lost_between_threads(void **state)
 {
     struct chan *c = NULL;
     pthread_t t[PUSHERS];
@@ -73,7 +77,7 @@ static void nothing_is_lost_between_threads(void **state)
 
 /* ---- outbox ---- */
 
-static struct event event_of(int i, char *text)
+static struct event make_event(int i, char *text)
 {
     struct event ev = {
         .id = i, .logprob = (float)-i, .n_top = i % (TOP_MAX + 1), .at_ns = (uint64_t)i * 7
@@ -89,7 +93,7 @@ static struct event event_of(int i, char *text)
 static void assert_event(const struct event *got, int i)
 {
     char text[OUTBOX_TEXT];
-    struct event want = event_of(i, text);
+    struct event want = make_event(i, text);
 
     assert_int_equal(got->id, want.id);
     assert_true(got->logprob == want.logprob && got->at_ns == want.at_ns);
@@ -104,14 +108,14 @@ static void *write_events(void *arg)
     char text[OUTBOX_TEXT];
 
     for (int i = 0; i < PER_THREAD; i++) {
-        struct event ev = event_of(i, text);
+        struct event ev = make_event(i, text);
         while (!outbox_has_room(o)) sched_yield();
         outbox_push(o, &ev);
     }
     return NULL;
 }
 
-static void events_come_out_as_they_went_in(void **state)
+static void events_are_read_as_they_were_written(void **state)
 {
     struct outbox o;
     struct event ev;
@@ -129,7 +133,7 @@ static void events_come_out_as_they_went_in(void **state)
     outbox_release(&o);
 }
 
-static void a_full_outbox_says_so_and_still_has_room_for_the_end(void **state)
+static void a_full_outbox_still_has_space_for_the_last_event(void **state)
 {
     struct outbox o;
     struct event ev, big;
@@ -141,7 +145,7 @@ static void a_full_outbox_says_so_and_still_has_room_for_the_end(void **state)
     big = (struct event){ .n_top = TOP_MAX, .text = str_of(text, sizeof text) };
     while (outbox_has_room(&o)) outbox_push(&o, &big), n++;
     assert_true(n > (HARD ? 0 : 4));
-    outbox_push(&o, &big); /* the end, whatever it holds */
+    outbox_push(&o, &big); /* the last event of a request, of any size */
     for (int i = 0; i <= n; i++) assert_true(outbox_pop(&o, &ev));
     assert_true(outbox_has_room(&o));
     outbox_release(&o);
@@ -150,11 +154,11 @@ static void a_full_outbox_says_so_and_still_has_room_for_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_channel_keeps_order_and_its_bound),
-        cmocka_unit_test(waiting_ends_by_time_by_poke_and_by_an_item),
-        cmocka_unit_test(nothing_is_lost_between_threads),
-        cmocka_unit_test(events_come_out_as_they_went_in),
-        cmocka_unit_test(a_full_outbox_says_so_and_still_has_room_for_the_end),
+        cmocka_unit_test(a_channel_keeps_its_order_and_its_capacity),
+        cmocka_unit_test(waiting_ends_by_timeout_by_poke_and_by_an_item),
+        cmocka_unit_test(no_item_is_lost_between_threads),
+        cmocka_unit_test(events_are_read_as_they_were_written),
+        cmocka_unit_test(a_full_outbox_still_has_space_for_the_last_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

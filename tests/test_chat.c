@@ -1,3 +1,8 @@
+/* Chat templates: variables, shapes of message contents and tool arguments, continued messages,
+ * and errors of templates.
+ *
+ * Expected prompts are written by hand, or were rendered by transformers (../shared fixtures;
+ * those tests are skipped without them). */
 #include "support.h"
 
 #include "base/file.h"
@@ -7,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct chat_template *open_text(const char *text)
+static struct chat_template *open_template(const char *text)
 {
     struct chat_template_source src = { .text = str_c(text),
                                         .bos = STR("<s>"),
@@ -41,8 +46,8 @@ static void assert_prompt(const struct chat_template *c, const char *messages,
 static void special_tokens_and_flags_are_variables(void **state)
 {
     struct chat_template *c =
-        open_text("{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ tools is none }}{{ "
-                  "add_generation_prompt }}{{ mood }}");
+        open_template("{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ tools is none }}{{ "
+                      "add_generation_prompt }}{{ mood }}");
     json_t *kwargs = json_pack("{s:s, s:s}", "mood", "good", "bos_token", "B");
 
     (void)state;
@@ -60,14 +65,14 @@ static void contents_have_the_shape_the_template_understands(void **state)
     static const char parts[] =
         "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
         "\"type\":\"text\",\"text\":\"b\"}]}]";
-    struct chat_template *plain = open_text(LOOP("{{ m.content }}"));
+    struct chat_template *plain = open_template(LOOP("{{ m.content }}"));
     struct chat_template *listed =
-        open_text(LOOP("{% for p in m.content %}({{ p.text }}){% endfor %}"));
+        open_template(LOOP("{% for p in m.content %}({{ p.text }}){% endfor %}"));
     struct chat_template *either =
-        open_text(LOOP("{% if m.content is string %}{{ m.content }}{% else %}{% "
-                       "for p in m.content %}({{ p.text }})"
-                       "{% endfor %}{% endif %}"));
-    struct chat_template *dumped = open_text(LOOP("{{ m.content | tojson }}"));
+        open_template(LOOP("{% if m.content is string %}{{ m.content }}{% else %}{% "
+                           "for p in m.content %}({{ p.text }})"
+                           "{% endfor %}{% endif %}"));
+    struct chat_template *dumped = open_template(LOOP("{{ m.content | tojson }}"));
 
     (void)state;
     assert_prompt(plain, text, (struct chat_template_input){ 0 }, "<s>[user]a[assistant]");
@@ -89,13 +94,13 @@ static void arguments_have_the_shape_the_template_understands(void **state)
         "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{"
         "\"name\":\"f\",\"arguments\":"
         "\"{\\\"a\\\": [1, 2.5]}\"}}]}]";
-    struct chat_template *object = open_text(
+    struct chat_template *object = open_template(
         LOOP("{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"));
-    struct chat_template *text =
-        open_text(LOOP("{% for c in m.tool_calls %}{{ '' + c.function.arguments }}{% endfor %}"));
+    struct chat_template *text = open_template(
+        LOOP("{% for c in m.tool_calls %}{{ '' + c.function.arguments }}{% endfor %}"));
     struct chat_template *printed =
-        open_text(LOOP("{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}"));
-    struct chat_template *items = open_text(LOOP(
+        open_template(LOOP("{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}"));
+    struct chat_template *items = open_template(LOOP(
         "{% for c in m.tool_calls %}{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}"
         "{% endfor %}{% endfor %}"));
 
@@ -116,9 +121,9 @@ static void arguments_have_the_shape_the_template_understands(void **state)
 
 static void a_last_message_can_be_continued(void **state)
 {
-    struct chat_template *c = open_text(LOOP("{{ m.content }}<end>")),
-                         *trims = open_text(LOOP("{{ m.content | trim }}<end>"));
-    struct chat_template *hides = open_text(LOOP("x<end>"));
+    struct chat_template *c = open_template(LOOP("{{ m.content }}<end>")),
+                         *trims = open_template(LOOP("{{ m.content | trim }}<end>"));
+    struct chat_template *hides = open_template(LOOP("x<end>"));
     json_t *list = json_pack("[{s:s, s:s}]", "role", "assistant", "content", "Sure");
     struct buf out = { 0 };
     struct err e = { 0 };
@@ -160,7 +165,7 @@ static void requests_with_tools_may_have_another_template(void **state)
     assert_true(chat_template_takes_tools(c));
     assert_true(str_is(chat_template_text(c, false), "plain"));
     chat_template_close(c);
-    c = open_text("plain");
+    c = open_template("plain");
     assert_false(chat_template_takes_tools(c));
     chat_template_close(c);
     json_decref(tools);
@@ -172,8 +177,8 @@ static void requests_with_tools_may_have_another_template(void **state)
 
 static void a_refusal_of_the_template_is_invalid_input(void **state)
 {
-    struct chat_template *c = open_text("{{ raise_exception('System role not supported') }}"),
-                         *wrong = open_text("{{ messages[0].x.y }}");
+    struct chat_template *c = open_template("{{ raise_exception('System role not supported') }}"),
+                         *wrong = open_template("{{ messages[0].x.y }}");
     json_t *list = json_pack("[{s:s, s:s}]", "role", "system", "content", "S");
     struct buf out = { 0 };
     struct err e = { 0 };
@@ -193,7 +198,8 @@ static void a_refusal_of_the_template_is_invalid_input(void **state)
     chat_template_close(wrong);
 }
 
-/* chat_template_render gives what the template alone gives, for every fixture without an error. */
+/* chat_template_render gives the text of the fixture for every fixture that renders without an
+ * error. */
 static void public_templates_render_exactly(void **state)
 {
     struct buf text = { 0 }, source = { 0 };
@@ -294,7 +300,7 @@ static void the_shipped_model_has_a_template(void **state)
     assert_int_equal(prompter_make(p, &in, &out, &e), OK);
     assert_int_equal(out.ids.p[0], tokenizer_bos(t));
     assert_int_not_equal(out.ids.p[1], tokenizer_bos(t));
-    in.messages = list; /* plain messages and the API's give the same prompt */
+    in.messages = list; /* plain messages and messages of the API give the same prompt */
     assert_int_equal(prompter_make(p, &in, &again, &e), OK);
     assert_string_equal(buf_cstr(&again.text), buf_cstr(&out.text));
     prompter_close(p);

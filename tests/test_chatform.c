@@ -1,3 +1,7 @@
+/* Built-in chat formats, for callers without Jinja: the prompt text of each family, and ids in
+ * which text from a message never becomes a special token.
+ *
+ * Reads tokenizers of ../shared; tests are skipped without them. */
 #include "support.h"
 
 #include "base/file.h"
@@ -13,7 +17,8 @@ static const struct chat_msg turns[] = {
     { { "user", 4 }, { "  And \"3+3\"?\n", 13 } },
 };
 
-/* A family's tokenizer with its own template, or with the one given. */
+/* Opens the tokenizer of a family; tmpl: the tokenizer_config.json to use instead of the
+ * family's own. */
 static struct tokenizer *open_family(const char *family, const char *tmpl)
 {
     struct tokenizer *t = NULL;
@@ -34,7 +39,8 @@ static struct tokenizer *open_family(const char *family, const char *tmpl)
     return t;
 }
 
-/* The talk reads as expected, and its ids are those of that text with special tokens matched. */
+/* The conversation is formatted as `want`, and its ids are those of that text encoded with
+ * special tokens. */
 static void assert_form(const struct tokenizer *t, enum chat_form form, const struct chat_msg *msgs,
                         size_t n, const char *want)
 {
@@ -53,7 +59,7 @@ static void assert_form(const struct tokenizer *t, enum chat_form form, const st
     ids_release(&ids), ids_release(&same);
 }
 
-static void tern_tales_has_its_roles(void **state)
+static void tern_tales_uses_role_tokens(void **state)
 {
     struct tokenizer *t = NULL;
     struct err e = { 0 };
@@ -68,7 +74,7 @@ static void tern_tales_has_its_roles(void **state)
     tokenizer_close(t);
 }
 
-static void each_family_gets_its_own_form(void **state)
+static void each_family_gets_its_own_format(void **state)
 {
     struct tokenizer *t;
     (void)state;
@@ -121,14 +127,14 @@ static void each_family_gets_its_own_form(void **state)
     tokenizer_close(t);
 }
 
-static size_t n_special(const struct tokenizer *t, const struct ids *ids)
+static size_t count_special(const struct tokenizer *t, const struct ids *ids)
 {
     size_t n = 0;
     for (size_t i = 0; i < ids->n; i++) n += tokenizer_is_special(t, ids->p[i]);
     return n;
 }
 
-static void nobody_writes_special_tokens_into_a_message(void **state)
+static void text_of_a_message_never_becomes_a_special_token(void **state)
 {
     static const struct {
         const char *family, *evil;
@@ -150,8 +156,8 @@ static void nobody_writes_special_tokens_into_a_message(void **state)
         struct err e = { 0 };
         assert_int_equal(chatform_write(chatform_of(t), t, &good, 1, NULL, &a, &e), OK);
         assert_int_equal(chatform_write(chatform_of(t), t, &bad, 1, NULL, &b, &e), OK);
-        assert_int_equal(n_special(t, &a), n_special(t, &b));
-        tokenizer_decode(t, b.p, b.n, false, &back); /* and nothing of it is lost */
+        assert_int_equal(count_special(t, &a), count_special(t, &b));
+        tokenizer_decode(t, b.p, b.n, false, &back); /* no text is lost */
         assert_non_null(strstr(buf_cstr(&back), "obey"));
         ids_release(&a), ids_release(&b);
         buf_release(&back);
@@ -159,7 +165,7 @@ static void nobody_writes_special_tokens_into_a_message(void **state)
     }
 }
 
-static void a_model_without_a_template_talks_plainly(void **state)
+static void a_model_without_a_template_uses_a_plain_format(void **state)
 {
     struct tokenizer *t;
     struct buf text = { 0 };
@@ -183,10 +189,10 @@ static void a_model_without_a_template_talks_plainly(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tern_tales_has_its_roles),
-        cmocka_unit_test(each_family_gets_its_own_form),
-        cmocka_unit_test(nobody_writes_special_tokens_into_a_message),
-        cmocka_unit_test(a_model_without_a_template_talks_plainly),
+        cmocka_unit_test(tern_tales_uses_role_tokens),
+        cmocka_unit_test(each_family_gets_its_own_format),
+        cmocka_unit_test(text_of_a_message_never_becomes_a_special_token),
+        cmocka_unit_test(a_model_without_a_template_uses_a_plain_format),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

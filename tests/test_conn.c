@@ -1,4 +1,8 @@
-/* Life of connections: disconnects, slow readers, shutdown, Unix sockets, TLS. */
+/* Life cycle of HTTP connections: disconnects, slow readers, limits, shutdown, Unix sockets,
+ * TLS.
+ *
+ * A server on an event loop in a thread (http_world.h) and raw clients. The TLS certificate is
+ * made by the test. */
 #include "http_world.h"
 
 #include <openssl/evp.h>
@@ -8,18 +12,18 @@
 #define HOST "Host: a\r\n"
 #define HOLD "GET /hold HTTP/1.1\r\n" HOST "\r\n"
 
-static void begin_held(struct world *w, void *arg)
+static void begin_held_reply(struct world *w, void *arg)
 {
     (void)arg;
     sse_begin(w->held[0].q);
 }
 
-static void write_held(struct world *w, void *arg)
+static void write_to_held(struct world *w, void *arg)
 {
     *(bool *)arg = sse_data(w->held[0].q, STR("{}"));
 }
 
-static void end_held(struct world *w, void *arg)
+static void end_held_request(struct world *w, void *arg)
 {
     struct held *h = &w->held[arg ? *(int *)arg : 0];
 
@@ -27,7 +31,7 @@ static void end_held(struct world *w, void *arg)
     h->q = NULL;
 }
 
-static void reply_held(struct world *w, void *arg)
+static void reply_to_held(struct world *w, void *arg)
 {
     struct held *h = &w->held[arg ? *(int *)arg : 0];
 
@@ -37,89 +41,90 @@ static void reply_held(struct world *w, void *arg)
 
 static bool is_reported(struct world *w, int i) { return w->held[i].n_gone > 0; }
 
-static void let_loop_turn(struct world *w)
+static void wait_for_loop(struct world *w)
 {
     usleep(30000);
-    stats_of(w); /* waits for a turn of the loop */
+    read_stats(w); /* returns after the loop has run once */
 }
 
-/* ---- clients that leave ---- */
+/* ---- clients that disconnect ---- */
 
 static void a_close_before_the_reply_calls_back_once(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
 
     (void)state;
-    say(&p, HOLD);
+    send_text(&p, HOLD);
     WAIT_FOR(w, w->n_held == 1);
-    hang_up(&p);
+    close_peer(&p);
     WAIT_FOR(w, is_reported(w, 0));
     assert_string_equal(w->held[0].reason, "closed");
-    let_loop_turn(w);
+    wait_for_loop(w);
     assert_int_equal(w->held[0].n_gone, 1);
-    on_loop(w, reply_held, NULL); /* has no effect */
-    assert_int_equal(stats_of(w).conns, 0);
+    run_on_loop(w, reply_to_held, NULL); /* no effect: the request has ended */
+    assert_int_equal(read_stats(w).conns, 0);
     world_close(w);
 }
 
 static void a_reset_during_a_stream_calls_back_and_fails_writes(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     char some[20];
     bool there = false;
 
     (void)state;
-    say(&p, HOLD);
+    send_text(&p, HOLD);
     WAIT_FOR(w, w->n_held == 1);
-    on_loop(w, begin_held, NULL);
-    on_loop(w, write_held, &there);
+    run_on_loop(w, begin_held_reply, NULL);
+    run_on_loop(w, write_to_held, &there);
     assert_true(there);
-    assert_true(get_some(&p, some, sizeof some) > 0);
-    slam(&p);
+    assert_true(read_some(&p, some, sizeof some) > 0);
+    reset_peer(&p);
     WAIT_FOR(w, is_reported(w, 0));
     assert_string_equal(w->held[0].reason, "reset");
-    on_loop(w, write_held, &there);
+    run_on_loop(w, write_to_held, &there);
     assert_false(there);
-    on_loop(w, end_held, NULL);
+    run_on_loop(w, end_held_request, NULL);
     assert_int_equal(w->held[0].n_gone, 1);
     world_close(w);
 }
 
-static void a_close_is_seen_behind_pipelined_bytes(void **state)
+static void a_close_is_noticed_behind_pipelined_bytes(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
 
     (void)state;
-    say(&p, HOLD "GET /echo HTTP/1.1\r\n" HOST "\r\nGET /ec");
+    send_text(&p, HOLD "GET /echo HTTP/1.1\r\n" HOST "\r\nGET /ec");
     WAIT_FOR(w, w->n_held == 1);
-    hang_up(&p);
+    close_peer(&p);
     WAIT_FOR(w, is_reported(w, 0));
-    on_loop(w, end_held, NULL);
-    let_loop_turn(w);
-    assert_int_equal(stats_of(w).requests, 1); /* the second was not handled */
+    run_on_loop(w, end_held_request, NULL);
+    wait_for_loop(w);
+    assert_int_equal(read_stats(w).requests, 1); /* the second was not handled */
     world_close(w);
 }
 
-/* The client sends more than is read ahead, so its close is behind unread bytes in the socket. */
-static void a_close_is_seen_behind_more_than_is_read_ahead(void **state)
+/* The client sends more than the server reads ahead, so its close is behind unread bytes in the
+ * socket. */
+static void a_close_is_noticed_behind_more_bytes_than_are_read_ahead(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     char *junk = mem_alloc(120 << 10);
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        struct peer p = dial(w);
-        say(&p, HOLD "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 10000000\r\n\r\n");
-        assert_true(put_all(&p, junk, 120 << 10));
+        struct peer p = connect_peer(w);
+        send_text(&p, HOLD "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 10000000\r\n\r\n");
+        assert_true(send_bytes(&p, junk, 120 << 10));
         WAIT_FOR(w, w->n_held == i + 1);
-        let_loop_turn(w);
-        if (i) slam(&p);
-        else hang_up(&p);
+        wait_for_loop(w);
+        if (i) reset_peer(&p);
+        else close_peer(&p);
         WAIT_FOR(w, is_reported(w, i));
-        on_loop(w, end_held, &i);
+        run_on_loop(w, end_held_request, &i);
     }
     mem_free(junk);
     world_close(w);
@@ -128,26 +133,26 @@ static void a_close_is_seen_behind_more_than_is_read_ahead(void **state)
 static void pipelined_requests_continue_when_the_first_ends(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     char *body = mem_alloc(300 << 10);
 
     (void)state;
     memset(body, 'b', 300 << 10);
-    say(&p, HOLD "POST /echo?1 HTTP/1.1\r\n" HOST "Content-Length: 307200\r\n\r\n");
-    assert_true(put_all(&p, body, 300 << 10));
-    say(&p, "GET /echo?2 HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
+    send_text(&p, HOLD "POST /echo?1 HTTP/1.1\r\n" HOST "Content-Length: 307200\r\n\r\n");
+    assert_true(send_bytes(&p, body, 300 << 10));
+    send_text(&p, "GET /echo?2 HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
     WAIT_FOR(w, w->n_held == 1);
     usleep(250000); /* two intervals of polling for a close */
-    on_loop(w, reply_held, NULL);
+    run_on_loop(w, reply_to_held, NULL);
     expect_reply(&p, 200, "late");
-    struct reply r = get_reply(&p);
+    struct reply r = read_reply(&p);
     assert_int_equal(r.body.n, strlen("POST|/echo|1|") + (300 << 10));
     buf_release(&r.body);
     expect_reply(&p, 200, "GET|/echo|2|");
-    assert_true(is_over(&p));
+    assert_true(is_closed_by_server(&p));
     assert_int_equal(w->held[0].n_gone, 0);
     mem_free(body);
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 
@@ -157,24 +162,24 @@ static void a_request_may_end_in_its_gone_callback(void **state)
 
     (void)state;
     for (int i = 0; i < 8; i++) {
-        struct peer p = dial(w);
-        say(&p, "GET /hold?end HTTP/1.1\r\n" HOST "\r\n");
+        struct peer p = connect_peer(w);
+        send_text(&p, "GET /hold?end HTTP/1.1\r\n" HOST "\r\n");
         WAIT_FOR(w, w->n_held == i + 1);
-        if (i & 1) slam(&p);
-        else hang_up(&p);
+        if (i & 1) reset_peer(&p);
+        else close_peer(&p);
         WAIT_FOR(w, w->held[i].q == NULL);
     }
-    assert_int_equal(stats_of(w).conns, 0);
+    assert_int_equal(read_stats(w).conns, 0);
     world_close(w);
 }
 
-static void forget_gone(struct world *w, void *arg)
+static void clear_gone_callback(struct world *w, void *arg)
 {
     (void)arg;
     http_on_gone(w->held[0].q, NULL, NULL);
 }
 
-static void ask_for_gone(struct world *w, void *arg)
+static void set_gone_callback(struct world *w, void *arg)
 {
     (void)arg;
     http_on_gone(w->held[0].q, held_gone, &w->held[0]);
@@ -183,19 +188,19 @@ static void ask_for_gone(struct world *w, void *arg)
 static void a_gone_callback_set_late_is_called_too(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
 
     (void)state;
-    say(&p, HOLD);
+    send_text(&p, HOLD);
     WAIT_FOR(w, w->n_held == 1);
-    on_loop(w, forget_gone, NULL);
-    hang_up(&p);
-    for (int i = 0; i < 1000 && stats_of(w).conns; i++) usleep(2000);
-    let_loop_turn(w);
+    run_on_loop(w, clear_gone_callback, NULL);
+    close_peer(&p);
+    for (int i = 0; i < 1000 && read_stats(w).conns; i++) usleep(2000);
+    wait_for_loop(w);
     assert_int_equal(w->held[0].n_gone, 0);
-    on_loop(w, ask_for_gone, NULL);
+    run_on_loop(w, set_gone_callback, NULL);
     WAIT_FOR(w, is_reported(w, 0));
-    on_loop(w, end_held, NULL);
+    run_on_loop(w, end_held_request, NULL);
     world_close(w);
 }
 
@@ -204,32 +209,32 @@ static void a_gone_callback_set_late_is_called_too(void **state)
 static void a_slow_reader_is_disconnected_and_others_continue(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_unread_bytes = 256 << 10 });
-    struct peer good = dial(w), slow = dial_with(w, 4096);
+    struct peer good = connect_peer(w), slow = connect_peer_with(w, 4096);
     char head[512];
     bool there = false;
 
     (void)state;
-    say(&good, HOLD);
+    send_text(&good, HOLD);
     WAIT_FOR(w, w->n_held == 1);
-    on_loop(w, begin_held, NULL);
-    on_loop(w, write_held, &there);
-    say(&slow, "GET /flood HTTP/1.1\r\n" HOST "\r\n");
+    run_on_loop(w, begin_held_reply, NULL);
+    run_on_loop(w, write_to_held, &there);
+    send_text(&slow, "GET /flood HTTP/1.1\r\n" HOST "\r\n");
     WAIT_FOR(w, w->flood_over);
     assert_string_equal(w->flood_reason, "slow reader");
-    let_loop_turn(w);
+    wait_for_loop(w);
     assert_int_equal(w->n_flood_gone, 0); /* the request ended before the callback */
     assert_false(w->called_in_write);
-    on_loop(w, write_held, &there);
+    run_on_loop(w, write_to_held, &there);
     assert_true(there);
-    on_loop(w, end_held, NULL);
-    assert_int_equal(stats_of(w).cut_off, 1);
-    assert_true(get_some(&good, head, sizeof head) > 0);
-    hang_up(&good);
-    hang_up(&slow);
+    run_on_loop(w, end_held_request, NULL);
+    assert_int_equal(read_stats(w).cut_off, 1);
+    assert_true(read_some(&good, head, sizeof head) > 0);
+    close_peer(&good);
+    close_peer(&slow);
     world_close(w);
 }
 
-static void flood_held(struct world *w, void *arg)
+static void write_many_to_held(struct world *w, void *arg)
 {
     static char piece[64 << 10];
     bool there = true;
@@ -248,95 +253,95 @@ static void flood_held(struct world *w, void *arg)
 static void a_disconnect_calls_back_once_and_not_inside_a_write(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_unread_bytes = 256 << 10 });
-    struct peer p = dial_with(w, 4096);
+    struct peer p = connect_peer_with(w, 4096);
 
     (void)state;
-    say(&p, HOLD);
+    send_text(&p, HOLD);
     WAIT_FOR(w, w->n_held == 1);
-    on_loop(w, begin_held, NULL);
-    on_loop(w, flood_held, NULL);
+    run_on_loop(w, begin_held_reply, NULL);
+    run_on_loop(w, write_many_to_held, NULL);
     assert_true(w->flood_over);
     WAIT_FOR(w, is_reported(w, 0));
     assert_string_equal(w->held[0].reason, "slow reader");
     assert_false(w->called_in_write);
-    let_loop_turn(w);
+    wait_for_loop(w);
     assert_int_equal(w->held[0].n_gone, 1);
-    on_loop(w, end_held, NULL);
-    hang_up(&p);
+    run_on_loop(w, end_held_request, NULL);
+    close_peer(&p);
     world_close(w);
 }
 
 static void a_client_that_reads_nothing_is_disconnected(void **state)
 {
     struct world *w = world_open((struct http_opt){ .write_ms = 150 });
-    struct peer p = dial_with(w, 4096);
+    struct peer p = connect_peer_with(w, 4096);
 
     (void)state;
-    say(&p, "GET /big HTTP/1.1\r\n" HOST "\r\n");
-    for (int i = 0; i < 2000 && stats_of(w).conns; i++) usleep(2000);
-    assert_int_equal(stats_of(w).conns, 0);
-    assert_int_equal(stats_of(w).cut_off, 1);
-    hang_up(&p);
+    send_text(&p, "GET /big HTTP/1.1\r\n" HOST "\r\n");
+    for (int i = 0; i < 2000 && read_stats(w).conns; i++) usleep(2000);
+    assert_int_equal(read_stats(w).conns, 0);
+    assert_int_equal(read_stats(w).cut_off, 1);
+    close_peer(&p);
     world_close(w);
 }
 
 static void a_whole_reply_is_not_limited_by_max_unread(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_unread_bytes = 64 << 10, .idle_ms = 150 });
-    struct peer p = dial_with(w, 64 << 10);
+    struct peer p = connect_peer_with(w, 64 << 10);
     struct reply r;
 
     (void)state;
-    say(&p, "GET /big HTTP/1.1\r\n" HOST "\r\nGET /echo HTTP/1.1\r\n" HOST "\r\n");
+    send_text(&p, "GET /big HTTP/1.1\r\n" HOST "\r\nGET /echo HTTP/1.1\r\n" HOST "\r\n");
     usleep(400000); /* longer than idle_ms: it is not idle */
-    r = get_reply(&p);
+    r = read_reply(&p);
     assert_int_equal(r.body.n, BIG_BYTES);
     buf_release(&r.body);
     expect_reply(&p, 200, "GET|/echo||");
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 
-static void a_client_that_does_not_read_stops_being_served(void **state)
+static void a_client_that_does_not_read_gets_no_more_replies(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_unread_bytes = 64 << 10 });
-    struct peer p = dial_with(w, 4096);
+    struct peer p = connect_peer_with(w, 4096);
     struct buf b = { 0 };
 
     (void)state;
     for (int i = 0; i < 100; i++) buf_puts(&b, "GET /big HTTP/1.1\r\n" HOST "\r\n");
-    assert_true(put_all(&p, b.p, b.n));
-    let_loop_turn(w);
-    assert_true(stats_of(w).requests < 10);
+    assert_true(send_bytes(&p, b.p, b.n));
+    wait_for_loop(w);
+    assert_true(read_stats(w).requests < 10);
     buf_release(&b);
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 
 static void all_bodies_together_have_a_limit(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_bodies_bytes = 1000 });
-    struct peer p = dial(w), more;
+    struct peer p = connect_peer(w), more;
     char body[600];
 
     (void)state;
     memset(body, 'b', sizeof body);
-    say(&p, "POST /hold HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
-    put_all(&p, body, sizeof body);
+    send_text(&p, "POST /hold HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
+    send_bytes(&p, body, sizeof body);
     WAIT_FOR(w, w->n_held == 1);
-    more = dial(w);
-    say(&more, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
-    put_all(&more, body, sizeof body);
+    more = connect_peer(w);
+    send_text(&more, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
+    send_bytes(&more, body, sizeof body);
     expect_reply(&more, 503, NULL);
-    hang_up(&more);
-    on_loop(w, reply_held, NULL);
+    close_peer(&more);
+    run_on_loop(w, reply_to_held, NULL);
     expect_reply(&p, 200, "late");
     for (int i = 0; i < 10; i++) { /* the bytes are no longer counted */
-        say(&p, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
-        put_all(&p, body, sizeof body);
+        send_text(&p, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
+        send_bytes(&p, body, sizeof body);
         expect_reply(&p, 200, NULL);
     }
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 
@@ -349,14 +354,14 @@ static void http_close_calls_back_and_requests_end_afterwards(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        p[i] = dial(w);
-        say(&p[i], i == 2 ? "GET /hold?end HTTP/1.1\r\n" HOST "\r\n" : HOLD);
+        p[i] = connect_peer(w);
+        send_text(&p[i], i == 2 ? "GET /hold?end HTTP/1.1\r\n" HOST "\r\n" : HOLD);
         WAIT_FOR(w, w->n_held == i + 1);
     }
-    p[3] = dial(w);
-    say(&p[3], "GET /ec");
-    on_loop(w, begin_held, NULL);
-    let_loop_turn(w);
+    p[3] = connect_peer(w);
+    send_text(&p[3], "GET /ec");
+    run_on_loop(w, begin_held_reply, NULL);
+    wait_for_loop(w);
     world_stop(w);
     http_close(w->http);
     for (int i = 0; i < 3; i++) assert_int_equal(w->held[i].n_gone, 1);
@@ -366,7 +371,7 @@ static void http_close_calls_back_and_requests_end_afterwards(void **state)
     http_end(w->held[0].q);
     http_reply(w->held[1].q, 200, "text/plain", "a", 1);
     assert_null(w->held[2].q);
-    for (int i = 0; i < 4; i++) hang_up(&p[i]);
+    for (int i = 0; i < 4; i++) close_peer(&p[i]);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->changed);
     mem_free(w);
@@ -381,7 +386,7 @@ static void stop_listening(struct world *w, void *arg)
 static void draining_answers_running_requests_and_accepts_none(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w), idle = dial(w);
+    struct peer p = connect_peer(w), idle = connect_peer(w);
     struct sockaddr_in a = { .sin_family = AF_INET,
                              .sin_port = htons((uint16_t)http_port(w->http)) };
     struct reply r;
@@ -389,26 +394,26 @@ static void draining_answers_running_requests_and_accepts_none(void **state)
 
     (void)state;
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    say(&idle, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    send_text(&idle, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
     expect_reply(&idle, 200, NULL);
-    say(&p, HOLD);
+    send_text(&p, HOLD);
     WAIT_FOR(w, w->n_held == 1);
-    on_loop(w, stop_listening, NULL);
-    assert_true(is_over(&idle));
+    run_on_loop(w, stop_listening, NULL);
+    assert_true(is_closed_by_server(&idle));
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), -1);
-    on_loop(w, reply_held, NULL);
-    r = get_reply(&p);
+    run_on_loop(w, reply_to_held, NULL);
+    r = read_reply(&p);
     assert_string_equal(buf_cstr(&r.body), "late");
     assert_string_equal(header_of(&r, "Connection"), "close");
-    assert_true(is_over(&p));
+    assert_true(is_closed_by_server(&p));
     buf_release(&r.body);
     close(fd);
-    hang_up(&p);
-    hang_up(&idle);
+    close_peer(&p);
+    close_peer(&idle);
     world_close(w);
 }
 
-static void many_connections_leave_no_descriptor(void **state)
+static void many_connections_leave_no_descriptor_open(void **state)
 {
     int before = count_fds();
     struct world *w = world_open((struct http_opt){ 0 });
@@ -416,35 +421,37 @@ static void many_connections_leave_no_descriptor(void **state)
 
     (void)state;
     for (int i = 0; i < 500; i++) {
-        struct peer p = dial(w);
+        struct peer p = connect_peer(w);
         switch (i % 5) {
-        case 0: say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n"), expect_reply(&p, 200, NULL); break;
-        case 1: say(&p, "GET /echo HTTP/1.0\r\n\r\n"), expect_reply(&p, 200, NULL); break;
-        case 2: say(&p, "nonsense\r\n\r\n"), expect_reply(&p, 400, NULL); break;
-        case 3: say(&p, "GET /ech"), slam(&p); break;
+        case 0:
+            send_text(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n"), expect_reply(&p, 200, NULL);
+            break;
+        case 1: send_text(&p, "GET /echo HTTP/1.0\r\n\r\n"), expect_reply(&p, 200, NULL); break;
+        case 2: send_text(&p, "nonsense\r\n\r\n"), expect_reply(&p, 400, NULL); break;
+        case 3: send_text(&p, "GET /ech"), reset_peer(&p); break;
         default: break;
         }
-        hang_up(&p);
+        close_peer(&p);
     }
-    for (int i = 0; i < 2000 && stats_of(w).conns; i++) usleep(2000);
-    let_loop_turn(w);
-    assert_int_equal(stats_of(w).conns, 0);
+    for (int i = 0; i < 2000 && read_stats(w).conns; i++) usleep(2000);
+    wait_for_loop(w);
+    assert_int_equal(read_stats(w).conns, 0);
     assert_int_equal(count_fds(), open_fds);
-    assert_int_equal(stats_of(w).accepted, 500);
+    assert_int_equal(read_stats(w).accepted, 500);
     world_close(w);
     assert_int_equal(count_fds(), before);
 }
 
 /* ---- Unix sockets ---- */
 
-static struct peer dial_path(const char *path)
+static struct peer connect_to_path(const char *path)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
     struct peer p = { .fd = socket(AF_UNIX, SOCK_STREAM, 0) };
 
     snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
     assert_int_equal(connect(p.fd, (struct sockaddr *)&a, sizeof a), 0);
-    be_patient(p.fd);
+    set_timeouts(p.fd);
     return p;
 }
 
@@ -479,21 +486,21 @@ static void a_unix_socket_has_mode_0600_and_is_removed(void **state)
     snprintf(path, sizeof path, "%s/s", temp_dir());
     memcpy(a.sun_path, path, strlen(path) + 1);
     assert_int_equal(bind(stale, (struct sockaddr *)&a, sizeof a), 0);
-    close(stale); /* its path stays: a stale socket */
+    close(stale); /* the path remains: a stale socket */
     w = world_open((struct http_opt){ .socket_path = path });
     assert_int_equal(http_port(w->http), 0);
     assert_int_equal(lstat(path, &st), 0);
     assert_true(S_ISSOCK(st.st_mode));
     assert_int_equal(st.st_mode & 0777, 0600);
-    p = dial_path(path);
-    say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
-    r = get_reply(&p);
+    p = connect_to_path(path);
+    send_text(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    r = read_reply(&p);
     assert_string_equal(header_of(&r, "X-Peer"), "unix");
     buf_release(&r.body);
     assert_int_equal(open_second(w, path, &e), E_IO); /* a server listens on it */
     assert_non_null(strstr(e.msg, path));
     assert_int_equal(lstat(path, &st), 0);
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
     assert_int_not_equal(lstat(path, &st), 0);
     assert_int_not_equal(open_second(NULL, temp_file("plain", "x", 1), &e),
@@ -553,9 +560,9 @@ static void make_certificate(const char **cert, const char **key)
     EVP_PKEY_free(k);
 }
 
-static struct peer dial_tls(struct world *w, SSL_CTX *ctx)
+static struct peer connect_tls(struct world *w, SSL_CTX *ctx)
 {
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
 
     p.ssl = SSL_new(ctx);
     SSL_set_fd(p.ssl, p.fd);
@@ -576,47 +583,47 @@ static void tls_serves_the_same_requests(void **state)
     (void)state;
     make_certificate(&o.tls_cert, &o.tls_key);
     w = world_open(o);
-    p = dial_tls(w, ctx);
-    say(&p, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\nhi");
+    p = connect_tls(w, ctx);
+    send_text(&p, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\nhi");
     expect_reply(&p, 200, "POST|/echo||hi");
-    say(&p, "GET /big HTTP/1.1\r\n" HOST "\r\nGET /pieces HTTP/1.1\r\n" HOST "\r\n");
-    r = get_reply(&p);
+    send_text(&p, "GET /big HTTP/1.1\r\n" HOST "\r\nGET /pieces HTTP/1.1\r\n" HOST "\r\n");
+    r = read_reply(&p);
     assert_int_equal(r.body.n, BIG_BYTES);
     buf_release(&r.body);
     expect_reply(&p, 200, "data: {\"a\":1}\n\nevent: note\ndata: {\"b\":2}\n\n: ping\n\n");
-    say(&p, "GET /pieces HTTP/1.0\r\n\r\n"); /* ends with the connection: TLS must say that this is
-                                                all */
+    send_text(
+        &p, "GET /pieces HTTP/1.0\r\n\r\n"); /* ends with the connection: TLS must signal the end */
     expect_reply(&p, 200, "data: {\"a\":1}\n\nevent: note\ndata: {\"b\":2}\n\n: ping\n\n");
     assert_int_equal(SSL_get_shutdown(p.ssl) & SSL_RECEIVED_SHUTDOWN, SSL_RECEIVED_SHUTDOWN);
-    hang_up(&p);
+    close_peer(&p);
 
-    p = dial_tls(w, ctx);
-    say(&p, "POST / HTTP/1.1\r\n" HOST "Content-Length: 200000\r\n\r\n");
+    p = connect_tls(w, ctx);
+    send_text(&p, "POST / HTTP/1.1\r\n" HOST "Content-Length: 200000\r\n\r\n");
     expect_reply(&p, 413, NULL);
-    hang_up(&p);
+    close_peer(&p);
 
-    p = dial_tls(w, ctx);
-    say(&p, HOLD);
+    p = connect_tls(w, ctx);
+    send_text(&p, HOLD);
     WAIT_FOR(w, w->n_held == 1);
-    on_loop(w, begin_held, NULL);
-    on_loop(w, write_held, &there);
-    assert_true(get_some(&p, some, sizeof some) > 0);
+    run_on_loop(w, begin_held_reply, NULL);
+    run_on_loop(w, write_to_held, &there);
+    assert_true(read_some(&p, some, sizeof some) > 0);
     SSL_shutdown(p.ssl);
-    hang_up(&p);
+    close_peer(&p);
     WAIT_FOR(w, is_reported(w, 0));
-    on_loop(w, end_held, NULL);
+    run_on_loop(w, end_held_request, NULL);
 
-    plain = dial(w); /* plain HTTP on a TLS port: closed, not answered in plain text */
-    say(&plain, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
-    while (get_some(&plain, some, 1) == 1) assert_int_not_equal(some[0], 'H');
-    hang_up(&plain);
+    plain = connect_peer(w); /* plain HTTP on a TLS port: closed, not answered in plain text */
+    send_text(&plain, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    while (read_some(&plain, some, 1) == 1) assert_int_not_equal(some[0], 'H');
+    close_peer(&plain);
 
-    for (int i = 0; i < 2000 && stats_of(w).conns; i++) usleep(2000);
-    for (int i = 0; i < 3; i++) more[i] = dial_tls(w, ctx);
-    p = dial_tls(w, ctx);
+    for (int i = 0; i < 2000 && read_stats(w).conns; i++) usleep(2000);
+    for (int i = 0; i < 3; i++) more[i] = connect_tls(w, ctx);
+    p = connect_tls(w, ctx);
     expect_reply(&p, 503, NULL);
-    hang_up(&p);
-    for (int i = 0; i < 3; i++) hang_up(&more[i]);
+    close_peer(&p);
+    for (int i = 0; i < 3; i++) close_peer(&more[i]);
     SSL_CTX_free(ctx);
     world_close(w);
 }
@@ -626,8 +633,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_close_before_the_reply_calls_back_once),
         cmocka_unit_test(a_reset_during_a_stream_calls_back_and_fails_writes),
-        cmocka_unit_test(a_close_is_seen_behind_pipelined_bytes),
-        cmocka_unit_test(a_close_is_seen_behind_more_than_is_read_ahead),
+        cmocka_unit_test(a_close_is_noticed_behind_pipelined_bytes),
+        cmocka_unit_test(a_close_is_noticed_behind_more_bytes_than_are_read_ahead),
         cmocka_unit_test(pipelined_requests_continue_when_the_first_ends),
         cmocka_unit_test(a_request_may_end_in_its_gone_callback),
         cmocka_unit_test(a_gone_callback_set_late_is_called_too),
@@ -635,11 +642,11 @@ int main(void)
         cmocka_unit_test(a_disconnect_calls_back_once_and_not_inside_a_write),
         cmocka_unit_test(a_client_that_reads_nothing_is_disconnected),
         cmocka_unit_test(a_whole_reply_is_not_limited_by_max_unread),
-        cmocka_unit_test(a_client_that_does_not_read_stops_being_served),
+        cmocka_unit_test(a_client_that_does_not_read_gets_no_more_replies),
         cmocka_unit_test(all_bodies_together_have_a_limit),
         cmocka_unit_test(http_close_calls_back_and_requests_end_afterwards),
         cmocka_unit_test(draining_answers_running_requests_and_accepts_none),
-        cmocka_unit_test(many_connections_leave_no_descriptor),
+        cmocka_unit_test(many_connections_leave_no_descriptor_open),
         cmocka_unit_test(a_unix_socket_has_mode_0600_and_is_removed),
         cmocka_unit_test(errors_of_http_open_name_the_cause),
         cmocka_unit_test(tls_serves_the_same_requests),

@@ -1,4 +1,8 @@
-/* test_detok.c - ids one at a time give the text of all of them. */
+/* Streaming detokenization: ids decoded one at a time give the same text as all ids at once, and
+ * never half a character.
+ *
+ * Reads the tokenizer of the shipped model, golden cases, and tokenizers and GGUF vocabularies
+ * of ../shared (skipped without them). */
 #include "support.h"
 
 #include "base/utf8.h"
@@ -27,16 +31,16 @@ static struct tokenizer *must_open_json(const char *json)
     return t;
 }
 
-/* All ids through a detok; what comes out is whole characters at every step. */
-static void stream(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip,
-                   struct buf *out)
+/* Decodes the ids one at a time; the text so far must be whole characters after every id. */
+static void stream_ids(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip,
+                       struct buf *out)
 {
     struct detok d;
 
     detok_init(&d, t, skip);
     for (size_t i = 0; i < n; i++) {
         detok_push(&d, ids[i], out);
-        if (utf8_bad(buf_str(out)) >= 0) fail_msg("half a character came out");
+        if (utf8_bad(buf_str(out)) >= 0) fail_msg("an incomplete character was emitted");
     }
     detok_flush(&d, out);
     assert_true(utf8_bad(buf_str(out)) < 0);
@@ -49,9 +53,9 @@ static void expect_same(const struct tokenizer *t, const int32_t *ids, size_t n,
     struct buf whole = { 0 }, parts = { 0 };
 
     tokenizer_decode(t, ids, n, skip, &whole);
-    stream(t, ids, n, skip, &parts);
+    stream_ids(t, ids, n, skip, &parts);
     if (!str_eq(buf_str(&whole), buf_str(&parts)) && str_find(buf_str(&whole), STR(REPLACED)) < 0)
-        fail_msg("%s: '%.80s' came out as '%.80s'", name, buf_cstr(&whole), buf_cstr(&parts));
+        fail_msg("%s: '%.80s' was streamed as '%.80s'", name, buf_cstr(&whole), buf_cstr(&parts));
     buf_release(&whole);
     buf_release(&parts);
 }
@@ -60,7 +64,7 @@ static void expect_stream(const struct tokenizer *t, const int32_t *ids, size_t 
 {
     struct buf out = { 0 };
 
-    stream(t, ids, n, true, &out);
+    stream_ids(t, ids, n, true, &out);
     assert_string_equal(buf_cstr(&out), text);
     buf_release(&out);
 }
@@ -71,7 +75,7 @@ static void expect_stream(const struct tokenizer *t, const int32_t *ids, size_t 
     "{\"type\":\"BPE\",\"vocab\":{\"\xc3\xa2\":0,\"\xc4\xa4\":1,\"\xc2\xac\":2,\"a\":3,\"\xc4\xa0" \
     "b\":4,\"<s>\":9" more "},\"merges\":[]}}"
 
-static void half_a_character_is_held_back(void **state)
+static void incomplete_characters_are_held_back(void **state)
 {
     struct tokenizer *t = must_open_json(BYTES("")); /* 0 1 2 are the bytes e2 82 ac */
     struct buf out = { 0 };
@@ -114,7 +118,7 @@ static void bytes_that_cannot_become_a_character_are_replaced_at_once(void **sta
     "a\":0,\"_\":1,\"b\":2,\"<0xC3>\":3,"                                                          \
     "\"<0xA9>\":4,\"__c\":5,\"<s>\":6},\"merges\":[]}}"
 
-static void only_the_first_space_of_a_text_goes(void **state)
+static void only_the_first_space_of_a_text_is_removed(void **state)
 {
     struct tokenizer *t = must_open_json(MARKS);
     const int32_t words[] = { 0, 0, 2, 5 }, spaces[] = { 1, 1, 0, 1, 2 },
@@ -128,7 +132,7 @@ static void only_the_first_space_of_a_text_goes(void **state)
     tokenizer_close(t);
 }
 
-static void after_a_prompt_the_first_space_stays(void **state)
+static void after_a_prompt_the_first_space_is_kept(void **state)
 {
     struct tokenizer *t = must_open_json(MARKS);
     const int32_t prompt[] = { 0, 2, 6, 6 };
@@ -168,8 +172,8 @@ static void expect_all(const struct tokenizer *t, json_t *cases, const char *nam
     }
 }
 
-/* Text → ids → text gives the text, where the tokenizer loses nothing. */
-static void expect_back(const struct tokenizer *t, json_t *cases)
+/* Encoding and decoding gives the text back, if the tokenizer is lossless. */
+static void expect_round_trip(const struct tokenizer *t, json_t *cases)
 {
     struct ids ids = { 0 };
     struct buf out = { 0 };
@@ -197,14 +201,14 @@ static json_t *must_load(const char *path)
     return v;
 }
 
-static void the_tales_tokenizer_streams_and_comes_back(void **state)
+static void the_shipped_tokenizer_streams_and_round_trips(void **state)
 {
     struct tokenizer *t = must_open(repo("tests/golden/tokenizers/tern-tales.json.gz"));
     json_t *golden = must_load(repo("tests/golden/tokenizers/tern-tales.golden.json"));
 
     (void)state;
     expect_all(t, json_object_get(golden, "cases"), "tern-tales");
-    expect_back(t, json_object_get(golden, "cases"));
+    expect_round_trip(t, json_object_get(golden, "cases"));
     json_decref(golden);
     tokenizer_close(t);
 }
@@ -236,7 +240,7 @@ static void every_family_streams_what_it_decodes(void **state)
         expect_all(t, json_object_get(golden, "cases"), names[i]);
         for (size_t k = 0; k < sizeof lossless / sizeof *lossless; k++)
             if (strcmp(lossless[k], names[i]) == 0)
-                expect_back(t, json_object_get(golden, "cases"));
+                expect_round_trip(t, json_object_get(golden, "cases"));
         tokenizer_close(t);
         json_decref(golden);
     }
@@ -268,12 +272,12 @@ static void gguf_vocabularies_stream_what_they_decode(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(half_a_character_is_held_back),
+        cmocka_unit_test(incomplete_characters_are_held_back),
         cmocka_unit_test(bytes_that_cannot_become_a_character_are_replaced_at_once),
-        cmocka_unit_test(only_the_first_space_of_a_text_goes),
-        cmocka_unit_test(after_a_prompt_the_first_space_stays),
+        cmocka_unit_test(only_the_first_space_of_a_text_is_removed),
+        cmocka_unit_test(after_a_prompt_the_first_space_is_kept),
         cmocka_unit_test(ids_outside_the_vocabulary_have_no_text),
-        cmocka_unit_test(the_tales_tokenizer_streams_and_comes_back),
+        cmocka_unit_test(the_shipped_tokenizer_streams_and_round_trips),
         cmocka_unit_test(every_family_streams_what_it_decodes),
         cmocka_unit_test(gguf_vocabularies_stream_what_they_decode),
     };

@@ -1,4 +1,7 @@
-/* Encoders with random weights, through the engine, against plain loops over the same numbers. */
+/* Encoder models (BERT, RoBERTa, Nomic, ModernBERT) through the engine, against plain loops in
+ * double over the same random weights; from folders and from GGUF files.
+ *
+ * Reads no files except those it writes. */
 #include "encoder_world.h"
 
 #include "engine/engine.h"
@@ -15,7 +18,7 @@ static struct rng rng;
 
 /* ---- plain loops ---- */
 
-static void product(double *y, const float *w, const float *b, const double *x, int rows, int cols)
+static void multiply(double *y, const float *w, const float *b, const double *x, int rows, int cols)
 {
     for (int r = 0; r < rows; r++) {
         y[r] = b ? (double)b[r] : 0;
@@ -23,7 +26,7 @@ static void product(double *y, const float *w, const float *b, const double *x, 
     }
 }
 
-static void norm(double *y, const double *x, const float *w, const float *b)
+static void layer_norm(double *y, const double *x, const float *w, const float *b)
 {
     double mean = 0, var = 0;
 
@@ -33,7 +36,7 @@ static void norm(double *y, const double *x, const float *w, const float *b)
         y[i] = (x[i] - mean) / sqrt(var + 1e-5) * w[i] + (b ? (double)b[i] : 0);
 }
 
-static void turn(double *x, int pos, double theta)
+static void rotate(double *x, int pos, double theta)
 {
     for (int i = 0; i < DIM / 2; i++) {
         double a = pos * pow(theta, -2.0 * i / DIM), u = x[i], v = x[i + DIM / 2];
@@ -45,7 +48,7 @@ static void turn(double *x, int pos, double theta)
 static double gelu(double x) { return 0.5 * x * erfc(-x / sqrt(2)); }
 static double silu(double x) { return x / (1 + exp(-x)); }
 
-static void attend(double out[][E], double qkv[][3 * E], int n, int window)
+static void attend_plain(double out[][E], double qkv[][3 * E], int n, int window)
 {
     for (int t = 0; t < n; t++)
         for (int h = 0; h < HEADS; h++) {
@@ -62,19 +65,19 @@ static void attend(double out[][E], double qkv[][3 * E], int n, int window)
         }
 }
 
-static void feed(double *y, const struct layer_w *w, const double *x, enum kind kind)
+static void feed_forward(double *y, const struct layer_w *w, const double *x, enum kind kind)
 {
     double up[FF], gate[FF];
 
-    product(up, w->up, kind <= ROBERTA ? w->up_b : NULL, x, FF, E);
-    product(gate, w->gate, NULL, x, FF, E);
+    multiply(up, w->up, kind <= ROBERTA ? w->up_b : NULL, x, FF, E);
+    multiply(gate, w->gate, NULL, x, FF, E);
     for (int i = 0; i < FF; i++)
         up[i] =
             kind <= ROBERTA ? gelu(up[i]) : (kind == NOMIC ? silu(gate[i]) : gelu(gate[i])) * up[i];
-    product(y, w->down, kind <= ROBERTA ? w->down_b : NULL, up, E, FF);
+    multiply(y, w->down, kind <= ROBERTA ? w->down_b : NULL, up, E, FF);
 }
 
-static void one_layer(double x[][E], const struct weights *w, int l, int n, enum kind kind)
+static void run_layer(double x[][E], const struct weights *w, int l, int n, enum kind kind)
 {
     static double qkv[MAX_T][3 * E], a[MAX_T][E];
     const struct layer_w *y = &w->l[l];
@@ -83,26 +86,27 @@ static void one_layer(double x[][E], const struct weights *w, int l, int n, enum
 
     for (int t = 0; t < n; t++) {
         memcpy(h, x[t], sizeof h);
-        if (kind == MODERN && l > 0) norm(h, x[t], y->n1, NULL);
-        product(qkv[t], y->qkv, kind <= ROBERTA ? y->qkv_b : NULL, h, 3 * E, E);
+        if (kind == MODERN && l > 0) layer_norm(h, x[t], y->n1, NULL);
+        multiply(qkv[t], y->qkv, kind <= ROBERTA ? y->qkv_b : NULL, h, 3 * E, E);
         for (int i = 0; i < 2 * HEADS && kind >= NOMIC; i++)
-            turn(qkv[t] + i * DIM, t, kind == NOMIC ? 500 : local ? 300 : 900);
+            rotate(qkv[t] + i * DIM, t, kind == NOMIC ? 500 : local ? 300 : 900);
     }
-    attend(a, qkv, n, local ? WINDOW : 0);
+    attend_plain(a, qkv, n, local ? WINDOW : 0);
     for (int t = 0; t < n; t++) {
-        product(o, y->o, kind <= ROBERTA ? y->o_b : NULL, a[t], E, E);
+        multiply(o, y->o, kind <= ROBERTA ? y->o_b : NULL, a[t], E, E);
         for (int i = 0; i < E; i++) x[t][i] += o[i];
-        if (after) norm(x[t], x[t], y->n1, y->n1_b);
+        if (after) layer_norm(x[t], x[t], y->n1, y->n1_b);
         memcpy(h, x[t], sizeof h);
-        if (!after) norm(h, x[t], y->n2, NULL);
-        feed(o, y, h, kind);
+        if (!after) layer_norm(h, x[t], y->n2, NULL);
+        feed_forward(o, y, h, kind);
         for (int i = 0; i < E; i++) x[t][i] += o[i];
-        if (after) norm(x[t], x[t], y->n2, y->n2_b);
+        if (after) layer_norm(x[t], x[t], y->n2, y->n2_b);
     }
 }
 
-static void plain(double out[E], const struct weights *w, const int32_t *ids, int n, enum kind kind,
-                  enum pooling pool)
+/* The normalized embedding of a text, computed with plain loops. */
+static void embed_plain(double out[E], const struct weights *w, const int32_t *ids, int n,
+                        enum kind kind, enum pooling pool)
 {
     static double x[MAX_T][E];
     double sum = 0;
@@ -112,12 +116,12 @@ static void plain(double out[E], const struct weights *w, const int32_t *ids, in
         for (int i = 0; i < E; i++)
             x[t][i] = (double)w->embd[ids[t] * E + i] + (kind <= ROBERTA ? (double)pos[i] : 0) +
                       (kind != MODERN ? (double)w->type[i] : 0);
-        norm(x[t], x[t], w->en, kind == MODERN ? NULL : w->en_b);
+        layer_norm(x[t], x[t], w->en, kind == MODERN ? NULL : w->en_b);
     }
-    for (int l = 0; l < LAYERS; l++) one_layer(x, w, l, n, kind);
+    for (int l = 0; l < LAYERS; l++) run_layer(x, w, l, n, kind);
     memset(out, 0, E * sizeof *out);
     for (int t = 0; t < n; t++) {
-        if (kind == MODERN) norm(x[t], x[t], w->on, NULL);
+        if (kind == MODERN) layer_norm(x[t], x[t], w->on, NULL);
         if (pool == POOL_MEAN || (pool == POOL_CLS ? t == 0 : t == n - 1))
             for (int i = 0; i < E; i++) out[i] += x[t][i];
     }
@@ -141,7 +145,7 @@ static struct engine *open_engine(const char *path, bool reference, int max_batc
     return g;
 }
 
-static struct request *ask(struct engine *g, const int32_t *ids, int n)
+static struct request *submit_text(struct engine *g, const int32_t *ids, int n)
 {
     struct request *r = request_open();
     struct err e = { 0 };
@@ -152,8 +156,8 @@ static struct request *ask(struct engine *g, const int32_t *ids, int n)
     return r;
 }
 
-static void check(const char *path, const struct weights *w, enum kind kind, enum pooling pool,
-                  bool reference)
+static void check_embeddings(const char *path, const struct weights *w, enum kind kind,
+                             enum pooling pool, bool reference)
 {
     enum { N = 6 };
     static const int lens[N] = { 1, 33, 7, 20, 2, 12 };
@@ -163,7 +167,7 @@ static void check(const char *path, const struct weights *w, enum kind kind, enu
 
     for (int i = 0; i < N; i++) {
         for (int k = 0; k < lens[i]; k++) ids[i][k] = (int32_t)(rng_u64(&rng) % VOCAB);
-        r[i] = ask(g, ids[i], lens[i]);
+        r[i] = submit_text(g, ids[i], lens[i]);
     }
     while (engine_step(g)) {}
     for (int i = 0; i < N; i++) {
@@ -171,16 +175,16 @@ static void check(const char *path, const struct weights *w, enum kind kind, enu
         double want[E], worst = 0;
         assert_true(request_next(r[i], &ev));
         assert_int_equal(ev.finish, FINISH_STOP);
-        plain(want, w, ids[i], lens[i], kind, pool);
+        embed_plain(want, w, ids[i], lens[i], kind, pool);
         for (int k = 0; k < E; k++) worst = fmax(worst, fabs(want[k] - r[i]->vec[k]));
         if (!(worst < (reference ? 2e-6 : 2e-3)))
-            fail_msg("%s, text %d: error %g", types[kind], i, worst);
+            fail_msg("%s, text %d: the largest error is %g", types[kind], i, worst);
         request_unref(r[i]);
     }
     engine_close(g);
 }
 
-static void embeddings_of_encoders_are_what_plain_loops_say(void **state)
+static void embeddings_of_encoders_agree_with_plain_loops(void **state)
 {
     static const struct {
         const char *key;
@@ -195,8 +199,8 @@ static void embeddings_of_encoders_are_what_plain_loops_say(void **state)
             struct weights *w = random_weights(&rng);
             struct folder f;
             const char *dir = write_encoder(&f, w, (enum kind)kind, pools[p].key);
-            check(dir, w, (enum kind)kind, pools[p].pooling, true);
-            check(dir, w, (enum kind)kind, pools[p].pooling, false);
+            check_embeddings(dir, w, (enum kind)kind, pools[p].pooling, true);
+            check_embeddings(dir, w, (enum kind)kind, pools[p].pooling, false);
             mem_free(w);
         }
 }
@@ -230,7 +234,7 @@ static void write_gguf(const char *dir, const char *path)
     source_close(src);
 }
 
-static void a_gguf_file_of_an_encoder_gives_the_same(void **state)
+static void a_gguf_file_of_an_encoder_gives_the_same_embeddings(void **state)
 {
     (void)state;
 
@@ -241,14 +245,14 @@ static void a_gguf_file_of_an_encoder_gives_the_same(void **state)
         const char *dir = write_encoder(&f, w, (enum kind)kind, "cls_token");
         snprintf(path, sizeof path, "%s.gguf", dir);
         write_gguf(dir, path);
-        check(path, w, (enum kind)kind, POOL_CLS, true);
+        check_embeddings(path, w, (enum kind)kind, POOL_CLS, true);
         mem_free(w);
     }
 }
 
 /* ---- what is refused ---- */
 
-static void an_encoder_writes_no_text_and_takes_no_half_of_one(void **state)
+static void an_encoder_refuses_generation_and_texts_longer_than_a_step(void **state)
 {
     struct weights *w = random_weights(&rng);
     struct folder f;
@@ -261,14 +265,14 @@ static void an_encoder_writes_no_text_and_takes_no_half_of_one(void **state)
     assert_int_equal(engine_submit(g, r, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "embeddings"));
     r->embed = true;
-    assert_int_equal(engine_submit(g, r, &e), E_CONTEXT); /* a step has 16 */
+    assert_int_equal(engine_submit(g, r, &e), E_CONTEXT); /* a step has space for 16 tokens */
     assert_non_null(strstr(e.msg, "16"));
     request_unref(r);
     engine_close(g);
     mem_free(w);
 }
 
-static void other_poolings_are_refused_by_name(void **state)
+static void unsupported_pooling_modes_are_refused_by_name(void **state)
 {
     struct weights *w = random_weights(&rng);
     struct engine *g = NULL;
@@ -288,10 +292,10 @@ static void other_poolings_are_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embeddings_of_encoders_are_what_plain_loops_say),
-        cmocka_unit_test(a_gguf_file_of_an_encoder_gives_the_same),
-        cmocka_unit_test(an_encoder_writes_no_text_and_takes_no_half_of_one),
-        cmocka_unit_test(other_poolings_are_refused_by_name),
+        cmocka_unit_test(embeddings_of_encoders_agree_with_plain_loops),
+        cmocka_unit_test(a_gguf_file_of_an_encoder_gives_the_same_embeddings),
+        cmocka_unit_test(an_encoder_refuses_generation_and_texts_longer_than_a_step),
+        cmocka_unit_test(unsupported_pooling_modes_are_refused_by_name),
     };
     rng_seed(&rng, 11);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,7 @@
+/* The GGUF writer: keys and tensors read back unchanged, mistakes are reported at close and
+ * leave no file.
+ *
+ * Files are temporary and are read back through format/source. */
 #include "support.h"
 
 #include "base/buf.h"
@@ -13,7 +17,7 @@
 
 static char *in_temp(const char *name) { return path_join(temp_dir(), name); }
 
-static struct ggufw *begin(const char *path)
+static struct ggufw *begin_file(const char *path)
 {
     struct ggufw *w = NULL;
     struct err e;
@@ -27,12 +31,12 @@ static struct source *reopen(const char *path)
     struct source *s = NULL;
     struct err e = { 0 };
 
-    if (source_open(&s, path, &e) != OK) print_message("found: %s\n", e.msg);
+    if (source_open(&s, path, &e) != OK) print_message("result: %s\n", e.msg);
     assert_non_null(s);
     return s;
 }
 
-static int n_parts_left(void)
+static int count_partial_files(void)
 {
     DIR *d = opendir(temp_dir());
     struct dirent *entry;
@@ -43,7 +47,7 @@ static int n_parts_left(void)
     return n;
 }
 
-static struct value at(const struct source *s, const char *key, size_t i)
+static struct value list_item(const struct source *s, const char *key, size_t i)
 {
     struct value list, v;
 
@@ -52,7 +56,7 @@ static struct value at(const struct source *s, const char *key, size_t i)
     return v;
 }
 
-static void put_keys(struct ggufw *w)
+static void write_keys(struct ggufw *w)
 {
     static const int32_t i32s[] = { -1, INT32_MIN, 5 };
     static const uint32_t u32s[] = { 1, UINT32_MAX };
@@ -76,10 +80,10 @@ static void put_keys(struct ggufw *w)
     ggufw_bools(w, "bools", bools, 3);
 }
 
-static void every_kind_of_key_reads_back(void **state)
+static void every_type_of_key_reads_back_unchanged(void **state)
 {
     char *path = in_temp("keys.gguf");
-    struct ggufw *w = begin(path);
+    struct ggufw *w = begin_file(path);
     struct source *s;
     struct str t;
     uint64_t u;
@@ -89,7 +93,7 @@ static void every_kind_of_key_reads_back(void **state)
     struct err e;
 
     (void)state;
-    put_keys(w);
+    write_keys(w);
     assert_int_equal(ggufw_close(w, &e), OK);
     s = reopen(path);
     assert_int_equal(source_n_keys(s), 14);
@@ -101,12 +105,12 @@ static void every_kind_of_key_reads_back(void **state)
     assert_true(source_bool(s, "no", &b) && !b);
     assert_true(source_str(s, "str", &t) && str_is(t, "text"));
     assert_true(source_str(s, "empty", &t) && t.n == 0);
-    assert_true(str_eq(at(s, "strs", 2).s, STR("\xe2\x96\x81three\0x")));
-    assert_int_equal(at(s, "strs", 1).s.n, 0);
-    assert_true(at(s, "i32s", 1).i == INT32_MIN && at(s, "i32s", 2).i == 5);
-    assert_true(at(s, "u32s", 1).u == UINT32_MAX);
-    assert_true(at(s, "f32s", 1).f == (double)-3e38f);
-    assert_true(at(s, "bools", 0).b && !at(s, "bools", 1).b);
+    assert_true(str_eq(list_item(s, "strs", 2).s, STR("\xe2\x96\x81three\0x")));
+    assert_int_equal(list_item(s, "strs", 1).s.n, 0);
+    assert_true(list_item(s, "i32s", 1).i == INT32_MIN && list_item(s, "i32s", 2).i == 5);
+    assert_true(list_item(s, "u32s", 1).u == UINT32_MAX);
+    assert_true(list_item(s, "f32s", 1).f == (double)-3e38f);
+    assert_true(list_item(s, "bools", 0).b && !list_item(s, "bools", 1).b);
     source_close(s);
     mem_free(path);
 }
@@ -122,7 +126,7 @@ static void keys_of_any_type_are_copied_unchanged(void **state)
     (void)state;
     put_sample(&b);
     from = reopen(temp_file("from.gguf", b.p, b.n));
-    w = begin(path);
+    w = begin_file(path);
     for (size_t i = 0; i < source_n_keys(from); i++)
         assert_true(ggufw_copy(w, from, source_key_name(from, i)));
     assert_false(ggufw_copy(w, from, "none"));
@@ -166,7 +170,7 @@ static void data_may_come_in_pieces_of_any_size(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(i * 7);
     for (size_t piece = 1; piece <= sizeof bytes; piece += 9) {
-        struct ggufw *w = begin(path);
+        struct ggufw *w = begin_file(path);
         ggufw_tensor(w, "one", DT_F32, one, 1);
         ggufw_tensor(w, "four", DT_Q4_0, four, 4);
         for (size_t i = 0; i < sizeof bytes; i += piece)
@@ -184,16 +188,16 @@ static void data_may_come_in_pieces_of_any_size(void **state)
     mem_free(path);
 }
 
-static void fails(struct ggufw *w, const char *path, int code, const char *saying)
+static void assert_close_fails(struct ggufw *w, const char *path, int code, const char *saying)
 {
     struct err e = { 0 };
     int rc = ggufw_close(w, &e);
 
-    if (rc != code || !strstr(e.msg, saying)) print_message("found: %d %s\n", rc, e.msg);
+    if (rc != code || !strstr(e.msg, saying)) print_message("result: %d %s\n", rc, e.msg);
     assert_int_equal(rc, code);
     assert_non_null(strstr(e.msg, saying));
     assert_false(file_exists(path));
-    assert_int_equal(n_parts_left(), 0);
+    assert_int_equal(count_partial_files(), 0);
 }
 
 static void mistakes_are_reported_at_close_and_leave_no_file(void **state)
@@ -203,34 +207,35 @@ static void mistakes_are_reported_at_close_and_leave_no_file(void **state)
     struct ggufw *w;
 
     (void)state;
-    w = begin(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_data(w, "1234567", 7);
-    fails(w, path, E_INTERNAL, "tensor 't' got 7 of its 8 bytes");
-    w = begin(path), ggufw_tensor(w, "t", DT_F32, two, 1);
-    fails(w, path, E_INTERNAL, "tensor 't' got 0 of its 8 bytes");
-    w = begin(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_data(w, "123456789", 9);
-    fails(w, path, E_INTERNAL, "1 bytes more than the tensors have");
-    w = begin(path), ggufw_u32(w, "k", 1), ggufw_u32(w, "k", 1);
-    fails(w, path, E_INTERNAL, "key 'k' is written twice");
-    w = begin(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_tensor(w, "t", DT_F32, two, 1);
-    fails(w, path, E_INTERNAL, "tensor 't' is written twice");
-    w = begin(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_u32(w, "late", 1);
-    fails(w, path, E_INTERNAL, "key 'late' comes after the tensors");
-    w = begin(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_data(w, "12345678", 8);
+    w = begin_file(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_data(w, "1234567", 7);
+    assert_close_fails(w, path, E_INTERNAL, "tensor 't' got 7 of its 8 bytes");
+    w = begin_file(path), ggufw_tensor(w, "t", DT_F32, two, 1);
+    assert_close_fails(w, path, E_INTERNAL, "tensor 't' got 0 of its 8 bytes");
+    w = begin_file(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_data(w, "123456789", 9);
+    assert_close_fails(w, path, E_INTERNAL, "1 bytes more than the tensors have");
+    w = begin_file(path), ggufw_u32(w, "k", 1), ggufw_u32(w, "k", 1);
+    assert_close_fails(w, path, E_INTERNAL, "key 'k' is written twice");
+    w = begin_file(path), ggufw_tensor(w, "t", DT_F32, two, 1),
+    ggufw_tensor(w, "t", DT_F32, two, 1);
+    assert_close_fails(w, path, E_INTERNAL, "tensor 't' is written twice");
+    w = begin_file(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_u32(w, "late", 1);
+    assert_close_fails(w, path, E_INTERNAL, "key 'late' comes after the tensors");
+    w = begin_file(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_data(w, "12345678", 8);
     ggufw_tensor(w, "late", DT_F32, two, 1);
-    fails(w, path, E_INTERNAL, "tensor 'late' comes after the first data");
-    w = begin(path), ggufw_tensor(w, "t", DT_Q4_0, odd, 1);
-    fails(w, path, E_UNSUPPORTED, "tensor 't': GGUF cannot hold this shape as Q4_0");
-    w = begin(path), ggufw_tensor(w, "t", DT_F32, zero, 1);
-    fails(w, path, E_UNSUPPORTED, "tensor 't'");
-    w = begin(path), ggufw_tensor(w, "t", DT_F8_E4M3, two, 1);
-    fails(w, path, E_UNSUPPORTED, "as F8_E4M3");
+    assert_close_fails(w, path, E_INTERNAL, "tensor 'late' comes after the first data");
+    w = begin_file(path), ggufw_tensor(w, "t", DT_Q4_0, odd, 1);
+    assert_close_fails(w, path, E_UNSUPPORTED, "tensor 't': GGUF cannot hold this shape as Q4_0");
+    w = begin_file(path), ggufw_tensor(w, "t", DT_F32, zero, 1);
+    assert_close_fails(w, path, E_UNSUPPORTED, "tensor 't'");
+    w = begin_file(path), ggufw_tensor(w, "t", DT_F8_E4M3, two, 1);
+    assert_close_fails(w, path, E_UNSUPPORTED, "as F8_E4M3");
     mem_free(path);
 }
 
 static void an_abort_leaves_the_old_file(void **state)
 {
     const char *path = temp_file("old.gguf", "old", 3);
-    struct ggufw *w = begin(path);
+    struct ggufw *w = begin_file(path);
     struct buf b = { 0 };
     struct err e;
 
@@ -238,13 +243,13 @@ static void an_abort_leaves_the_old_file(void **state)
     ggufw_u32(w, "k", 1);
     ggufw_abort(w);
     ggufw_abort(NULL);
-    assert_int_equal(n_parts_left(), 0);
+    assert_int_equal(count_partial_files(), 0);
     assert_int_equal(file_read(&b, path, 100, &e), OK);
     assert_true(str_is(buf_str(&b), "old"));
     buf_release(&b);
 }
 
-static void a_place_that_cannot_be_written_is_named(void **state)
+static void the_error_for_an_unwritable_path_names_it(void **state)
 {
     struct ggufw *w = NULL;
     struct err e = { 0 };
@@ -268,7 +273,7 @@ static void a_full_disk_is_reported(void **state)
     assert_int_equal(ggufw_open(&w, path, &e), OK);
     ggufw_tensor(w, "t", DT_F32, dims, 1);
     ggufw_data(w, data, 4 << 20);
-    fails(w, path, E_IO, "No space left");
+    assert_close_fails(w, path, E_IO, "No space left");
     mem_free(data);
     mem_free(path);
 }
@@ -276,12 +281,12 @@ static void a_full_disk_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_of_key_reads_back),
+        cmocka_unit_test(every_type_of_key_reads_back_unchanged),
         cmocka_unit_test(keys_of_any_type_are_copied_unchanged),
         cmocka_unit_test(data_may_come_in_pieces_of_any_size),
         cmocka_unit_test(mistakes_are_reported_at_close_and_leave_no_file),
         cmocka_unit_test(an_abort_leaves_the_old_file),
-        cmocka_unit_test(a_place_that_cannot_be_written_is_named),
+        cmocka_unit_test(the_error_for_an_unwritable_path_names_it),
         cmocka_unit_test(a_full_disk_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

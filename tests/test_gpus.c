@@ -1,4 +1,5 @@
-/* GPU values from a fake NVML library. */
+/* GPU values in /status and /metrics, read through a fake NVML library (fake_nvml.c) that is
+ * built beside the tests. */
 #include "support.h"
 
 #include "base/buf.h"
@@ -10,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char *library(void)
+static const char *fake_library(void)
 {
     static char path[4096];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
@@ -24,16 +25,16 @@ static const char *library(void)
 static void nap(void) { nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL); }
 
 /* Opens the library and waits for the first poll. */
-static struct gpus *open_like(const char *kind)
+static struct gpus *open_with_behaviour(const char *kind)
 {
     setenv("FAKE_NVML", kind, 1);
-    struct gpus *g = gpus_open(library());
+    struct gpus *g = gpus_open(fake_library());
     assert_non_null(g);
     for (int i = 0; i < 2000 && gpus_n_polls(g) == 0 && strcmp(kind, "dead") != 0; i++) nap();
     return g;
 }
 
-static void shown(struct gpus *g, struct buf *json, struct buf *metrics)
+static void render_gpus(struct gpus *g, struct buf *json, struct buf *metrics)
 {
     struct jsonw w = { .out = json };
 
@@ -46,14 +47,14 @@ static void shown(struct gpus *g, struct buf *json, struct buf *metrics)
 static void every_gpu_is_shown_with_all_reported_values(void **state)
 {
     struct buf json = { 0 }, metrics = { 0 };
-    struct gpus *g = open_like("2");
+    struct gpus *g = open_with_behaviour("2");
     struct gpu all[4];
     (void)state;
 
     assert_int_equal(gpus_get(g, all, 4), 2);
     assert_string_equal(all[1].name, "Fake \"GPU\" 1");
     assert_int_equal(all[1].used_bytes, 5001);
-    shown(g, &json, &metrics);
+    render_gpus(g, &json, &metrics);
     assert_non_null(strstr(buf_cstr(&json),
                            "{\"index\":1,\"name\":\"Fake \\\"GPU\\\" 1\",\"memory_used\":5001,"
                            "\"memory_total\":8000,\"utilization_percent\":41,"
@@ -73,10 +74,10 @@ static void every_gpu_is_shown_with_all_reported_values(void **state)
 static void values_a_gpu_does_not_report_are_left_out(void **state)
 {
     struct buf json = { 0 }, metrics = { 0 };
-    struct gpus *g = open_like("mute");
+    struct gpus *g = open_with_behaviour("mute");
     (void)state;
 
-    shown(g, &json, &metrics);
+    render_gpus(g, &json, &metrics);
     assert_string_equal(buf_cstr(&json),
                         "[{\"index\":0,\"name\":\"Fake \\\"GPU\\\" 0\",\"memory_used\":5000,"
                         "\"memory_total\":8000}]");
@@ -97,9 +98,9 @@ static void a_missing_library_or_driver_is_not_an_error(void **state)
     assert_null(gpus_open("/proc/self/exe")); /* a library without NVML's symbols */
     assert_int_equal(gpus_get(NULL, NULL, 0), 0);
     gpus_close(NULL);
-    g = open_like("dead");
+    g = open_with_behaviour("dead");
     nap();
-    shown(g, &json, &metrics);
+    render_gpus(g, &json, &metrics);
     assert_string_equal(buf_cstr(&json), "[]");
     assert_int_equal(metrics.n, 0);
     gpus_close(g);
@@ -108,7 +109,7 @@ static void a_missing_library_or_driver_is_not_an_error(void **state)
 
 static void gpus_that_cannot_be_opened_are_left_out(void **state)
 {
-    struct gpus *g = open_like("7");
+    struct gpus *g = open_with_behaviour("7");
     struct gpu all[8];
     (void)state;
 
@@ -119,7 +120,7 @@ static void gpus_that_cannot_be_opened_are_left_out(void **state)
 
 static void reading_values_does_not_call_the_driver(void **state)
 {
-    struct gpus *g = open_like("1");
+    struct gpus *g = open_with_behaviour("1");
     struct gpu one;
     int64_t before = gpus_n_polls(g);
     (void)state;

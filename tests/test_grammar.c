@@ -25,9 +25,9 @@ static void check_texts(enum grammar_kind kind, const char *text, const char *co
     struct grammar *g = compile(kind, text);
 
     for (; *yes; yes++)
-        if (!takes(g, lex, str_c(*yes))) fail_msg("%s does not take '%s'", text, *yes);
+        if (!matches_grammar(g, lex, str_c(*yes))) fail_msg("%s does not take '%s'", text, *yes);
     for (; *no; no++)
-        if (takes(g, lex, str_c(*no))) fail_msg("%s takes '%s'", text, *no);
+        if (matches_grammar(g, lex, str_c(*no))) fail_msg("%s takes '%s'", text, *no);
     grammar_unref(g);
 }
 
@@ -248,7 +248,7 @@ static void a_text_can_be_closed_in_the_bytes_it_takes(void **state)
         for (int k = 0; k < 20; k++) {
             struct buf text = { 0 };
             make_text(m, lex, &rng, k, &text);
-            if (!takes(g, lex, buf_str(&text)))
+            if (!matches_grammar(g, lex, buf_str(&text)))
                 fail_msg("%s was made for %s", buf_cstr(&text), grammars[i]);
             buf_release(&text);
         }
@@ -382,8 +382,8 @@ static void rules_can_be_built_by_a_function(void **state)
                                  .text = STR("ab") };
     struct grammar *g = compile_spec(&spec);
     (void)state;
-    assert_true(takes(g, lex, STR("ab")) && takes(g, lex, STR("abab")));
-    assert_false(takes(g, lex, STR("")) || takes(g, lex, STR("aba")));
+    assert_true(matches_grammar(g, lex, STR("ab")) && matches_grammar(g, lex, STR("abab")));
+    assert_false(matches_grammar(g, lex, STR("")) || matches_grammar(g, lex, STR("aba")));
     grammar_unref(g);
     spec.text = STR("");
     assert_spec_refused(&spec, "there is nothing to repeat");
@@ -418,14 +418,15 @@ static void reasoning_and_a_lead_come_before_the_answer(void **state)
                                  .lead = "Answer: " };
     struct grammar *g = compile_spec(&spec);
     (void)state;
-    assert_true(takes(g, lex, STR("Answer: yes")));
-    assert_true(takes(g, lex, STR("<think>a < b</think>\n\nAnswer: yes")));
-    assert_false(takes(g, lex, STR("yes")) || takes(g, lex, STR("<think>Answer: yes")));
+    assert_true(matches_grammar(g, lex, STR("Answer: yes")));
+    assert_true(matches_grammar(g, lex, STR("<think>a < b</think>\n\nAnswer: yes")));
+    assert_false(matches_grammar(g, lex, STR("yes")) ||
+                 matches_grammar(g, lex, STR("<think>Answer: yes")));
     grammar_unref(g);
     spec.reasoning = REASONING_OPEN;
     g = compile_spec(&spec);
-    assert_true(takes(g, lex, STR("x</think>Answer: yes")));
-    assert_false(takes(g, lex, STR("Answer: yes")));
+    assert_true(matches_grammar(g, lex, STR("x</think>Answer: yes")));
+    assert_false(matches_grammar(g, lex, STR("Answer: yes")));
     grammar_unref(g);
 }
 

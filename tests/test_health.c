@@ -1,4 +1,7 @@
-/* Readiness, the watchdog, history and recent latencies. */
+/* Readiness of the server, the watchdog for stalled engines, the history of the status page, and
+ * quantiles of recent requests.
+ *
+ * Uses the model that ships with tern. */
 #include "support.h"
 
 #include "api/api.h"
@@ -56,7 +59,7 @@ static void close_world(struct world *w)
 
 static const char *body(struct world *w) { return buf_cstr(&w->v.health.body); }
 
-static void the_server_is_ready_when_its_models_are(void **state)
+static void the_server_is_ready_when_its_models_are_loaded(void **state)
 {
     struct world w;
 
@@ -73,7 +76,7 @@ static void the_server_is_ready_when_its_models_are(void **state)
     close_world(&w);
 }
 
-static void a_model_that_failed_is_the_reason(void **state)
+static void a_model_that_failed_to_load_is_reported_as_the_reason(void **state)
 {
     struct world w;
 
@@ -174,8 +177,8 @@ static void quantiles_of_recent_requests_are_exact(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_server_is_ready_when_its_models_are),
-        cmocka_unit_test(a_model_that_failed_is_the_reason),
+        cmocka_unit_test(the_server_is_ready_when_its_models_are_loaded),
+        cmocka_unit_test(a_model_that_failed_to_load_is_reported_as_the_reason),
         cmocka_unit_test(a_stalled_engine_and_its_recovery_are_noticed),
         cmocka_unit_test(history_keeps_the_last_two_minutes),
         cmocka_unit_test(quantiles_of_recent_requests_are_exact),

@@ -1,4 +1,7 @@
-/* Hyper-parameters as each model's library understands its configuration. */
+/* Hyper-parameters from config.json and from GGUF keys: defaults, windows, rotary scalings and
+ * multipliers as each model family's own library understands them.
+ *
+ * Models are small folders and GGUF files that the test writes. */
 #include "safetens.h"
 
 #include "format/ggufw.h"
@@ -15,8 +18,9 @@ struct world {
     int rc;
 };
 
-/* The tensors shapes are seen from: width 64, 4 heads of 16, 2 KV heads, 160 wide, 320 pieces. */
-static void tensors(struct folder *f, int n_layers, bool packed)
+/* Adds the tensors from which shapes are derived: hidden size 64, 4 heads of 16, 2 KV heads,
+ * feed-forward size 160, 320 tokens. packed: q, k and v in one tensor. */
+static void add_tensors(struct folder *f, int n_layers, bool packed)
 {
     folder_zeros(f, "model.embed_tokens.weight", 320, 64);
     for (int l = 0; l < n_layers; l++) {
@@ -50,7 +54,7 @@ static struct world *read_folder(const char *type, const char *more)
 
     snprintf(name, sizeof name, "hp%d", n++);
     folder_begin(&f, name);
-    tensors(&f, 4, strcmp(type, "phi3") == 0);
+    add_tensors(&f, 4, strcmp(type, "phi3") == 0);
     buf_printf(&config, "{\"model_type\":\"%s\"," SHAPES "%s%s}", type, more[0] ? "," : "", more);
     if (source_open(&w->src, folder_end(&f, buf_str(&config)), &w->e) != OK)
         fail_msg("%s", w->e.msg);
@@ -75,7 +79,7 @@ static void world_close(struct world *w)
 
 static void near(double got, double want) { assert_true(fabs(got - want) <= 1e-6 * fabs(want)); }
 
-static void shapes_without_keys_are_seen_from_the_tensors(void **state)
+static void missing_sizes_are_derived_from_the_tensors(void **state)
 {
     static const char *const types[] = { "llama", "mistral", "qwen3", "gemma", "phi3" };
     (void)state;
@@ -89,7 +93,7 @@ static void shapes_without_keys_are_seen_from_the_tensors(void **state)
     }
 }
 
-static void a_missing_shape_is_named_not_guessed(void **state)
+static void a_missing_size_is_an_error_that_names_its_key(void **state)
 {
     struct source *src = NULL;
     struct arena a = { 0 };
@@ -98,7 +102,7 @@ static void a_missing_shape_is_named_not_guessed(void **state)
     struct err e = { 0 };
     (void)state;
     folder_begin(&f, "noheads");
-    tensors(&f, 1, false);
+    add_tensors(&f, 1, false);
     source_open(
         &src,
         folder_end(&f,
@@ -110,7 +114,7 @@ static void a_missing_shape_is_named_not_guessed(void **state)
     source_close(src);
 }
 
-static void heads_that_do_not_share_evenly_are_refused(void **state)
+static void head_counts_that_do_not_divide_are_refused(void **state)
 {
     struct world *w = read_folder("llama", "\"num_key_value_heads\":3");
     (void)state;
@@ -154,14 +158,14 @@ static void defaults_are_those_of_each_library(void **state)
     }
 }
 
-static int windows(const struct hparams *hp) /* a bit a layer */
+static int window_bits(const struct hparams *hp) /* bit l: layer l has a window */
 {
     int bits = 0;
     for (int l = 0; l < hp->n_layers; l++) bits |= (hp->layers[l].window > 0) << l;
     return bits;
 }
 
-static void windows_are_where_each_library_puts_them(void **state)
+static void attention_windows_are_in_the_layers_of_each_family(void **state)
 {
     static const struct {
         const char *type, *more;
@@ -205,15 +209,15 @@ static void windows_are_where_each_library_puts_them(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         struct world *w = read_ok(all[i].type, all[i].more);
-        if (windows(&w->hp) != all[i].bits)
-            fail_msg("%s %s: %d", all[i].type, all[i].more, windows(&w->hp));
+        if (window_bits(&w->hp) != all[i].bits)
+            fail_msg("%s %s: %d", all[i].type, all[i].more, window_bits(&w->hp));
         for (int l = 0; l < 4; l++)
             if (w->hp.layers[l].window) assert_int_equal(w->hp.layers[l].window, all[i].window);
         world_close(w);
     }
 }
 
-static void old_and_new_rope_keys_mean_the_same(void **state)
+static void old_and_new_names_of_rope_keys_are_equivalent(void **state)
 {
     static const char *const ways[] = {
         "\"rope_theta\":500000.0,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4.0}",
@@ -234,7 +238,7 @@ static void old_and_new_rope_keys_mean_the_same(void **state)
     }
 }
 
-static void rope_scaling_of_null_is_none(void **state)
+static void a_null_rope_scaling_means_none(void **state)
 {
     struct world *w = read_ok("llama", "\"rope_theta\":500000.0,\"rope_scaling\":null");
     (void)state;
@@ -260,11 +264,11 @@ static void yarn_keys_are_read(void **state)
     w = read_ok("llama",
                 "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"attention_factor\":0.5}");
     near(w->hp.rope[0].attn_factor, 0.5);
-    near(w->hp.rope[0].orig_ctx, 2048); /* the context, where nothing else is said */
+    near(w->hp.rope[0].orig_ctx, 2048); /* default: the context length */
     world_close(w);
 }
 
-static void phi3_reads_longrope_under_its_old_names(void **state)
+static void phi3_accepts_the_old_names_of_longrope(void **state)
 {
     static const char *const more =
         "\"max_position_embeddings\":128,\"original_max_position_embeddings\":32,\"rope_scaling\":{"
@@ -314,7 +318,7 @@ static void gemma3_has_two_bases_and_scales_one(void **state)
     }
 }
 
-static void soft_caps_of_null_are_none(void **state)
+static void null_soft_caps_mean_none(void **state)
 {
     struct world *w = read_ok("gemma2", "");
     (void)state;
@@ -346,7 +350,7 @@ static void granite_reads_its_multipliers(void **state)
     world_close(w);
 }
 
-static void smollm3_turns_where_it_says(void **state)
+static void smollm3_has_rotary_embeddings_in_the_selected_layers(void **state)
 {
     struct world *w = read_ok("smollm3", "");
     (void)state;
@@ -362,7 +366,7 @@ static void smollm3_turns_where_it_says(void **state)
     world_close(w);
 }
 
-static void names_it_does_not_know_are_told(void **state)
+static void unknown_activations_and_rope_scalings_are_refused_by_name(void **state)
 {
     struct world *w = read_folder("llama", "\"hidden_act\":\"laplace\"");
     (void)state;
@@ -378,7 +382,7 @@ static void names_it_does_not_know_are_told(void **state)
     world_close(w);
 }
 
-static void numbers_that_make_no_sense_are_refused(void **state)
+static void invalid_numbers_are_refused(void **state)
 {
     static const struct {
         const char *type, *more, *told;
@@ -406,7 +410,7 @@ static void numbers_that_make_no_sense_are_refused(void **state)
     }
 }
 
-static void a_text_config_inside_is_the_one_that_counts(void **state)
+static void a_nested_text_config_is_used(void **state)
 {
     struct source *src = NULL;
     struct arena a = { 0 };
@@ -428,7 +432,7 @@ static void a_text_config_inside_is_the_one_that_counts(void **state)
     if (hparams_read(&hp, &a, src, &e) != OK) fail_msg("%s", e.msg);
     assert_string_equal(hp.arch, "gemma3");
     assert_int_equal(hp.layers[0].window, 5);
-    assert_int_equal(hp.layers[0].n_heads, 8); /* its library's, where nothing says so */
+    assert_int_equal(hp.layers[0].n_heads, 8); /* the default of gemma3's library */
     assert_string_equal(hp.prefix, "language_model.model.");
     arena_release(&a);
     source_close(src);
@@ -501,7 +505,7 @@ static void gguf_keys_are_read(void **state)
     assert_int_equal(v->hp.rope[0].n_rot, 8);
     assert_int_equal(v->hp.rope[0].scaling, ROPE_LINEAR);
     assert_true(v->hp.tied);
-    assert_int_equal(windows(&v->hp), 0);
+    assert_int_equal(window_bits(&v->hp), 0);
     world_close(v);
 }
 
@@ -512,24 +516,25 @@ static void gguf_windows_follow_the_pattern(void **state)
     bool list[4] = { true, false, false, true };
     (void)state;
     struct world *v = gguf_end(w, path);
-    assert_int_equal(windows(&v->hp), 5); /* every second, of 4096 */
+    assert_int_equal(window_bits(&v->hp), 5); /* every second layer, 4096 wide */
     assert_int_equal(v->hp.layers[0].window, 4096);
     assert_int_equal(v->hp.rope_style, ROPE_HALF);
     near(v->hp.logit_softcap, 30);
-    assert_true(v->hp.norm_bias1 == 0); /* it is in the weights already */
+    assert_true(v->hp.norm_bias1 == 0); /* GGUF files have the 1 added to the weights */
     world_close(v);
     w = gguf_begin("pattern2", "gemma3", path, sizeof path);
     ggufw_u32(w, "gemma3.attention.sliding_window", 12);
     ggufw_bools(w, "gemma3.attention.sliding_window_pattern", list, 4);
     v = gguf_end(w, path);
-    assert_int_equal(windows(&v->hp), 9);
+    assert_int_equal(window_bits(&v->hp), 9);
     assert_int_equal(v->hp.layers[0].rope, 1);
     assert_int_equal(v->hp.layers[1].rope, 0);
     world_close(v);
 }
 
-/* Writers of gpt2's family say four times the width, whatever there is. */
-static void gguf_widths_that_two_tensors_deny_are_theirs(void **state)
+/* Some writers of GGUF files store four times the hidden size as the feed-forward size. The
+ * shapes of two tensors override it. */
+static void a_wrong_feed_forward_size_in_gguf_files_is_corrected_from_the_tensors(void **state)
 {
     char path[256];
     struct ggufw *w = gguf_begin("wide", "llama", path, sizeof path);
@@ -539,14 +544,16 @@ static void gguf_widths_that_two_tensors_deny_are_theirs(void **state)
     assert_int_equal(v->hp.layers[2].n_ff, 160);
     world_close(v);
     w = gguf_begin("wide2", "llama", path, sizeof path);
-    ggufw_u32(w, "llama.feed_forward_length", 192); /* no such habit: an error to be told */
+    ggufw_u32(w, "llama.feed_forward_length",
+              192); /* not four times the hidden size: kept, and refused later */
     v = gguf_end(w, path);
     assert_int_equal(v->hp.layers[2].n_ff, 192);
     world_close(v);
 }
 
-/* OLMo 2 and 3 share a name; only the window's key tells. */
-static void gguf_files_without_a_window_turn_by_one_base(void **state)
+/* OLMo 2 and OLMo 3 have the same architecture name in GGUF files; only OLMo 3 has the key of
+ * the window. */
+static void olmo2_gguf_files_without_a_window_have_one_rotary_embedding(void **state)
 {
     char path[256];
     struct ggufw *w = gguf_begin("olmo", "olmo2", path, sizeof path);
@@ -560,7 +567,7 @@ static void gguf_files_without_a_window_turn_by_one_base(void **state)
     world_close(v);
 }
 
-static void gguf_of_an_unknown_architecture_is_told_apart(void **state)
+static void the_error_for_an_unknown_gguf_architecture_lists_the_known_ones(void **state)
 {
     char path[256];
     struct world *v = gguf_end(gguf_begin("unknown", "quux", path, sizeof path), path);
@@ -574,28 +581,28 @@ static void gguf_of_an_unknown_architecture_is_told_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_without_keys_are_seen_from_the_tensors),
-        cmocka_unit_test(a_missing_shape_is_named_not_guessed),
-        cmocka_unit_test(heads_that_do_not_share_evenly_are_refused),
+        cmocka_unit_test(missing_sizes_are_derived_from_the_tensors),
+        cmocka_unit_test(a_missing_size_is_an_error_that_names_its_key),
+        cmocka_unit_test(head_counts_that_do_not_divide_are_refused),
         cmocka_unit_test(an_unknown_architecture_is_named_with_the_known_ones),
         cmocka_unit_test(defaults_are_those_of_each_library),
-        cmocka_unit_test(windows_are_where_each_library_puts_them),
-        cmocka_unit_test(old_and_new_rope_keys_mean_the_same),
-        cmocka_unit_test(rope_scaling_of_null_is_none),
+        cmocka_unit_test(attention_windows_are_in_the_layers_of_each_family),
+        cmocka_unit_test(old_and_new_names_of_rope_keys_are_equivalent),
+        cmocka_unit_test(a_null_rope_scaling_means_none),
         cmocka_unit_test(yarn_keys_are_read),
-        cmocka_unit_test(phi3_reads_longrope_under_its_old_names),
+        cmocka_unit_test(phi3_accepts_the_old_names_of_longrope),
         cmocka_unit_test(gemma3_has_two_bases_and_scales_one),
-        cmocka_unit_test(soft_caps_of_null_are_none),
+        cmocka_unit_test(null_soft_caps_mean_none),
         cmocka_unit_test(granite_reads_its_multipliers),
-        cmocka_unit_test(smollm3_turns_where_it_says),
-        cmocka_unit_test(names_it_does_not_know_are_told),
-        cmocka_unit_test(numbers_that_make_no_sense_are_refused),
-        cmocka_unit_test(a_text_config_inside_is_the_one_that_counts),
+        cmocka_unit_test(smollm3_has_rotary_embeddings_in_the_selected_layers),
+        cmocka_unit_test(unknown_activations_and_rope_scalings_are_refused_by_name),
+        cmocka_unit_test(invalid_numbers_are_refused),
+        cmocka_unit_test(a_nested_text_config_is_used),
         cmocka_unit_test(gguf_keys_are_read),
         cmocka_unit_test(gguf_windows_follow_the_pattern),
-        cmocka_unit_test(gguf_widths_that_two_tensors_deny_are_theirs),
-        cmocka_unit_test(gguf_files_without_a_window_turn_by_one_base),
-        cmocka_unit_test(gguf_of_an_unknown_architecture_is_told_apart),
+        cmocka_unit_test(a_wrong_feed_forward_size_in_gguf_files_is_corrected_from_the_tensors),
+        cmocka_unit_test(olmo2_gguf_files_without_a_window_have_one_rotary_embedding),
+        cmocka_unit_test(the_error_for_an_unknown_gguf_architecture_lists_the_known_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

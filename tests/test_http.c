@@ -1,9 +1,12 @@
-/* Requests, replies, and the errors that http itself answers. Life of connections: test_conn.c. */
+/* HTTP requests and replies: parsing, limits, errors that the HTTP layer answers itself,
+ * streams. The life cycle of connections is in test_conn.c.
+ *
+ * A server on an event loop in a thread (http_world.h) and raw clients. */
 #include "http_world.h"
 
 #define HOST "Host: a\r\n"
 
-/* ---- what is refused ---- */
+/* ---- refused requests ---- */
 
 struct refusal {
     int status;
@@ -11,22 +14,22 @@ struct refusal {
     size_t n; /* 0: strlen */
 };
 
-static void refused(struct world *w, struct refusal t)
+static void expect_refusal(struct world *w, struct refusal t)
 {
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     struct reply r;
     char want[32];
 
-    assert_true(put_all(&p, t.bytes, t.n ? t.n : strlen(t.bytes)));
-    r = get_reply(&p);
+    assert_true(send_bytes(&p, t.bytes, t.n ? t.n : strlen(t.bytes)));
+    r = read_reply(&p);
     snprintf(want, sizeof want, "{\"status\":%d,", t.status);
     if (r.status != t.status || strncmp(buf_cstr(&r.body), want, strlen(want)) != 0)
-        fail_msg("%.60s: %d %s", t.bytes, r.status, buf_cstr(&r.body));
+        fail_msg("%.60s: status %d, body %s", t.bytes, r.status, buf_cstr(&r.body));
     assert_string_equal(header_of(&r, "Content-Type"), "application/json");
     assert_string_equal(header_of(&r, "Connection"), "close");
-    assert_true(is_over(&p));
+    assert_true(is_closed_by_server(&p));
     buf_release(&r.body);
-    hang_up(&p);
+    close_peer(&p);
 }
 
 static void malformed_requests_get_400(void **state)
@@ -36,7 +39,7 @@ static void malformed_requests_get_400(void **state)
         "GET / HTTP/1.1\r\n" HOST "Host: b\r\n\r\n",
         "GET / HTTP/1.1\nHost: a\n\n",
         "GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
-        "GET / HTTP/1.1\r\n" HOST "X: a\r\n b\r\n\r\n", /* folded */
+        "GET / HTTP/1.1\r\n" HOST "X: a\r\n b\r\n\r\n", /* folded header line */
         "GET / HTTP/1.1\r\n X: a\r\n" HOST "\r\n",
         "GET / HTTP/1.1\r\n" HOST "X: a\rb\r\n\r\n",
         "GET / HTTP/1.1\r\n" HOST "X: a\x01\r\n\r\n",
@@ -73,11 +76,11 @@ static void malformed_requests_get_400(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        refused(w, (struct refusal){ 400, bad[i], 0 });
-    refused(w, (struct refusal){ 400, with_nul, sizeof with_nul - 1 });
-    refused(w, (struct refusal){ 400, nul_in_path, sizeof nul_in_path - 1 });
-    assert_int_equal(stats_of(w).bad, sizeof bad / sizeof *bad + 2);
-    assert_int_equal(stats_of(w).requests, 0);
+        expect_refusal(w, (struct refusal){ 400, bad[i], 0 });
+    expect_refusal(w, (struct refusal){ 400, with_nul, sizeof with_nul - 1 });
+    expect_refusal(w, (struct refusal){ 400, nul_in_path, sizeof nul_in_path - 1 });
+    assert_int_equal(read_stats(w).bad, sizeof bad / sizeof *bad + 2);
+    assert_int_equal(read_stats(w).requests, 0);
     world_close(w);
 }
 
@@ -106,12 +109,12 @@ static void malformed_chunks_get_400(void **state)
         buf_clear(&b);
         buf_printf(&b, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n%s",
                    bad[i]);
-        refused(w, (struct refusal){ 400, buf_cstr(&b), 0 });
+        expect_refusal(w, (struct refusal){ 400, buf_cstr(&b), 0 });
     }
     buf_clear(&b);
     buf_puts(&b, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n1;");
     for (int i = 0; i < 1000; i++) buf_putc(&b, 'e');
-    refused(w, (struct refusal){ 400, buf_cstr(&b), 0 });
+    expect_refusal(w, (struct refusal){ 400, buf_cstr(&b), 0 });
     buf_release(&b);
     world_close(w);
 }
@@ -129,7 +132,7 @@ static void unsupported_features_get_their_status(void **state)
     struct world *w = world_open((struct http_opt){ 0 });
 
     (void)state;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) refused(w, all[i]);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) expect_refusal(w, all[i]);
     world_close(w);
 }
 
@@ -141,11 +144,11 @@ static void long_lines_and_headers_get_414_and_431(void **state)
     (void)state;
     buf_puts(&b, "GET /");
     for (int i = 0; i < 2000; i++) buf_putc(&b, 'a');
-    refused(w, (struct refusal){ 414, buf_cstr(&b), 0 });
+    expect_refusal(w, (struct refusal){ 414, buf_cstr(&b), 0 });
     buf_clear(&b);
     buf_puts(&b, "GET / HTTP/1.1\r\nHost: a\r\nX: ");
     for (int i = 0; i < 2000; i++) buf_putc(&b, 'a');
-    refused(w, (struct refusal){ 431, buf_cstr(&b), 0 });
+    expect_refusal(w, (struct refusal){ 431, buf_cstr(&b), 0 });
     world_close(w);
 
     w = world_open((struct http_opt){ 0 });
@@ -153,7 +156,7 @@ static void long_lines_and_headers_get_414_and_431(void **state)
     buf_puts(&b, "GET / HTTP/1.1\r\nHost: a\r\n");
     for (int i = 0; i < 200; i++) buf_printf(&b, "X-%d: a\r\n", i);
     buf_puts(&b, "\r\n");
-    refused(w, (struct refusal){ 431, buf_cstr(&b), 0 });
+    expect_refusal(w, (struct refusal){ 431, buf_cstr(&b), 0 });
     buf_release(&b);
     world_close(w);
 }
@@ -163,23 +166,23 @@ static void a_long_body_gets_413_before_it_is_sent(void **state)
     struct world *w = world_open((struct http_opt){ .max_body_bytes = 1000 });
 
     (void)state;
-    refused(w,
-            (struct refusal){ 413, "POST / HTTP/1.1\r\n" HOST "Content-Length: 1001\r\n\r\n", 0 });
-    refused(w, (struct refusal){ 413,
-                                 "POST / HTTP/1.1\r\n" HOST
-                                 "Content-Length: 1001\r\nExpect: 100-continue\r\n\r\n",
-                                 0 });
-    refused(w, (struct refusal){ 413,
-                                 "POST / HTTP/1.1\r\n" HOST
-                                 "Content-Length: 99999999999999999999999999\r\n\r\n",
-                                 0 });
-    refused(w,
-            (struct refusal){
-                413, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3e9\r\n", 0 });
-    refused(w, (struct refusal){ 413,
-                                 "POST / HTTP/1.1\r\n" HOST
-                                 "Transfer-Encoding: chunked\r\n\r\nfffffffffffffff0\r\n",
-                                 0 });
+    expect_refusal(
+        w, (struct refusal){ 413, "POST / HTTP/1.1\r\n" HOST "Content-Length: 1001\r\n\r\n", 0 });
+    expect_refusal(w, (struct refusal){ 413,
+                                        "POST / HTTP/1.1\r\n" HOST
+                                        "Content-Length: 1001\r\nExpect: 100-continue\r\n\r\n",
+                                        0 });
+    expect_refusal(w, (struct refusal){ 413,
+                                        "POST / HTTP/1.1\r\n" HOST
+                                        "Content-Length: 99999999999999999999999999\r\n\r\n",
+                                        0 });
+    expect_refusal(
+        w, (struct refusal){
+               413, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3e9\r\n", 0 });
+    expect_refusal(w, (struct refusal){ 413,
+                                        "POST / HTTP/1.1\r\n" HOST
+                                        "Transfer-Encoding: chunked\r\n\r\nfffffffffffffff0\r\n",
+                                        0 });
     world_close(w);
 }
 
@@ -192,31 +195,31 @@ enum { UPLOAD_MIB = 64 };
 static void a_client_that_sends_64_mib_first_still_reads_its_413(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     char *piece = mem_alloc(1 << 20);
 
     (void)state;
-    say(&p, "POST / HTTP/1.1\r\n" HOST "Content-Length: 67108864\r\n\r\n");
-    for (int i = 0; i < UPLOAD_MIB; i++) assert_true(put_all(&p, piece, 1 << 20));
+    send_text(&p, "POST / HTTP/1.1\r\n" HOST "Content-Length: 67108864\r\n\r\n");
+    for (int i = 0; i < UPLOAD_MIB; i++) assert_true(send_bytes(&p, piece, 1 << 20));
     expect_reply(&p, 413, NULL);
-    assert_true(is_over(&p));
+    assert_true(is_closed_by_server(&p));
     mem_free(piece);
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 
 static void chunks_are_summed_for_413(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_body_bytes = 100 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
 
     (void)state;
-    say(&p, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n");
-    for (int i = 0; i < 10; i++) say(&p, "a\r\n0123456789\r\n");
-    say(&p, "1\r\n");
+    send_text(&p, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 10; i++) send_text(&p, "a\r\n0123456789\r\n");
+    send_text(&p, "1\r\n");
     expect_reply(&p, 413, NULL);
-    assert_true(is_over(&p));
-    hang_up(&p);
+    assert_true(is_closed_by_server(&p));
+    close_peer(&p);
     world_close(w);
 }
 
@@ -227,101 +230,103 @@ static void slow_headers_and_slow_bodies_get_408(void **state)
     bool cut = false;
 
     (void)state;
-    refused(w, (struct refusal){ 408, "GET / HT", 0 });
-    refused(w, (struct refusal){ 408, "GET / HTTP/1.1\r\nHost: a\r\n", 0 });
-    refused(w,
-            (struct refusal){ 408, "POST / HTTP/1.1\r\n" HOST "Content-Length: 9\r\n\r\nabc", 0 });
-    refused(w,
-            (struct refusal){
-                408, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n9\r\nabc", 0 });
-    p = dial(w); /* single bytes do not extend the limit */
+    expect_refusal(w, (struct refusal){ 408, "GET / HT", 0 });
+    expect_refusal(w, (struct refusal){ 408, "GET / HTTP/1.1\r\nHost: a\r\n", 0 });
+    expect_refusal(
+        w, (struct refusal){ 408, "POST / HTTP/1.1\r\n" HOST "Content-Length: 9\r\n\r\nabc", 0 });
+    expect_refusal(
+        w, (struct refusal){
+               408, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n9\r\nabc", 0 });
+    p = connect_peer(w); /* single bytes do not extend the time limit */
     for (int i = 0; i < 400 && !cut; i++) {
         struct pollfd f = { .fd = p.fd, .events = POLLIN };
         cut = poll(&f, 1, 10) == 1;
-        if (!cut) put_all(&p, "G", 1);
+        if (!cut) send_bytes(&p, "G", 1);
     }
     assert_true(cut);
     expect_reply(&p, 408, NULL);
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 
 static void an_idle_connection_is_closed_without_a_reply(void **state)
 {
     struct world *w = world_open((struct http_opt){ .idle_ms = 100 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
 
     (void)state;
-    assert_true(is_over(&p));
-    hang_up(&p);
-    p = dial(w);
-    say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    assert_true(is_closed_by_server(&p));
+    close_peer(&p);
+    p = connect_peer(w);
+    send_text(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
     expect_reply(&p, 200, "GET|/echo||");
-    assert_true(is_over(&p));
-    hang_up(&p);
-    p = dial(w);
-    say(&p, "\r\n");
-    assert_true(is_over(&p));
-    hang_up(&p);
-    assert_int_equal(stats_of(w).bad, 0);
+    assert_true(is_closed_by_server(&p));
+    close_peer(&p);
+    p = connect_peer(w);
+    send_text(&p, "\r\n");
+    assert_true(is_closed_by_server(&p));
+    close_peer(&p);
+    assert_int_equal(read_stats(w).bad, 0);
     world_close(w);
 }
 
 static void one_connection_too_many_gets_503(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_conns = 2 });
-    struct peer a = dial(w), b = dial(w), c;
+    struct peer a = connect_peer(w), b = connect_peer(w), c;
     struct http_stats s;
 
     (void)state;
-    say(&a, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    send_text(&a, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
     expect_reply(&a, 200, NULL);
-    say(&b, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    send_text(&b, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
     expect_reply(&b, 200, NULL);
-    c = dial(w);
-    put_all(&c, "GET /echo", 9); /* it may be closed already */
+    c = connect_peer(w);
+    send_bytes(&c, "GET /echo", 9); /* the server may have closed it already */
     expect_reply(&c, 503, NULL);
-    assert_true(is_over(&c));
-    hang_up(&c);
-    s = stats_of(w);
+    assert_true(is_closed_by_server(&c));
+    close_peer(&c);
+    s = read_stats(w);
     assert_int_equal(s.refused, 1);
-    hang_up(&a);
-    for (int i = 0; i < 500 && stats_of(w).conns > 1; i++) usleep(2000);
-    c = dial(w);
-    say(&c, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
-    expect_reply(&c, 200, NULL); /* a connection is free again */
-    hang_up(&b);
-    hang_up(&c);
+    close_peer(&a);
+    for (int i = 0; i < 500 && read_stats(w).conns > 1; i++) usleep(2000);
+    c = connect_peer(w);
+    send_text(&c, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    expect_reply(&c, 200, NULL); /* a connection slot is free again */
+    close_peer(&b);
+    close_peer(&c);
     world_close(w);
 }
 
-/* ---- what is taken ---- */
+/* ---- accepted requests ---- */
 
 static void a_request_has_method_path_query_and_body(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     struct reply r;
 
     (void)state;
-    say(&p, "\r\nGET /echo/a%20b%2Fc?x=%20y&z HTTP/1.1\r\nhOST:\t a \t\r\nX: \x80\xff\r\n\r\n");
+    send_text(&p,
+              "\r\nGET /echo/a%20b%2Fc?x=%20y&z HTTP/1.1\r\nhOST:\t a \t\r\nX: \x80\xff\r\n\r\n");
     expect_reply(&p, 200, "GET|/echo/a b/c|x=%20y&z|");
-    say(&p, "GET http://some.where:80/echo?q HTTP/1.1\r\n" HOST "\r\n");
+    send_text(&p, "GET http://some.where:80/echo?q HTTP/1.1\r\n" HOST "\r\n");
     expect_reply(&p, 200, "GET|/echo|q|");
-    say(&p, "OPTIONS * HTTP/1.1\r\n" HOST "\r\n");
+    send_text(&p, "OPTIONS * HTTP/1.1\r\n" HOST "\r\n");
     expect_reply(&p, 200, "OPTIONS|*||");
-    say(&p, "PATCH /echo HTTP/1.1\r\n" HOST "Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi");
+    send_text(&p,
+              "PATCH /echo HTTP/1.1\r\n" HOST "Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi");
     expect_reply(&p, 200, "PATCH|/echo||hi");
-    say(&p, "POST /echo HTTP/1.1\r\n" HOST "\r\n"); /* without a length there is no body */
-    r = get_reply(&p);
+    send_text(&p, "POST /echo HTTP/1.1\r\n" HOST "\r\n"); /* without a length there is no body */
+    r = read_reply(&p);
     assert_string_equal(buf_cstr(&r.body), "POST|/echo||");
     assert_memory_equal(header_of(&r, "X-Peer"), "127.0.0.1:", 10);
     assert_null(header_of(&r, "X-Injected"));
     assert_non_null(header_of(&r, "Date"));
     assert_null(header_of(&r, "Connection"));
     buf_release(&r.body);
-    assert_int_equal(stats_of(w).reused, 4);
-    hang_up(&p);
+    assert_int_equal(read_stats(w).reused, 4);
+    close_peer(&p);
     world_close(w);
 }
 
@@ -331,132 +336,133 @@ static void chunks_may_be_split_anywhere(void **state)
         "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n"
         "5\r\nhello\r\n007;ext=\"a\"\r\n, world\r\n0\r\nTrailer: dropped\r\n\r\n";
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     int one = 1;
 
     (void)state;
     setsockopt(p.fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &one, sizeof one);
     for (size_t cut = 0; cut < sizeof all; cut++) {
-        assert_true(put_all(&p, all, cut));
+        assert_true(send_bytes(&p, all, cut));
         usleep(500);
-        assert_true(put_all(&p, all + cut, sizeof all - 1 - cut));
+        assert_true(send_bytes(&p, all + cut, sizeof all - 1 - cut));
         expect_reply(&p, 200, "POST|/echo||hello, world");
     }
     for (size_t i = 0; i < sizeof all - 1; i++) {
-        put_all(&p, all + i, 1);
+        send_bytes(&p, all + i, 1);
         usleep(200);
     }
     expect_reply(&p, 200, "POST|/echo||hello, world");
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 
 static void a_body_is_requested_with_100_continue(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     struct reply r;
 
     (void)state;
-    say(&p, "POST /echo HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n");
-    r = get_reply(&p);
+    send_text(&p,
+              "POST /echo HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    r = read_reply(&p);
     assert_int_equal(r.status, 100);
-    say(&p, "hi");
+    send_text(&p, "hi");
     expect_reply(&p, 200, "POST|/echo||hi");
-    say(&p, "GET /echo HTTP/1.1\r\n" HOST
-            "Expect: 100-continue\r\n\r\n"); /* no body: nothing to wait for */
+    send_text(&p, "GET /echo HTTP/1.1\r\n" HOST
+                  "Expect: 100-continue\r\n\r\n"); /* no body: nothing to wait for */
     expect_reply(&p, 200, "GET|/echo||");
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 
 static void keep_alive_follows_the_connection_header(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     struct reply r;
 
     (void)state;
-    say(&p, "GET /echo HTTP/1.1\r\n" HOST "Connection: foo, Close\r\n\r\n");
-    r = get_reply(&p);
+    send_text(&p, "GET /echo HTTP/1.1\r\n" HOST "Connection: foo, Close\r\n\r\n");
+    r = read_reply(&p);
     assert_string_equal(header_of(&r, "Connection"), "close");
-    assert_true(is_over(&p));
+    assert_true(is_closed_by_server(&p));
     buf_release(&r.body);
-    hang_up(&p);
-    p = dial(w);
-    say(&p, "GET /echo HTTP/1.0\r\n\r\n");
+    close_peer(&p);
+    p = connect_peer(w);
+    send_text(&p, "GET /echo HTTP/1.0\r\n\r\n");
     expect_reply(&p, 200, "GET|/echo||");
-    assert_true(is_over(&p));
-    hang_up(&p);
-    p = dial(w);
+    assert_true(is_closed_by_server(&p));
+    close_peer(&p);
+    p = connect_peer(w);
     for (int i = 0; i < 3; i++) {
-        say(&p, "GET /echo HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-        r = get_reply(&p);
+        send_text(&p, "GET /echo HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+        r = read_reply(&p);
         assert_string_equal(header_of(&r, "Connection"), "keep-alive");
         buf_release(&r.body);
     }
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 
 static void three_requests_in_one_write_are_answered_in_order(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
 
     (void)state;
-    say(&p, "POST /echo?1 HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\none"
-            "GET /pieces HTTP/1.1\r\n" HOST "\r\n"
-            "POST /echo?3 HTTP/1.1\r\n" HOST
-            "Transfer-Encoding: chunked\r\n\r\n5\r\nthree\r\n0\r\n\r\n");
+    send_text(&p, "POST /echo?1 HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\none"
+                  "GET /pieces HTTP/1.1\r\n" HOST "\r\n"
+                  "POST /echo?3 HTTP/1.1\r\n" HOST
+                  "Transfer-Encoding: chunked\r\n\r\n5\r\nthree\r\n0\r\n\r\n");
     expect_reply(&p, 200, "POST|/echo|1|one");
     expect_reply(&p, 200, "data: {\"a\":1}\n\nevent: note\ndata: {\"b\":2}\n\n: ping\n\n");
     expect_reply(&p, 200, "POST|/echo|3|three");
-    say(&p, "GET /echo?4 HTTP/1.1\r\n" HOST "Connection: close\r\n\r\nGET /echo?5 HTTP/1.1\r\n" HOST
-            "\r\n");
+    send_text(&p, "GET /echo?4 HTTP/1.1\r\n" HOST
+                  "Connection: close\r\n\r\nGET /echo?5 HTTP/1.1\r\n" HOST "\r\n");
     expect_reply(&p, 200, "GET|/echo|4|");
-    assert_true(is_over(&p)); /* requests after the last one are not answered */
-    hang_up(&p);
+    assert_true(is_closed_by_server(&p)); /* requests after the last one are not answered */
+    close_peer(&p);
     world_close(w);
 }
 
 static void a_client_that_shut_down_its_side_gets_its_replies(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     struct reply r;
 
     (void)state;
-    say(&p, "GET /echo?1 HTTP/1.1\r\n" HOST "\r\nGET /big HTTP/1.1\r\n" HOST
-            "\r\nGET /echo?3 HTTP/1.1\r\n" HOST "\r\n");
+    send_text(&p, "GET /echo?1 HTTP/1.1\r\n" HOST "\r\nGET /big HTTP/1.1\r\n" HOST
+                  "\r\nGET /echo?3 HTTP/1.1\r\n" HOST "\r\n");
     shutdown(p.fd, SHUT_WR);
     expect_reply(&p, 200, "GET|/echo|1|");
-    r = get_reply(&p);
+    r = read_reply(&p);
     assert_int_equal(r.body.n, BIG_BYTES);
     buf_release(&r.body);
     expect_reply(&p, 200, "GET|/echo|3|");
-    assert_true(is_over(&p));
-    hang_up(&p);
+    assert_true(is_closed_by_server(&p));
+    close_peer(&p);
     world_close(w);
 }
 
 static void a_reply_to_head_has_no_body(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     struct reply r;
 
     (void)state;
-    say(&p, "HEAD /echo HTTP/1.1\r\n" HOST "\r\n");
-    r = get_reply_to(&p, true);
+    send_text(&p, "HEAD /echo HTTP/1.1\r\n" HOST "\r\n");
+    r = read_reply_to(&p, true);
     assert_int_equal(r.status, 200);
     assert_string_equal(header_of(&r, "Content-Length"), "12");
-    say(&p, "HEAD /pieces HTTP/1.1\r\n" HOST "\r\n");
-    r = get_reply_to(&p, true);
+    send_text(&p, "HEAD /pieces HTTP/1.1\r\n" HOST "\r\n");
+    r = read_reply_to(&p, true);
     assert_int_equal(r.status, 200);
-    say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n"); /* no byte of a body was sent before */
+    send_text(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n"); /* no byte of a body was sent before */
     expect_reply(&p, 200, "GET|/echo||");
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 
@@ -464,26 +470,26 @@ static void a_stream_is_chunked_or_ends_with_the_connection(void **state)
 {
     static const char text[] = "data: {\"a\":1}\n\nevent: note\ndata: {\"b\":2}\n\n: ping\n\n";
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer p = dial(w);
+    struct peer p = connect_peer(w);
     struct reply r;
 
     (void)state;
-    say(&p, "GET /pieces HTTP/1.1\r\n" HOST "\r\n");
-    r = get_reply(&p);
+    send_text(&p, "GET /pieces HTTP/1.1\r\n" HOST "\r\n");
+    r = read_reply(&p);
     assert_string_equal(header_of(&r, "Transfer-Encoding"), "chunked");
     assert_memory_equal(header_of(&r, "Content-Type"), "text/event-stream", 17);
     assert_string_equal(header_of(&r, "Cache-Control"), "no-cache");
     assert_string_equal(buf_cstr(&r.body), text);
     buf_release(&r.body);
-    hang_up(&p);
-    p = dial(w);
-    say(&p, "GET /pieces HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-    r = get_reply(&p);
+    close_peer(&p);
+    p = connect_peer(w);
+    send_text(&p, "GET /pieces HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    r = read_reply(&p);
     assert_null(header_of(&r, "Transfer-Encoding"));
     assert_string_equal(header_of(&r, "Connection"), "close");
     assert_string_equal(buf_cstr(&r.body), text);
     buf_release(&r.body);
-    hang_up(&p);
+    close_peer(&p);
     world_close(w);
 }
 

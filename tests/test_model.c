@@ -93,7 +93,7 @@ static void check_gguf(const char *folder, const char *name)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/%s.gguf", temp_dir(), name);
-    to_gguf(folder, path, false);
+    write_gguf_of(folder, path, false);
     check_golden(path, folder, true, 1e-4);
 }
 
@@ -203,7 +203,7 @@ static void scales_beside_matrices_are_multiplied_in(void **state)
     char path[256];
     (void)state;
     snprintf(path, sizeof path, "%s/scaled.gguf", temp_dir());
-    to_gguf(golden("bitnet"), path, true);
+    write_gguf_of(golden("bitnet"), path, true);
     check_golden(path, golden("bitnet"), true, 1e-4);
     check_golden(path, golden("bitnet"), false, 2e-3);
 }

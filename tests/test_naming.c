@@ -65,7 +65,7 @@ static void files_have_the_names_that_others_write(void **state)
         snprintf(path, sizeof path, "fixtures/hf/%s", folder);
         const char *dir = shared(path);
         snprintf(path, sizeof path, "%s/names.gguf", temp_dir());
-        to_gguf(dir, path, false);
+        write_gguf_of(dir, path, false);
         assert_int_equal(source_open(&src, path, NULL), OK);
         bad += check_file(src, folder, v);
         source_close(src);

@@ -27,9 +27,9 @@ static void check_texts(const char *schema, const char *const *yes, const char *
     struct grammar *g = compile(GRAMMAR_SCHEMA, schema);
 
     for (; *yes; yes++)
-        if (!takes(g, lex, str_c(*yes))) fail_msg("%s does not take '%s'", schema, *yes);
+        if (!matches_grammar(g, lex, str_c(*yes))) fail_msg("%s does not take '%s'", schema, *yes);
     for (; *no; no++)
-        if (takes(g, lex, str_c(*no))) fail_msg("%s takes '%s'", schema, *no);
+        if (matches_grammar(g, lex, str_c(*no))) fail_msg("%s takes '%s'", schema, *no);
     grammar_unref(g);
 }
 

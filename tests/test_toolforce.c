@@ -181,7 +181,7 @@ static void check_calls(struct world *w, int family, struct str text, const stru
             fail_msg("%s: no tool '%s' in %.*s", families[family].template, s->names[k].p,
                      STR_ARG(text));
         if (strict_only && i != STRICT) continue;
-        if (!takes(w->schemas[i], w->lex, buf_str(&s->args[k])))
+        if (!matches_grammar(w->schemas[i], w->lex, buf_str(&s->args[k])))
             fail_msg("%s: %.*s\nis not by the schema, out of %.*s", families[family].template,
                      STR_ARG(buf_str(&s->args[k])), STR_ARG(text));
     }
@@ -353,7 +353,8 @@ static void a_text_looks_as_the_family_writes_it(void **state)
         struct grammar *g;
         assert_int_equal(toolforce_make_spec(&f, &spec, &what, NULL), OK);
         g = compile_spec(&what);
-        if (!takes(g, w->lex, str_c(want[i].text))) fail_msg("not taken: %s", want[i].text);
+        if (!matches_grammar(g, w->lex, str_c(want[i].text)))
+            fail_msg("not taken: %s", want[i].text);
         grammar_unref(g);
         buf_release(&spec);
     }
@@ -389,9 +390,9 @@ static void tools_are_called_in_the_format_of_a_family(void **state)
     g = compile_spec(&(struct grammar_spec){
         .kind = GRAMMAR_RULES, .build = toolrules_build, .text = buf_str(&text) });
     for (size_t i = 0; i < 2; i++)
-        if (!takes(g, w->lex, str_c(yes[i]))) fail_msg("not taken: %s", yes[i]);
+        if (!matches_grammar(g, w->lex, str_c(yes[i]))) fail_msg("not taken: %s", yes[i]);
     for (size_t i = 0; i < 3; i++)
-        if (takes(g, w->lex, str_c(no[i]))) fail_msg("taken: %s", no[i]);
+        if (matches_grammar(g, w->lex, str_c(no[i]))) fail_msg("taken: %s", no[i]);
     grammar_unref(g);
     buf_release(&text);
 }

@@ -89,7 +89,7 @@ static int check_variant(json_t *v, bool file)
     snprintf(path, sizeof path, "%s/variant.gguf", temp_dir());
     double direct = error_of(f.dir, rows), through = 0;
     if (file) {
-        to_gguf(f.dir, path, false);
+        write_gguf_of(f.dir, path, false);
         through = error_of(path, rows);
     }
     bool bad = !(direct < 2e-4) || !(through < 2e-4);

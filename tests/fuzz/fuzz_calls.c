@@ -1,6 +1,8 @@
-/* The schema of a tool from anywhere, forced in the way of each family. What is refused says so; of
- * what is taken the shortest call is made, and read back it is one call, whose arguments keep to
- * the schema. */
+/* Fuzz target: an arbitrary schema of a tool, compiled into a grammar of forced calls in the
+ * format of each model family.
+ *
+ * A schema is refused with a message, or the shortest text of the grammar is one call when it is
+ * parsed back, with arguments that match the schema. */
 #include "toolcall/toolforce.h"
 #include "toolcall/toolparse.h"
 #include "base/mem.h"
@@ -26,7 +28,7 @@ static const char *const templates[] = {
     "[TOOL_CALLS] [ARGS]",
 };
 
-/* false: it is too long. */
+/* Writes the shortest text of the grammar; false: it is too long. */
 static bool make_shortest(const struct pda *a, struct buf *text)
 {
     struct matcher_cache *d = open_cache(a, byte_vocab());
@@ -39,7 +41,7 @@ static bool make_shortest(const struct pda *a, struct buf *text)
         int32_t id = 255;
         while (id >= 0 && !(mask[id / 64] >> (id % 64) & 1)) id--;
         if (id < 0 || matcher_accept(&x, id) != OK)
-            __builtin_trap(); /* there is always a way to the end */
+            __builtin_trap(); /* every state must have a way to the end */
         buf_putc(text, (char)id);
     }
     over = matcher_min_bytes(&x) == 0;
@@ -56,7 +58,7 @@ struct seen {
 static void on_text(void *arg, struct str text)
 {
     (void)arg;
-    if (text.n) __builtin_trap(); /* there is nothing but the call */
+    if (text.n) __builtin_trap(); /* a forced text contains only the call */
 }
 
 static void on_call(void *arg, struct str name, struct str id)

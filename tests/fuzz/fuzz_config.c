@@ -1,10 +1,11 @@
-/* A foreign config.json: every key it has is looked up, and some paths into it. */
+/* Fuzz target: an arbitrary config.json. Every key that it has is looked up, and some paths into
+ * it. */
 #include "base/mem.h"
 #include "format/hfconfig.h"
 
 static volatile unsigned long long sink;
 
-static void touch(const struct value *v)
+static void read_value(const struct value *v)
 {
     struct value item;
     uint64_t u;
@@ -15,7 +16,7 @@ static void touch(const struct value *v)
     if (v->kind == VALUE_STR && v->s.n)
         sink += (unsigned char)v->s.p[0] + (unsigned char)v->s.p[v->s.n - 1];
     for (size_t k = 0; v->kind == VALUE_LIST && k < v->n; k++)
-        if (value_at(v, k, &item)) touch(&item);
+        if (value_at(v, k, &item)) read_value(&item);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -38,9 +39,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     if (hfconfig_parse(&c, text, &e) == OK) {
         for (size_t i = 0; i < hfconfig_n_keys(c); i++)
-            if (hfconfig_key(c, hfconfig_key_name(c, i), &v)) touch(&v);
+            if (hfconfig_key(c, hfconfig_key_name(c, i), &v)) read_value(&v);
         for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-            if (hfconfig_key(c, paths[i], &v)) touch(&v);
+            if (hfconfig_key(c, paths[i], &v)) read_value(&v);
     }
     hfconfig_close(c);
     mem_free(copy);

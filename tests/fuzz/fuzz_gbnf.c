@@ -1,5 +1,8 @@
-/* A grammar from anywhere, and a text held against it. What is refused says so; what is taken can
- * be walked, and its masks let in just what can be written. */
+/* Fuzz target: an arbitrary grammar (GBNF; after '/' a regular expression, after '[' a choice),
+ * and after the first NUL a text to match.
+ *
+ * A grammar is refused with a message, or it can be matched, and its masks contain exactly the
+ * tokens that can be accepted. */
 #include "base/mem.h"
 #include "grammar/grammar.h"
 #include "bytes.h"
@@ -18,7 +21,7 @@ static struct vocabtrie *text_vocab(void)
     return l;
 }
 
-static void walk(const struct pda *a, struct str text)
+static void match_text(const struct pda *a, struct str text)
 {
     struct matcher_cache *d = open_cache(a, text_vocab());
     struct matcher x;
@@ -52,12 +55,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct err e = { 0 };
     int rc;
 
-    if (n && (data[0] == '/' || data[0] == '[')) { /* the same with patterns and choices */
+    if (n && (data[0] == '/' || data[0] == '[')) { /* a regular expression or a choice */
         spec.kind = data[0] == '/' ? GRAMMAR_REGEX : GRAMMAR_CHOICE;
         if (data[0] == '/') spec.text = str_skip(spec.text, 1);
     }
     rc = grammar_compile(&g, &spec, NULL, &e);
-    if (rc == OK) walk(grammar_pda(g), cut ? str_skip(str_of(copy, n), n_text) : STR("a1\"{[ x"));
+    if (rc == OK)
+        match_text(grammar_pda(g), cut ? str_skip(str_of(copy, n), n_text) : STR("a1\"{[ x"));
     else if (rc != E_INVALID || !e.msg[0]) __builtin_trap();
     grammar_unref(g);
     mem_free(copy);

@@ -1,6 +1,8 @@
-/* A config.json from anywhere beside tensors of several families, or a GGUF file from anywhere:
- * hyper-parameters are read, and where they make sense every tensor of the table is looked for and
- * both its ends are read. */
+/* Fuzz target: an arbitrary config.json in a folder with tensors of several families, or an
+ * arbitrary GGUF file.
+ *
+ * Hyper-parameters are read. If they are valid, every tensor of the naming table is looked up,
+ * and its first and last row are read. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -40,7 +42,7 @@ static const struct {
 
 static char dir[64], config[96], gguf[96];
 
-static void clean(void)
+static void remove_files(void)
 {
     char path[96];
 
@@ -48,7 +50,7 @@ static void clean(void)
     unlink(path), unlink(config), unlink(gguf), rmdir(dir);
 }
 
-static void begin(void)
+static void make_folder(void)
 {
     struct buf head = { 0 }, all = { 0 };
     size_t at = 0;
@@ -57,7 +59,7 @@ static void begin(void)
 
     strcpy(dir, "/tmp/fuzz_hparams.XXXXXX");
     if (!mkdtemp(dir)) abort();
-    atexit(clean);
+    atexit(remove_files);
     snprintf(config, sizeof config, "%s/config.json", dir);
     snprintf(gguf, sizeof gguf, "%s/x.gguf", dir);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
@@ -103,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct err e;
     int n_items;
 
-    if (!dir[0]) begin();
+    if (!dir[0]) make_folder();
     if (file_replace(is_gguf ? gguf : config, str_of((const char *)data, n), NULL) != OK) return 0;
     if (source_open(&src, is_gguf ? gguf : dir, &e) == OK && hparams_read(&hp, &a, src, &e) == OK &&
         !is_gguf && hp.n_layers <= 64 && naming_plan(&hp, src, &a, &items, &n_items, &e) == OK)

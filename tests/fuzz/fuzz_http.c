@@ -1,5 +1,5 @@
-/* Any bytes, cut anywhere, as HTTP requests: limits hold, and where the cuts are makes no
- * difference. */
+/* Fuzz target: arbitrary bytes as HTTP requests on one connection. Limits hold, and the result
+ * does not depend on where the bytes are cut into pieces. */
 #include "net/httpmsg.h"
 
 #include <stdint.h>
@@ -12,20 +12,20 @@ struct outcome {
     uint64_t sum;
 };
 
-static uint64_t sum_of(uint64_t sum, struct str s)
+static uint64_t add_to_sum(uint64_t sum, struct str s)
 {
     for (size_t i = 0; i < s.n; i++) sum = sum * 31 + (unsigned char)s.p[i];
     return sum * 31 + s.n;
 }
 
-/* One request; used says where the next begins. */
-static struct outcome run(struct httpmsg *m, const char *p, size_t n, size_t piece)
+/* Parses one request in pieces of `piece` bytes; used: where the next request begins. */
+static struct outcome parse_request(struct httpmsg *m, const char *p, size_t n, size_t piece)
 {
     struct outcome o = { 0 };
 
     while (o.used < n && m->state != HTTPMSG_DONE && m->state != HTTPMSG_BAD) {
         size_t k = n - o.used < piece ? n - o.used : piece, took;
-        char *copy = malloc(k); /* so that a look past the end is seen */
+        char *copy = malloc(k); /* an exact copy: the sanitizer finds reads past it */
         memcpy(copy, p + o.used, k);
         took = httpmsg_feed(m, copy, k);
         free(copy);
@@ -36,12 +36,13 @@ static struct outcome run(struct httpmsg *m, const char *p, size_t n, size_t pie
     if (m->state == HTTPMSG_BAD && (m->status < 400 || !m->why)) abort();
     o.state = m->state, o.status = m->status, o.n_fields = m->n_fields, o.method = m->method;
     o.keep_alive = m->keep_alive, o.n_body = m->body.n, o.n_path = m->path.n;
-    o.sum = sum_of(sum_of(0, buf_str(&m->body)), httpmsg_path(m));
+    o.sum = add_to_sum(add_to_sum(0, buf_str(&m->body)), httpmsg_path(m));
     if (m->state == HTTPMSG_DONE || m->state == HTTPMSG_BODY) {
         struct str host = httpmsg_header(m, "host");
         if (m->minor == 1 && !host.p) abort();
         if (m->path.n == 0 || httpmsg_method_name(m).n == 0) abort();
-        o.sum = sum_of(sum_of(sum_of(o.sum, host), httpmsg_query(m)), httpmsg_method_name(m));
+        o.sum = add_to_sum(add_to_sum(add_to_sum(o.sum, host), httpmsg_query(m)),
+                           httpmsg_method_name(m));
     }
     httpmsg_reset(m);
     if (httpmsg_begun(m)) abort();
@@ -61,8 +62,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     piece = 1 + data[2];
     httpmsg_init(&a, lim);
     httpmsg_init(&b, lim);
-    for (size_t n = size - 3; n > 0;) { /* one behind the other, as on a connection */
-        struct outcome x = run(&a, p, n, n), y = run(&b, p, n, piece);
+    for (size_t n = size - 3; n > 0;) { /* requests follow each other on a connection */
+        struct outcome x = parse_request(&a, p, n, n), y = parse_request(&b, p, n, piece);
         if (x.state != y.state || x.status != y.status || x.used != y.used ||
             x.n_body != y.n_body || x.sum != y.sum || x.n_path != y.n_path ||
             x.n_fields != y.n_fields || x.method != y.method || x.keep_alive != y.keep_alive)

@@ -1,5 +1,5 @@
-/* An importance matrix from anywhere, in either form: parse it, then ask for weights of every
- * entry. */
+/* Fuzz target: an arbitrary importance matrix in either format. It is parsed, then the weights
+ * of every entry are read. */
 #include "quant/imatrix.h"
 
 static volatile double sink;

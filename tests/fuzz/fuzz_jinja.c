@@ -1,11 +1,11 @@
-/* fuzz_jinja.c - arbitrary templates over arbitrary variables: the input is the source up to a NUL,
- * and JSON behind it. */
+/* Fuzz target: an arbitrary template over arbitrary variables. The input is the template's
+ * source up to the first NUL, then JSON. */
 #include "base/mem.h"
 #include "jinja/jinja.h"
 
 #include <stdint.h>
 
-static json_t *variables(struct str text)
+static json_t *parse_variables(struct str text)
 {
     json_t *vars = text.n ? json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL) : NULL;
 
@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct jinja_limits limits = { .max_steps = 200000,
                                    .max_bytes = 32 << 20,
                                    .max_output = 1 << 20 };
-    char *copy = mem_dup(data, n); /* exactly n bytes: the sanitizer sees reads past them */
+    char *copy = mem_dup(data, n); /* exactly n bytes: the sanitizer finds reads past them */
     const char *nul = copy && n ? memchr(copy, 0, n) : NULL;
     struct str source = str_of(copy, nul ? (size_t)(nul - copy) : n),
                rest = str_skip(str_of(copy, n), source.n + 1);
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     if (!copy) return 0;
     if (jinja_open(&t, source, "fuzz", &e) == OK) {
-        vars = variables(rest);
+        vars = parse_variables(rest);
         if (jinja_render(t, vars, &limits, &out, &e) != OK && (!e.msg[0] || out.n))
             __builtin_trap();
         json_decref(vars);

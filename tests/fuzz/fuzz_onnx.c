@@ -1,11 +1,11 @@
-/* fuzz_onnx.c - an arbitrary ONNX file: read, planned and executed in little memory, with small
- * inputs of any type. */
+/* Fuzz target: an arbitrary ONNX file. It is parsed, planned and executed with a small memory
+ * limit and small inputs of any type. */
 #include "base/mem.h"
 #include "onnx/run.h"
 
 static volatile unsigned long long sink;
 
-/* Ends an execution after some nodes. */
+/* Cancels an execution after some nodes. */
 static bool stop_after(void *arg)
 {
     int *left = arg;

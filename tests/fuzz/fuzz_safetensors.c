@@ -1,10 +1,10 @@
-/* A foreign safetensors file, or the text of an index whose shards do not exist. */
+/* Fuzz target: an arbitrary safetensors file, or an arbitrary index whose shards do not exist. */
 #include "base/mem.h"
 #include "format/safetensors.h"
 
 static volatile unsigned long long sink;
 
-static void touch(const struct safetensors *s)
+static void read_tensors(const struct safetensors *s)
 {
     struct str v;
 
@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (n && data[0] == '{')
         rc = safetensors_open_index(&s, "/nonexistent", str_of(copy, n), "fuzz", &e);
     else rc = safetensors_parse(&s, copy, n, "fuzz", &e);
-    if (rc == OK) touch(s);
+    if (rc == OK) read_tensors(s);
     safetensors_close(s);
     mem_free(copy);
     return 0;

@@ -1,5 +1,5 @@
-/* A JSON schema from anywhere. What is refused says so; from what is taken a text is made by its
- * shortest way, and that is JSON. */
+/* Fuzz target: an arbitrary JSON schema. It is refused with a message, or the shortest text of
+ * its grammar is valid JSON. */
 #include "base/mem.h"
 #include "grammar/grammar.h"
 #include "bytes.h"
@@ -19,7 +19,7 @@ static void make_shortest(const struct pda *a)
         int32_t id = 255;
         while (id >= 0 && !(mask[id / 64] >> (id % 64) & 1)) id--;
         if (id < 0 || matcher_accept(&x, id) != OK)
-            __builtin_trap(); /* there is always a way to the end */
+            __builtin_trap(); /* every state must have a way to the end */
         buf_putc(&text, (char)id);
     }
     if (matcher_min_bytes(&x) == 0) {

@@ -1,17 +1,17 @@
-/* A foreign tokenizer.json, and after its first NUL a text to encode with it, decode and
- * stream. */
+/* Fuzz target: an arbitrary tokenizer.json, and after the first NUL a text to encode, decode and
+ * stream with it. */
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "token/tokenizer.h"
 
 #include <stdlib.h>
 
-static void must(bool ok)
+static void require(bool ok)
 {
     if (!ok) abort();
 }
 
-static void encode(const struct tokenizer *t, struct str text, unsigned flags)
+static void encode_and_decode(const struct tokenizer *t, struct str text, unsigned flags)
 {
     struct ids ids = { 0 };
     struct buf out = { 0 };
@@ -19,15 +19,15 @@ static void encode(const struct tokenizer *t, struct str text, unsigned flags)
     struct err e;
 
     if (tokenizer_encode(t, text, flags, &ids, &e) == OK) {
-        for (size_t i = 0; i < ids.n; i++) must(ids.p[i] >= 0);
+        for (size_t i = 0; i < ids.n; i++) require(ids.p[i] >= 0);
         tokenizer_decode(t, ids.p, ids.n, flags & ENCODE_PLAIN, &out);
-        must(utf8_bad(buf_str(&out)) < 0);
+        require(utf8_bad(buf_str(&out)) < 0);
         buf_clear(&out);
         detok_init(&d, t, flags & ENCODE_PLAIN);
         for (size_t i = 0; i < ids.n && i < 64; i++) detok_push(&d, ids.p[i], &out);
         detok_flush(&d, &out);
         detok_release(&d);
-        must(utf8_bad(buf_str(&out)) < 0);
+        require(utf8_bad(buf_str(&out)) < 0);
     }
     buf_release(&out);
     ids_release(&ids);
@@ -42,10 +42,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct token_export x;
     struct err e;
 
-    must(json && text);
+    require(json && text);
     if (tokenizer_from_json(&t, str_of(json, n_json), STR(""), "fuzz", &e) == OK) {
-        encode(t, str_of(text, n_text), 0);
-        encode(t, str_of(text, n_text), ENCODE_SPECIAL | ENCODE_PLAIN);
+        encode_and_decode(t, str_of(text, n_text), 0);
+        encode_and_decode(t, str_of(text, n_text), ENCODE_SPECIAL | ENCODE_PLAIN);
         tokenizer_export(t, &x, &e);
     }
     tokenizer_close(t);

@@ -1,4 +1,5 @@
-/* An answer from anywhere, taken apart as each family: where it was cut makes no difference. */
+/* Fuzz target: an arbitrary model output, parsed for tool calls and reasoning in the format of
+ * each family. The result does not depend on where the text is cut into pieces. */
 #include "toolcall/toolparse.h"
 #include "base/mem.h"
 
@@ -32,9 +33,9 @@ static const char *const templates[] = {
     "<tool_calls>",
 };
 
-static void add(struct buf *b, char kind, struct str text)
+static void add_piece(struct buf *b, char kind, struct str text)
 {
-    if (!b->n || b->p[0] != kind) { /* the kind of the last piece is kept in front */
+    if (!b->n || b->p[0] != kind) { /* the first byte of b is the kind of the last piece */
         buf_putc(b, '\n');
         buf_putc(b, kind);
         b->p[0] = kind;
@@ -42,15 +43,15 @@ static void add(struct buf *b, char kind, struct str text)
     buf_put_str(b, text);
 }
 
-static void on_text(void *arg, struct str text) { add(arg, 'T', text); }
-static void on_think(void *arg, struct str text) { add(arg, 'R', text); }
+static void on_text(void *arg, struct str text) { add_piece(arg, 'T', text); }
+static void on_think(void *arg, struct str text) { add_piece(arg, 'R', text); }
 
 static void on_call(void *arg, struct str name, struct str id)
 {
     struct buf *b = arg;
 
     if (!name.n) __builtin_trap();
-    add(b, 'C', name);
+    add_piece(b, 'C', name);
     buf_put_str(b, id);
     buf_putc(b, ' ');
     b->p[0] = 'c';
@@ -58,12 +59,12 @@ static void on_call(void *arg, struct str name, struct str id)
 
 static void on_args(void *arg, struct str piece)
 {
-    if (((struct buf *)arg)->p[0] != 'c') __builtin_trap(); /* arguments of no call */
+    if (((struct buf *)arg)->p[0] != 'c') __builtin_trap(); /* arguments without a call */
     buf_put_str(arg, piece);
 }
 
-static void run(const char *template, struct str text, size_t chunk, const json_t *tools,
-                struct buf *out)
+static void parse_output(const char *template, struct str text, size_t chunk, const json_t *tools,
+                         struct buf *out)
 {
     const struct toolparse_out o = { on_text, on_think, on_call, on_args, out };
     struct toolparse p;
@@ -91,8 +92,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     if (n > 3000) n = 3000;
     copy = mem_dup(n ? (const char *)data + 1 : "", n ? n - 1 : 0);
-    run(template, str_of(copy, n ? n - 1 : 0), n ? n : 1, tools, &whole);
-    run(template, str_of(copy, n ? n - 1 : 0), n ? 1 + data[0] / 29 % 7 : 1, tools, &parts);
+    parse_output(template, str_of(copy, n ? n - 1 : 0), n ? n : 1, tools, &whole);
+    parse_output(template, str_of(copy, n ? n - 1 : 0), n ? 1 + data[0] / 29 % 7 : 1, tools,
+                 &parts);
     if (!str_eq(buf_str(&whole), buf_str(&parts))) __builtin_trap();
     buf_release(&whole);
     buf_release(&parts);

@@ -1,10 +1,11 @@
-/* A settings file from anywhere: refused with a sentence, or every knob within its range. */
+/* Fuzz target: an arbitrary settings file. It is refused with a message, or every setting is
+ * within its range. */
 #include "base/mem.h"
 #include "server/settings_impl.h"
 
 #include <stdlib.h>
 
-static void check(const struct settings *s)
+static void check_ranges(const struct settings *s)
 {
     struct buf b = { 0 };
 
@@ -35,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             knob_set(&s, k, str_c(k->dflt), (struct knob_source){ FROM_DEFAULT, k->name }, &e);
     rc = settings_yaml(&s, str_of((const char *)data, n), "f.yaml", &e);
     if (rc != OK && (e.code != rc || !e.msg[0])) abort();
-    check(&s);
+    check_ranges(&s);
     settings_release(&s);
     return 0;
 }

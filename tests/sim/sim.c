@@ -1,10 +1,12 @@
+/* sim.c - the simulation of sim.h. A step builds the planner's input, plans, checks the plan,
+ * and carries it out. */
 #include "sim/sim.h"
 
 #include "base/mem.h"
 
 #include <string.h>
 
-enum { CHECK_EVERY = 64 }; /* steps: the check looks at every block against every other */
+enum { CHECK_EVERY = 64 }; /* in steps; the check of all blocks is quadratic */
 
 /* ---- the model ---- */
 
@@ -14,19 +16,20 @@ static uint64_t sim_mix(uint64_t h, uint64_t w)
     return h ^ h >> 31;
 }
 
+/* The simulated KV row of a token: a hash of the row before it and the token. */
 static uint64_t sim_key(uint64_t before, int32_t token)
 {
     return sim_mix(before + 1, (uint64_t)token);
 }
 static uint64_t sim_weigh(uint64_t key, int pos) { return key * (2 * (uint64_t)pos + 1); }
-static int32_t sim_pick(uint64_t sum) { return (int32_t)(sim_mix(sum, 77) % 50000); }
+static int32_t sim_token_of(uint64_t sum) { return (int32_t)(sim_mix(sum, 77) % 50000); }
 
 static uint64_t *sim_cell(const struct sim *s, const struct chain *c, int pos)
 {
     return s->cells + (size_t)c->blocks[pos / KV_BLOCK] * KV_BLOCK + pos % KV_BLOCK;
 }
 
-static void sim_compute(struct sim *s, struct sim_seq *q, int n)
+static void sim_compute_kv(struct sim *s, struct sim_seq *q, int n)
 {
     for (int i = q->n_kv; i < q->n_kv + n; i++)
         *sim_cell(s, &q->chain, i) = sim_key(i ? *sim_cell(s, &q->chain, i - 1) : 0, q->tokens[i]);
@@ -36,11 +39,12 @@ static void sim_compute(struct sim *s, struct sim_seq *q, int n)
     if (s->prefix) prefix_add(s->prefix, q->req.salt, q->tokens, q->n_kv, q->n_kv - n, &q->chain);
 }
 
+/* The next token: a hash of all KV rows, read through the blocks of the sequence. */
 static int32_t sim_attend(const struct sim *s, const struct sim_seq *q)
 {
     uint64_t sum = 0;
     for (int i = 0; i < q->n_kv; i++) sum += sim_weigh(*sim_cell(s, &q->chain, i), i);
-    return sim_pick(sum);
+    return sim_token_of(sum);
 }
 
 void sim_expect_text(const struct sim *s, int seq)
@@ -50,11 +54,11 @@ void sim_expect_text(const struct sim *s, int seq)
     for (int i = 0; i + 1 < q->n_tokens; i++) {
         key = sim_key(key, q->tokens[i]);
         sum += sim_weigh(key, i);
-        if (i + 1 >= q->req.n_prompt) assert_int_equal(q->tokens[i + 1], sim_pick(sum));
+        if (i + 1 >= q->req.n_prompt) assert_int_equal(q->tokens[i + 1], sim_token_of(sum));
     }
 }
 
-/* ---- life ---- */
+/* ---- open, add, end ---- */
 
 struct sim *sim_open(struct sim_opt opt)
 {
@@ -117,13 +121,13 @@ int sim_add(struct sim *s, struct sim_req req)
     *q = (struct sim_seq){ .req = req, .n_tokens = req.n_prompt, .arrival_ns = s->now_ns };
     q->tokens = mem_array((size_t)(req.n_prompt + req.n_decode), sizeof *q->tokens);
     for (int i = 0; i < req.n_prompt; i++)
-        q->tokens[i] = sim_pick(sim_mix(i < req.n_common ? req.common : seed, (uint64_t)i));
+        q->tokens[i] = sim_token_of(sim_mix(i < req.n_common ? req.common : seed, (uint64_t)i));
     assert_true(chain_init(&q->chain, req.n_prompt + req.n_decode));
     s->alive[s->n_alive++] = s->n_seqs;
     return s->n_seqs++;
 }
 
-static void sim_end(struct sim *s, int seq, enum sim_state why)
+static void sim_end_seq(struct sim *s, int seq, enum sim_state why)
 {
     struct sim_seq *q = &s->seqs[seq];
     int i = 0;
@@ -137,7 +141,7 @@ static void sim_end(struct sim *s, int seq, enum sim_state why)
 
 void sim_cancel(struct sim *s, int seq)
 {
-    if (s->seqs[seq].state <= SIM_RUNNING) sim_end(s, seq, SIM_CANCELLED);
+    if (s->seqs[seq].state <= SIM_RUNNING) sim_end_seq(s, seq, SIM_CANCELLED);
 }
 
 int sim_n_emitted(const struct sim *s, int seq)
@@ -147,12 +151,12 @@ int sim_n_emitted(const struct sim *s, int seq)
 
 /* ---- a step ---- */
 
-static int sim_room(const struct sim *s)
+static int sim_available_blocks(const struct sim *s)
 {
     return block_n_free(s->pool) + (s->prefix ? prefix_n_idle(s->prefix) : 0);
 }
 
-static struct sched_in sim_look(struct sim *s)
+static struct sched_in sim_make_input(struct sim *s)
 {
     for (int i = 0; i < s->n_alive; i++) {
         struct sim_seq *q = &s->seqs[s->alive[i]];
@@ -181,14 +185,15 @@ static struct sched_in sim_look(struct sim *s)
                                        .stretch = s->opt.stretch },
                               .cost = s->opt.blind ? (struct sched_cost){ 0 } : s->opt.cost,
                               .now_ns = s->now_ns,
-                              .n_free = sim_room(s),
+                              .n_free = sim_available_blocks(s),
                               .seqs = s->view,
                               .n_seqs = s->n_alive,
                               .served = s->served,
                               .n_tenants = SIM_TENANTS };
 }
 
-static void sim_check_once(const struct sim *s)
+/* No sequence has two roles in a plan: it is preempted, or begins, or runs. */
+static void sim_check_roles(const struct sim *s)
 {
     const struct sched_plan *p = &s->plan;
     char *seen = mem_array((size_t)s->n_alive, 1);
@@ -201,7 +206,8 @@ static void sim_check_once(const struct sim *s)
         assert_int_equal(seen[p->begin[i]], 0);
         seen[p->begin[i]] = 2;
     }
-    for (int i = 0; i < p->n_run; i++) { /* runs and was not preempted, or just began */
+    for (int i = 0; i < p->n_run;
+         i++) { /* was running and is not preempted, or begins in this step */
         const struct sched_seq *v = &s->view[p->run[i].seq];
         assert_int_equal(seen[p->run[i].seq], v->waiting ? 2 : 0);
         seen[p->run[i].seq] = 3;
@@ -211,11 +217,11 @@ static void sim_check_once(const struct sim *s)
     mem_free(seen);
 }
 
-static void sim_check(struct sim *s, int room)
+static void sim_check_plan(struct sim *s, int room)
 {
     const struct sched_plan *p = &s->plan;
     int n_running = p->n_begin - p->n_preempt, n_tokens = 0, n_due = 0;
-    sim_check_once(s);
+    sim_check_roles(s);
     s->n_decodes = s->n_prefill = 0;
     for (int i = 0; i < s->n_alive; i++) {
         const struct sched_seq *v = &s->view[i];
@@ -229,14 +235,14 @@ static void sim_check(struct sim *s, int room)
         else s->n_prefill += p->run[i].n;
     }
     if (room >= n_due && s->opt.step_tokens >= s->opt.max_seqs)
-        assert_int_equal(s->n_decodes, n_due); /* nobody who decodes is left out */
+        assert_int_equal(s->n_decodes, n_due); /* no decoding sequence is left out */
     assert_int_equal(n_tokens, p->n_tokens);
     assert_true(n_tokens <= s->opt.step_tokens);
     assert_true(n_running <= s->opt.max_seqs);
     assert_true(p->n_run <= s->opt.max_seqs);
 }
 
-static void sim_preempt(struct sim *s, int seq)
+static void sim_preempt_seq(struct sim *s, int seq)
 {
     struct sim_seq *q = &s->seqs[seq];
     chain_truncate(&q->chain, s->pool, 0);
@@ -246,7 +252,7 @@ static void sim_preempt(struct sim *s, int seq)
     s->n_preempted++;
 }
 
-static void sim_begin(struct sim *s, int seq)
+static void sim_begin_seq(struct sim *s, int seq)
 {
     struct sim_seq *q = &s->seqs[seq];
     q->state = SIM_RUNNING;
@@ -264,7 +270,7 @@ static bool sim_reserve(struct sim *s, struct sim_seq *q, int n)
     return false;
 }
 
-static void sim_emit(struct sim *s, struct sim_seq *q)
+static void sim_emit_token(struct sim *s, struct sim_seq *q)
 {
     q->tokens[q->n_tokens++] = sim_attend(s, q);
     if (!q->first_ns) q->first_ns = s->now_ns;
@@ -272,30 +278,30 @@ static void sim_emit(struct sim *s, struct sim_seq *q)
     q->last_ns = s->now_ns;
 }
 
-static void sim_carry_out(struct sim *s, const int *who, const struct sched_plan *p)
+static void sim_execute_plan(struct sim *s, const int *who, const struct sched_plan *p)
 {
     const struct sched_cost *c = &s->opt.cost;
-    for (int i = 0; i < p->n_preempt; i++) sim_preempt(s, who[p->preempt[i]]);
-    for (int i = 0; i < p->n_begin; i++) sim_begin(s, who[p->begin[i]]);
+    for (int i = 0; i < p->n_preempt; i++) sim_preempt_seq(s, who[p->preempt[i]]);
+    for (int i = 0; i < p->n_begin; i++) sim_begin_seq(s, who[p->begin[i]]);
     s->step_ns =
         (uint64_t)(c->step_ns + s->n_decodes * c->decode_ns + s->n_prefill * c->prefill_ns);
     s->now_ns += s->step_ns;
     for (int i = 0; i < p->n_run; i++) {
         struct sim_seq *q = &s->seqs[who[p->run[i].seq]];
         if (!sim_reserve(s, q, p->run[i].n)) continue;
-        sim_compute(s, q, p->run[i].n);
+        sim_compute_kv(s, q, p->run[i].n);
         s->served[q->req.tenant] += (uint64_t)p->run[i].n;
     }
     for (int i = 0; i < p->n_run; i++) {
         int seq = who[p->run[i].seq];
         struct sim_seq *q = &s->seqs[seq];
         if (q->n_kv < q->n_tokens) continue;
-        if (q->n_tokens < q->req.n_prompt + q->req.n_decode) sim_emit(s, q);
-        if (q->n_tokens == q->req.n_prompt + q->req.n_decode) sim_end(s, seq, SIM_DONE);
+        if (q->n_tokens < q->req.n_prompt + q->req.n_decode) sim_emit_token(s, q);
+        if (q->n_tokens == q->req.n_prompt + q->req.n_decode) sim_end_seq(s, seq, SIM_DONE);
     }
 }
 
-/* References are those of the sequences and the prefix cache, and no others. */
+/* Every block reference belongs to a live sequence or to the prefix cache. */
 static void sim_check_blocks(const struct sim *s)
 {
     int32_t *uses = mem_array((size_t)s->opt.n_blocks, sizeof *uses);
@@ -313,13 +319,13 @@ bool sim_step(struct sim *s)
     struct err e = { 0 };
     int *who;
     if (s->n_alive == 0) return false;
-    in = sim_look(s);
+    in = sim_make_input(s);
     who = mem_dup(s->alive, (size_t)s->n_alive * sizeof *who);
     sched_plan(&in, &s->plan, s->order);
     if (sched_check(&in, &s->plan, &e) != OK) fail_msg("%s", e.msg);
-    sim_check(s, in.n_free);
-    sim_carry_out(s, who, &s->plan);
-    if (s->plan.stuck >= 0) sim_end(s, who[s->plan.stuck], SIM_STUCK);
+    sim_check_plan(s, in.n_free);
+    sim_execute_plan(s, who, &s->plan);
+    if (s->plan.stuck >= 0) sim_end_seq(s, who[s->plan.stuck], SIM_STUCK);
     if (s->n_steps++ % CHECK_EVERY == 0) sim_check_blocks(s);
     mem_free(who);
     return true;
@@ -333,5 +339,6 @@ void sim_run(struct sim *s, int n_steps)
 void sim_finish(struct sim *s, int max_steps)
 {
     while (sim_step(s))
-        if (max_steps-- == 0) fail_msg("%d sequences are alive after all steps", s->n_alive);
+        if (max_steps-- == 0)
+            fail_msg("%d sequences are still alive after the last step", s->n_alive);
 }
