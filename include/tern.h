@@ -1,10 +1,11 @@
-/* tern.h - the C ABI of tern: open a model, submit a request, take its text as it comes.
+/* tern.h - the C ABI of tern: open a model, submit a request, read its text as it is generated.
  *
- * Every function that can fail returns TERN_OK or a negative code; tern_error gives the sentence
- * for the last failure on the calling thread. A model may be used from any number of threads, a
- * request from one at a time; tern_cancel may be called from any thread and from a signal handler.
- * Requests go through the model's queue and run on its own thread, all of them together: work goes
- * on between calls of tern_next. Text is UTF-8. docs/abi.md has a whole program. */
+ * Every function that can fail returns TERN_OK or a negative code; tern_error gives the message of
+ * the last failure on the calling thread. No function ends the process, also without memory. A
+ * model may be used from any number of threads, a request from one at a time; tern_cancel may be
+ * called from any thread and from a signal handler. Requests go through the model's queue and run
+ * batched on the model's own thread: they make progress between calls of tern_next. Text is UTF-8.
+ * docs/abi.md has a complete program. */
 #ifndef TERN_H
 #define TERN_H
 
@@ -53,25 +54,25 @@ typedef struct {
     size_t size;        /* sizeof(tern_options): set by tern_options_init */
     const char *device; /* NULL: the CPU */
     int threads;        /* 0: one for each physical core */
-    int context;        /* tokens of a sequence; 0: what the model was trained for, at most 4096 */
-    int batch;          /* tokens of one step at most; 0: 512 */
-    int reference;      /* plain C kernels */
+    int context;        /* tokens of a sequence; 0: the model's training length, at most 4096 */
+    int batch;          /* tokens of one step at most; 0: 512, on a GPU 2048 */
+    int reference;      /* plain C kernels, F32 */
     int sequences;      /* running at once; 0: 16 */
-    int gpu_layers;     /* a GPU: the last so many layers lie there; 0: as many as fit */
-    int vram_only;      /* a GPU: all layers, or it does not open */
-    const char
-        *chat_template; /* file with a Jinja chat template in place of the model's; NULL: its own */
+    int gpu_layers;     /* a GPU: only the last so many layers lie there; 0: as many as fit */
+    int vram_only;      /* a GPU: all layers, or the model does not open */
+    const char *chat_template; /* file with a Jinja chat template; NULL: the model's own template */
 } tern_options;
 
 typedef struct {
     size_t size;    /* sizeof(tern_params): set by tern_params_init */
-    int max_tokens; /* 0: until the model ends or the context is full */
-    /* temp 0 is greedy; 1 is off for top_p, typical and repeat_penalty, 0 for the others */
+    int max_tokens; /* 0: until an end token, or until the context is full */
+    /* temp 0: greedy. Off: 1 for top_p, typical and repeat_penalty, 0 for the others */
     float temp, top_p, min_p, typical, repeat_penalty, freq_penalty, presence_penalty;
-    int top_k, repeat_last;  /* 0: all; tokens repeat_penalty looks back on, -1: all */
-    uint64_t seed;           /* the same one gives the same text; tern_params_init draws one */
-    int raw;                 /* the prompt as it is: no chat form; BOS as the tokenizer adds it */
-    int ignore_eos;          /* go on behind the model's end tokens */
+    int top_k;               /* 0: all tokens */
+    int repeat_last;         /* tokens that repeat_penalty covers; -1: all */
+    uint64_t seed;           /* equal seeds give equal text; tern_params_init chooses one */
+    int raw;                 /* tern_submit: no chat template; BOS as the tokenizer adds it */
+    int ignore_eos;          /* continue after the model's end tokens */
     const char *const *stop; /* NULL-terminated list, or NULL */
     /* A grammar that the text must match: one of the two, or neither. */
     const char *grammar;     /* GBNF */
@@ -90,22 +91,26 @@ typedef enum {
 } tern_finish;
 
 typedef struct {
-    const char *text; /* whole characters, may be empty, NUL behind; valid until the next call */
-    size_t n;
-    int32_t id;         /* the token, or -1 with the last piece of text */
+    const char
+        *text;  /* whole characters, NUL-terminated, may be empty; valid until the next call */
+    size_t n;   /* bytes of text */
+    int32_t id; /* the token, or -1 in an event with text only, or the last one */
     tern_finish finish; /* not NONE: the request is over */
 } tern_event;
 
 typedef struct {
     int prompt_tokens, cached_tokens, tokens;
-    double prompt_ms, decode_ms, first_token_ms; /* first token from tern_submit on */
+    double prompt_ms, decode_ms;
+    double first_token_ms; /* from tern_submit to the first token */
 } tern_stats;
 
 typedef struct {
-    const char *name, *arch, *device, *dtype;
-    uint64_t n_params, weight_bytes, kv_bytes, scratch_bytes;
-    int context, vocab, has_chat;
-    double load_ms, pack_ms;
+    const char *name, *arch, *device, *dtype; /* live as long as the model */
+    uint64_t n_params;
+    uint64_t weight_bytes, kv_bytes, scratch_bytes; /* of the load plan, over all devices */
+    int context, vocab;
+    int has_chat;            /* the model has a chat template, or a known chat form */
+    double load_ms, pack_ms; /* opening; of that, converting weights */
 } tern_model_info;
 
 TERN_API const char *tern_version(void);
@@ -114,23 +119,23 @@ TERN_API const char *tern_code_name(int code);
 
 TERN_API void tern_options_init_sized(tern_options *o, size_t size);
 TERN_API int tern_open(tern_model **out, const char *path, const tern_options *o);
-TERN_API void tern_close(tern_model *m); /* NULL is fine; open requests keep it alive */
+TERN_API void tern_close(tern_model *m); /* NULL is allowed; open requests keep the model alive */
 TERN_API int tern_info_sized(const tern_model *m, tern_model_info *out, size_t size);
 
-/* The settings the model's makers recommend, where its files say so; m may be NULL. */
+/* Fills in defaults, or the settings that the model's files recommend; m may be NULL. */
 TERN_API void tern_params_init_sized(tern_params *p, size_t size, const tern_model *m);
 
-/* ids in *out, freed with tern_free. special: tokens are added as the tokenizer does, and their
- * names in the text are matched; 0: all of it is text. A model without a tokenizer is
- * TERN_E_UNSUPPORTED. */
+/* *out is freed with tern_free. special: BOS and EOS are added as the tokenizer does, and names of
+ * special tokens in the text are matched; 0: everything is plain text. TERN_E_UNSUPPORTED: the
+ * model has no tokenizer. */
 TERN_API int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out,
                            size_t *n_out);
 TERN_API int tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out,
                              size_t *n_out);
 TERN_API void tern_free(void *p);
 
-/* A prompt, a talk (in the model's chat form), or ids. Whole blocks of 16 tokens that are still in
- * the KV cache and begin the new one alike are not computed again. */
+/* Submits a prompt (as a user message, unless params.raw), a conversation, or token ids. Full
+ * blocks of 16 tokens at the beginning that are still in the KV cache are not computed again. */
 TERN_API int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
                          const tern_params *p);
 TERN_API int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n,
@@ -138,13 +143,13 @@ TERN_API int tern_submit_chat(tern_request **out, tern_model *m, const tern_mess
 TERN_API int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n,
                              const tern_params *p);
 
-/* Waits until there is a token (or the end); fills the event. The last event has a finish, the id
- * -1 and what text was held back; calling again gives it again, without text. */
+/* Waits for the next event and fills ev. The last event has a finish, the id -1 and the text that
+ * was held back for stop strings; further calls repeat it without text. */
 TERN_API int tern_next_sized(tern_request *r, tern_event *ev, size_t size);
-TERN_API void tern_cancel(tern_request *r); /* the next tern_next says TERN_FINISH_CANCELLED */
+TERN_API void tern_cancel(tern_request *r); /* the next event is TERN_FINISH_CANCELLED */
 /* The numbers are complete after the last event. */
 TERN_API int tern_request_stats_sized(const tern_request *r, tern_stats *out, size_t size);
-TERN_API void tern_request_close(tern_request *r); /* NULL is fine */
+TERN_API void tern_request_close(tern_request *r); /* cancels if needed; NULL is allowed */
 
 /* The structs above may grow at their end in later versions. These functions tell the library how
  * large the caller's are: a smaller one is read or filled as far as it goes, and the fields it does

@@ -40,6 +40,7 @@ struct tern_request {
 
 static _Thread_local struct err last;
 
+/* Remembers the error for tern_error on this thread; returns its code. */
 static int fail(const struct err *e)
 {
     last = *e;
@@ -93,6 +94,7 @@ void tern_options_init_sized(tern_options *o, size_t size)
     if (o && size >= SIZE_LEAST) write_sized(o, size, &full, sizeof full);
 }
 
+/* The last reference closes the engine, which cancels and joins its thread. */
 static void model_unref(struct tern_model *m)
 {
     if (!m || atomic_fetch_sub_explicit(&m->n_refs, 1, memory_order_acq_rel) != 1) return;
@@ -116,6 +118,7 @@ static int init_lock(struct tern_model *m, struct err *e)
     return OK;
 }
 
+/* Options → engine → prompter. The caller unrefs the model after a failure. */
 static int open_model(struct tern_model *m, const char *path, const tern_options *o, struct err *e)
 {
     struct engine_opt eo = { .device = o->device,
@@ -164,6 +167,7 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
 
 void tern_close(tern_model *m) { model_unref(m); }
 
+/* Without a template or form tern_submit takes prompts as they are. */
 static bool has_chat(const struct tern_model *m)
 {
     return m->prompter && prompter_knows_chat(m->prompter);
@@ -225,6 +229,7 @@ static const struct tokenizer *need_tokenizer(const tern_model *m)
     return t;
 }
 
+/* Ids belong to the caller, also an empty list. */
 int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out,
                   size_t *n_out)
 {
@@ -275,6 +280,7 @@ int tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out, siz
     return TERN_OK;
 }
 
+/* The caller's stop strings, and the one of the chat form. */
 static bool set_stops(struct tern_request *r, const tern_params *p, bool chat)
 {
     enum { MAX_STOPS = 64 };
@@ -300,6 +306,7 @@ static void wake_readers(struct request *r)
     request_unref(r);
 }
 
+/* Compiled on the calling thread; cached by the engine. */
 static bool set_grammar(struct tern_request *r, const tern_params *p)
 {
     struct grammar_spec spec = { .kind = p->grammar ? GRAMMAR_GBNF : GRAMMAR_SCHEMA,
@@ -317,6 +324,7 @@ static bool set_grammar(struct tern_request *r, const tern_params *p)
     return false;
 }
 
+/* What does not need memory. */
 static void fill_request(struct tern_request *r, const tern_params *p, bool chat)
 {
     r->r->owner = r->m;
@@ -422,6 +430,7 @@ int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
     return submit(out, r, rc, &e);
 }
 
+/* The strings are borrowed for the call: the prompt is made before it returns. */
 int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n,
                      const tern_params *p)
 {
@@ -491,6 +500,7 @@ static int write_event(struct tern_request *r, tern_event *ev, size_t size, int3
 }
 
 /* Waits for the next event of r. Notifications for other requests wake it too. */
+/* n_events is read before the outbox is looked at, so that an event in between is not missed. */
 static void wait_event(struct tern_request *r, struct event *ev)
 {
     struct tern_model *m = r->m;
@@ -555,6 +565,7 @@ int tern_request_stats_sized(const tern_request *r, tern_stats *out, size_t size
     return TERN_OK;
 }
 
+/* The engine may still hold a reference: it drops it when it sees the cancel. */
 void tern_request_close(tern_request *r)
 {
     if (!r) return;

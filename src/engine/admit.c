@@ -1,8 +1,14 @@
+/* admit.c - counters of what was admitted, and the estimates that admission goes by.
+ *
+ * Any number of threads admit at once; the engine thread releases. The counters are independent
+ * atomics: two threads may both pass a check whose limit has room for one only. That is harmless,
+ * because the channel to the engine has a fixed size and refuses the rest (engine_submit). */
 #include "engine/admit.h"
 
 #define GET(x) atomic_load_explicit(&(x), memory_order_relaxed)
 #define ADD(x, n) atomic_fetch_add_explicit(&(x), (n), memory_order_acq_rel)
 
+/* The assumed length of completions before any has ended; bounds of admit_retry_ms. */
 enum { OUT_FIRST = 128, RETRY_LEAST_MS = 1000, RETRY_MOST_MS = 60000 };
 
 void admit_init(struct admit *a, struct admit_limits lim)
@@ -11,12 +17,14 @@ void admit_init(struct admit *a, struct admit_limits lim)
     atomic_init(&a->out_tokens, OUT_FIRST);
 }
 
+/* A place becomes free when a request ends: the time between two ends is the best guess. */
 int admit_retry_ms(const struct admit *a)
 {
     uint64_t ms = GET(a->end_ns) / 1000000;
     return ms < RETRY_LEAST_MS ? RETRY_LEAST_MS : ms > RETRY_MOST_MS ? RETRY_MOST_MS : (int)ms;
 }
 
+/* Prompts ahead of it must be computed, and requests beyond max_seqs must end first. */
 uint64_t admit_wait_ns(const struct admit *a, int n_prompt)
 {
     uint64_t prompts = (uint64_t)(GET(a->n_tokens) + n_prompt) * GET(a->prefill_ns);
@@ -64,6 +72,8 @@ static int check_room(struct admit *a, struct request *r, int blocks, struct err
     return rc == OK ? OK : set_retry(a, rc, e);
 }
 
+/* A request that cannot get its first token in time is refused now, and not when its deadline has
+ * passed and others have waited for it. */
 static int check_deadline(struct admit *a, const struct request *r, uint64_t now_ns, struct err *e)
 {
     uint64_t wait = admit_wait_ns(a, (int)r->prompt.n);
@@ -80,6 +90,7 @@ static int check_deadline(struct admit *a, const struct request *r, uint64_t now
                      e);
 }
 
+/* The checks go from permanent to temporary: a prompt that can never fit is not told to retry. */
 int admit_request(struct admit *a, struct request *r, uint64_t now_ns, struct err *e)
 {
     int blocks, rc;
@@ -107,6 +118,7 @@ void admit_begun(struct admit *a, struct request *r)
     r->admitted.tokens = 0;
 }
 
+/* `held` makes it safe to call for requests that were refused, or twice. */
 void admit_release(struct admit *a, struct request *r)
 {
     if (!r->admitted.held) return;

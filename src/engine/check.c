@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+/* A sequence: computed tokens are tokens, their blocks are there, and a preempted one holds
+ * nothing. */
 static int check_seq(const struct engine *g, const struct seq *s, struct err *e)
 {
     if (s->n_kv < 0 || (size_t)s->n_kv > s->tokens.n || s->n_kv > s->chain.n * KV_BLOCK)
@@ -38,6 +40,7 @@ static int check_blocks(struct engine *g, struct err *e)
     return rc;
 }
 
+/* All live requests, and the sums over them: sequences and slots. */
 static int check_live(const struct engine *g, struct err *e)
 {
     int n_running = 0, n_slots = 0, rc;

@@ -1,3 +1,8 @@
+/* compile.c - the queue and the thread that compile grammars.
+ *
+ * Compiling a schema can take a second, and the thread that serves HTTP must not wait for it. One
+ * thread is enough: compiled grammars are cached (guided.c), and the smallest job goes first, so a
+ * large schema delays no small one for long. */
 #include "engine/compile.h"
 
 #include "base/mem.h"
@@ -38,6 +43,7 @@ static struct compile_job *pop_job(struct compiler *c)
     return j;
 }
 
+/* Counters go first: when done() runs, the requester may submit the next job. */
 static void finish_job(struct compiler *c, struct compile_job *j)
 {
     pthread_mutex_lock(&c->lock);
@@ -47,6 +53,7 @@ static void finish_job(struct compiler *c, struct compile_job *j)
     j->done(j); /* passes the compiler's reference */
 }
 
+/* The thread's loop: the smallest job, until compiler_close. */
 static void *compile_main(void *arg)
 {
     struct compiler *c = arg;
@@ -59,7 +66,8 @@ static void *compile_main(void *arg)
         pthread_mutex_unlock(&c->lock);
         if (!j) return NULL;
         if (atomic_load_explicit(&j->dropped, memory_order_relaxed))
-            j->rc = err_set(&j->err, E_CANCELLED, "nobody waits for the grammar any more");
+            j->rc =
+                err_set(&j->err, E_CANCELLED, "the request that needed the grammar was dropped");
         else j->rc = guided_compile(c->guided, &j->spec, &j->g, &j->err);
         finish_job(c, j);
     }
@@ -86,6 +94,7 @@ void compiler_close(struct compiler *c)
 
 /* ---- submitting ---- */
 
+/* The thread starts with the first job: most engines never see a grammar. With the lock held. */
 static int start_thread(struct compiler *c, struct err *e)
 {
     int rc;
@@ -120,6 +129,7 @@ static int append_job(struct compiler *c, struct compile_job *j, struct err *e)
     return OK;
 }
 
+/* Two references: the requester's and the compiler's. A job that is refused is freed here. */
 int compiler_submit(struct compiler *c, const struct grammar_spec *spec,
                     void (*done)(struct compile_job *j), void *arg, void *owner,
                     struct compile_job **out, struct err *e)

@@ -4,6 +4,8 @@
 
 #define RELAXED memory_order_relaxed
 
+/* Wakes the reader, unless it was woken and has not read since. The call passes a reference, so
+ * that the request outlives a reader that drops its own meanwhile. */
 static void notify_reader(struct request *r)
 {
     if (!r->notify || atomic_exchange_explicit(&r->notified, 1, memory_order_acq_rel)) return;
@@ -33,6 +35,8 @@ static double seconds(uint64_t from_ns, uint64_t to_ns)
     return from_ns && to_ns > from_ns ? (double)(to_ns - from_ns) / 1e9 : 0;
 }
 
+/* Latencies count only for requests that ended normally. Cancel requests and disconnects have
+ * histograms of their own: only after the former does a client wait for the end. */
 static void count_end(struct engine *g, const struct request *r)
 {
     struct engine_stats *s = &g->stats;
@@ -67,6 +71,8 @@ static void measure_end(struct engine *g, const struct request *r)
     atomic_store_explicit(&g->admit.end_ns, gap ? (7 * gap + since) / 8 : since, RELAXED);
 }
 
+/* The first token makes the time to first token, the others the gaps between tokens. after_cancel
+ * must stay 0: it counts tokens sampled after a cancel that an earlier round had to see. */
 static void count_token(struct engine *g, struct request *r, struct seq *s, uint64_t now)
 {
     uint64_t cancel = atomic_load_explicit(&r->cancel_ns, memory_order_acquire);
@@ -156,6 +162,7 @@ void engine_emit_one(struct engine *g, struct pending *p)
     else notify_reader(r);
 }
 
+/* Called once the next step has started, or when there is none. */
 void engine_emit(struct engine *g)
 {
     uint64_t begin = clock_ns();

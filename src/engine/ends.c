@@ -1,3 +1,5 @@
+/* ends.c - end tokens from three places: keys of the model's files, the tokenizer's EOS, and well
+ * known names in the vocabulary. A model usually lists only some of them. */
 #include "engine/ends.h"
 
 static const char *const keys[] = {
@@ -40,6 +42,7 @@ static void add_id(struct ends *e, int64_t id, int n_vocab)
     e->ids[e->n++] = (int32_t)id;
 }
 
+/* A key holds one id or a list of ids. */
 static void add_key(struct ends *e, const struct source *src, const char *key, int n_vocab)
 {
     struct value v, item;

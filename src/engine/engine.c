@@ -1,3 +1,8 @@
+/* engine.c - an engine's life: options, opening, facts, submitting, closing.
+ *
+ * What runs in the engine thread is in round.c, token.c and emit.c. Opening goes from the plan over
+ * the runner to arrays and threads; engine_close releases in the opposite order and works on a half
+ * opened engine, so that every failure takes the same way out. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -82,6 +87,7 @@ static void set_limits(struct engine *g)
 
 /* ---- opening ---- */
 
+/* A model without a tokenizer, or with one that tern does not know, still runs on token ids. */
 static int open_tokenizer(struct engine *g, struct err *e)
 {
     int rc = tokenizer_from_source(&g->tokenizer, g->plan->source, e);
@@ -126,6 +132,7 @@ static int open_arrays(struct engine *g, struct err *e)
     return chan_open(&g->in, g->max_live, e);
 }
 
+/* Everything that a step needs, so that steps allocate nothing. */
 static int open_memory(struct engine *g, struct err *e)
 {
     const struct engine_opt *o = &g->opt;
@@ -149,6 +156,7 @@ static int open_memory(struct engine *g, struct err *e)
     return OK;
 }
 
+/* Needs the tokenizer and the limits; nothing is compiled before the first request asks. */
 static int open_grammars(struct engine *g, struct err *e)
 {
     int rc;
@@ -158,6 +166,8 @@ static int open_grammars(struct engine *g, struct err *e)
     return compiler_init(&g->compiler, &g->guided, e);
 }
 
+/* The engine thread: rounds while there is work, else asleep until a request arrives. When every
+ * reader is behind it looks again after BLOCKED_NS: readers do not wake it. */
 static void *engine_main(void *arg)
 {
     struct engine *g = arg;
@@ -212,6 +222,7 @@ static struct str model_name(const struct loadplan *p)
     return name;
 }
 
+/* Facts that do not change while the engine is open. */
 static int make_info(struct engine *g, struct err *e)
 {
     const struct model_facts *f = &g->plan->facts;
@@ -268,6 +279,7 @@ static struct engine_device device_of(const struct runner_device *d)
                                    .n_replays = s->n_replays };
 }
 
+/* Only the devices' counters are read now; everything else was computed when the engine opened. */
 void engine_info(const struct engine *g, struct engine_info *out)
 {
     struct runner_device d[ENGINE_DEVICES];
@@ -419,6 +431,7 @@ static int reject_of(int rc)
     }
 }
 
+/* Permanent errors, before the request is counted. */
 static int check_request(const struct engine *g, struct request *r, struct err *e)
 {
     int rc = seq_check(r, &g->lim, e);
@@ -434,6 +447,7 @@ static int check_request(const struct engine *g, struct request *r, struct err *
     return OK;
 }
 
+/* The crossing: before chan_push the request is the submitter's, after it the engine's. */
 int engine_submit(struct engine *g, struct request *r, struct err *e)
 {
     int rc = check_request(g, r, e);
@@ -474,6 +488,7 @@ bool engine_is_idle(struct engine *g)
     return atomic_load_explicit(&g->admit.n_requests, memory_order_acquire) == 0;
 }
 
+/* Events are emitted at once: no next step may come to do it. */
 bool engine_step(struct engine *g)
 {
     bool worked = engine_round(g) == ROUND_WORKED;

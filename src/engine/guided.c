@@ -1,3 +1,7 @@
+/* guided.c - two caches: compiled grammars by their text, and matcher caches by grammar.
+ *
+ * The first is shared by all threads and small; the second belongs to the engine thread and can
+ * grow to megabytes per grammar, so entries without a sequence are closed beyond a limit. */
 #include "engine/guided.h"
 
 #include "base/mem.h"
@@ -30,6 +34,7 @@ static void release_cached(struct cached_grammar *k)
     *k = (struct cached_grammar){ 0 };
 }
 
+/* The last entry fills the gap: the order of entries means nothing. */
 static void close_use(struct guided *d, int i)
 {
     matcher_cache_close(d->uses[i].cache);
@@ -53,6 +58,7 @@ void guided_release(struct guided *d)
 
 /* ---- compiling ---- */
 
+/* Sorting a vocabulary of 150,000 tokens takes a tenth of a second: the warm-up does it. */
 int guided_warm(struct guided *d, struct err *e)
 {
     int rc = OK;
@@ -64,6 +70,7 @@ int guided_warm(struct guided *d, struct err *e)
     return rc;
 }
 
+/* A hit counts as use. The reference is taken under the lock: the entry may be replaced after. */
 struct grammar *guided_find(struct guided *d, const struct grammar_spec *spec)
 {
     struct grammar *g = NULL;
@@ -98,6 +105,7 @@ static void add_cached(struct guided *d, const struct grammar_spec *spec, struct
     release_cached(&old);
 }
 
+/* Two threads may compile the same text at once; both results are right, one stays cached. */
 int guided_compile(struct guided *d, const struct grammar_spec *spec, struct grammar **out,
                    struct err *e)
 {
@@ -164,6 +172,7 @@ int guided_begin(struct guided *d, struct matcher *x, struct grammar *g, bool at
     return OK;
 }
 
+/* The cache of the grammar stays for the next request with the same one. */
 void guided_end(struct guided *d, struct matcher *x)
 {
     for (int i = 0; i < d->n_uses && x->cache; i++)

@@ -1,3 +1,8 @@
+/* outbox.c - the ring: a single-producer, single-consumer queue of variable-size records.
+ *
+ * head is written by the engine thread only, tail by the reader only; each stores its own with
+ * release order after it has written or read the bytes, and loads the other's with acquire order.
+ */
 #include "engine/outbox.h"
 
 #include "base/mem.h"
@@ -49,6 +54,7 @@ bool outbox_has_room(const struct outbox *o)
     return usable_bytes(o) - (head - tail) >= STEPS_BYTES;
 }
 
+/* Copies n bytes into the ring at position `at`, around its end; returns the position behind. */
 static uint32_t write_bytes(struct outbox *o, uint32_t at, const void *p, size_t n)
 {
     size_t i = at % o->cap, first = o->cap - i < n ? o->cap - i : n;
@@ -59,6 +65,7 @@ static uint32_t write_bytes(struct outbox *o, uint32_t at, const void *p, size_t
     return at + (uint32_t)n;
 }
 
+/* The opposite. */
 static uint32_t read_bytes(const struct outbox *o, uint32_t at, void *p, size_t n)
 {
     size_t i = at % o->cap, first = o->cap - i < n ? o->cap - i : n;
@@ -69,6 +76,7 @@ static uint32_t read_bytes(const struct outbox *o, uint32_t at, void *p, size_t 
     return at + (uint32_t)n;
 }
 
+/* The event becomes visible with the last store, all at once. */
 void outbox_push(struct outbox *o, const struct event *ev)
 {
     uint32_t at = atomic_load_explicit(&o->head, memory_order_relaxed);
@@ -87,6 +95,7 @@ void outbox_push(struct outbox *o, const struct event *ev)
     atomic_store_explicit(&o->head, at, memory_order_release);
 }
 
+/* The text is copied out: the writer may overwrite the ring as soon as tail moves. */
 bool outbox_pop(struct outbox *o, struct event *ev)
 {
     uint32_t at = atomic_load_explicit(&o->tail, memory_order_relaxed);
@@ -106,6 +115,7 @@ bool outbox_pop(struct outbox *o, struct event *ev)
     return true;
 }
 
+/* Walks over the unread records, as the reader will. */
 int outbox_check(const struct outbox *o, struct err *e)
 {
     uint32_t at = atomic_load_explicit(&o->tail, memory_order_acquire);

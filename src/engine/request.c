@@ -1,3 +1,5 @@
+/* request.c - opening, counting and cancelling of requests. The first cancel wins by a compare and
+ * exchange, so its reason and its time belong together. */
 #include "engine/request.h"
 
 #include "base/clock.h"
@@ -28,6 +30,7 @@ void request_ref(struct request *r)
     atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
 }
 
+/* The last reference may be dropped by either thread. */
 void request_unref(struct request *r)
 {
     if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1) return;
@@ -41,6 +44,7 @@ void request_unref(struct request *r)
     mem_free(r);
 }
 
+/* One allocation for the array and the bytes behind it. */
 bool request_set_stops(struct request *r, const struct str *stops, int n)
 {
     size_t bytes = 0;
@@ -61,6 +65,7 @@ bool request_set_stops(struct request *r, const struct str *stops, int n)
     return true;
 }
 
+/* Only atomic operations and clock_gettime: safe in a signal handler. */
 bool request_cancel(struct request *r, enum cancel why)
 {
     int no = CANCEL_NO;

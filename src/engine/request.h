@@ -48,7 +48,7 @@ struct request {
     int second; /* position of a second text, for models that take pairs of texts; 0: none */
     /* Called on the engine thread when there is something in `out`. It passes a reference, which
      * the notified thread drops when it has read; a late call may come after the last event was
-     * read. NULL: nobody waits. */
+     * read. NULL: no notification. */
     void (*notify)(struct request *r);
     void *owner; /* the submitter's; not used by the engine */
 

@@ -166,6 +166,7 @@ static void look_up_prefix(struct engine *g, struct request *r, struct sched_seq
     if (v->n_hit_used > r->n_hit) v->n_hit_used = r->n_hit;
 }
 
+/* One request as the scheduler sees it, without what the prefix cache knows. */
 static struct sched_seq describe_one(const struct request *r)
 {
     const struct seq *s = r->seq;
@@ -203,6 +204,7 @@ static void describe_live(struct engine *g, int n_free)
     }
 }
 
+/* Sequences that would decode in the next step: the size class of its cost. */
 static int count_decodes(const struct engine *g)
 {
     int n = 0;
@@ -214,6 +216,7 @@ static int count_decodes(const struct engine *g)
     return n;
 }
 
+/* The plan of the next step, in plan_now. Pure but for the prefix lookups. */
 static void make_plan(struct engine *g)
 {
     uint64_t step_ns = (uint64_t)g->opt.step_ms * 1000000;
@@ -247,6 +250,8 @@ static void make_plan(struct engine *g)
 
 /* ---- carrying the plan out ---- */
 
+/* The sequence keeps its tokens and its sampler; blocks and state are computed again when it
+ * resumes, with the help of the prefix cache. The text stays the same. */
 static void preempt(struct engine *g, struct request *r)
 {
     seq_drop_kv(r->seq, g->pool);
@@ -257,6 +262,7 @@ static void preempt(struct engine *g, struct request *r)
     counter_add(&g->stats.preemptions, 1);
 }
 
+/* The first time a request runs. */
 static int open_seq(struct engine *g, struct request *r, struct err *e)
 {
     int rc = seq_open(&r->seq, r, &g->lim, g->tokenizer, e);
@@ -277,6 +283,7 @@ static void restore_state(struct engine *g, struct seq *s)
         runner_copy_state(g->runner, s->slot, snaps_use(g->snaps, s->r->salt, s->tokens.p, n));
 }
 
+/* A preempted request that resumes was counted before. */
 static void count_begin(struct engine *g, struct request *r)
 {
     if (r->start_ns) return; /* it was preempted: counted the first time */
@@ -335,6 +342,8 @@ static int tokens_of(struct engine *g, const struct seq *s, int n)
     return n;
 }
 
+/* The batch of the planned sequences. One that finds no blocks is left out: the plan counted idle
+ * blocks as free, and eviction may yield fewer. */
 static void fill_step(struct engine *g)
 {
     step_clear(&g->step);
@@ -413,6 +422,8 @@ static void publish_prefixes(struct engine *g)
     }
 }
 
+/* Teaches the cost model, counts service per tenant and the step itself. Sequences with one token
+ * count as decodes, also where a chunk happens to be that small. */
 static void count_step(struct engine *g, uint64_t begin_ns)
 {
     int n_decode = 0, n_prefill = 0;
@@ -451,6 +462,7 @@ static void pool_vectors(struct engine *g)
     }
 }
 
+/* Numbers for /status and /metrics. The watchdog takes an old beat_ns for a stalled engine. */
 static void set_gauges(struct engine *g)
 {
     int running = count_running(g), idle = g->prefix ? prefix_n_idle(g->prefix) : 0;
@@ -464,6 +476,7 @@ static void set_gauges(struct engine *g)
     gauge_set(&g->stats.beat_ns, (int64_t)clock_ns());
 }
 
+/* The runner failed: every sequence of the step ends with its error. The engine goes on. */
 static void fail_step(struct engine *g, const struct err *e)
 {
     for (int i = 0; i < g->step.n_seqs; i++)
@@ -547,6 +560,7 @@ static void check_hard(struct engine *g)
 
 /* ---- a round ---- */
 
+/* The part of a round that computes. false: nothing could be done. */
 static bool work(struct engine *g)
 {
     make_plan(g);

@@ -1,3 +1,7 @@
+/* sched.c - a plan in four passes: rank, decodes, chunks, and what is stuck.
+ *
+ * Running sequences are sorted by rank once; waiting ones are a heap, because only the first few
+ * are looked at. A step takes O(n log n) for n sequences and allocates nothing. */
 #include "engine/sched.h"
 
 #include <math.h>
@@ -15,6 +19,7 @@ struct rank {
     bool deadlines;        /* some sequence has one */
 };
 
+/* What ranking needs to know of all sequences together. */
 static struct rank rank_of(const struct sched_in *in)
 {
     struct rank k = { .in = in, .age_ns = in->opt.age_ns ? in->opt.age_ns : 1000000000u };
@@ -26,6 +31,7 @@ static struct rank rank_of(const struct sched_in *in)
     return k;
 }
 
+/* Priority raised by age, up to the highest that is present. */
 static int64_t effective_priority(const struct rank *k, const struct sched_seq *s)
 {
     uint64_t born = s->arrival_ns / k->age_ns, age = k->tick > born ? k->tick - born : 0;
@@ -39,6 +45,8 @@ static uint64_t served_of(const struct sched_in *in, uint32_t tenant)
     return in->served && tenant < (uint32_t)in->n_tenants ? in->served[tenant] : 0;
 }
 
+/* The total order. fair: tenants count, which they do for waiting sequences only. Index decides
+ * last, so that equal sequences keep their order. */
 static bool ranks_before(const struct rank *k, int a, int b, bool fair)
 {
     const struct sched_seq *x = &k->in->seqs[a], *y = &k->in->seqs[b];
@@ -144,6 +152,7 @@ static bool preempt_behind(struct plan *p, int i)
     return true;
 }
 
+/* Puts n tokens of a sequence into the plan, with the blocks they need. */
 static void add_item(struct plan *p, int seq, int n, int n_blocks)
 {
     p->out->run[p->out->n_run++] = (struct sched_item){ seq, n };
@@ -159,6 +168,8 @@ static void add_running(struct plan *p, int i, int n)
     p->running[i] = ~p->running[i];
 }
 
+/* Every running sequence with one token to compute, in order of rank. One that finds no block
+ * preempts from the end of the ranking. */
 static void plan_decodes(struct plan *p)
 {
     const struct sched_opt *o = &p->in->opt;
@@ -248,6 +259,7 @@ static int begin_waiting(struct plan *p, int w, int left)
     return n;
 }
 
+/* The next running sequence with a prompt to compute, from index i on. */
 static int next_prefill(const struct plan *p, int i)
 {
     for (; i < p->n_running; i++)

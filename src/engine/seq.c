@@ -1,3 +1,4 @@
+/* seq.c - checks of a request's settings, and a sequence's life from its prompt to its text. */
 #include "engine/seq.h"
 
 #include "base/mem.h"
@@ -6,6 +7,7 @@
 
 enum { TEXT_FIRST = 256, PRIME_TOKENS = 16 };
 
+/* Does the model do what the request wants? */
 static int check_task(const struct request *r, const struct seq_limits *lim, struct err *e)
 {
     if (lim->no_text && !r->embed)
@@ -67,6 +69,8 @@ static bool open_stream(struct seq *s, const struct tokenizer *tok)
     return buf_reserve(&s->text, TEXT_FIRST) && !stream_is_failed(&s->stream);
 }
 
+/* Tokens, sampler and chain, each with room for the longest the sequence may become. The sampler
+ * sees the prompt, because repetition penalties cover it. */
 static int open_tokens(struct seq *s, const struct seq_limits *lim, struct err *e)
 {
     const struct request *r = s->r;
@@ -104,6 +108,7 @@ int seq_open(struct seq **out, struct request *r, const struct seq_limits *lim,
     return rc;
 }
 
+/* pool is needed only if the sequence holds blocks. */
 void seq_close(struct seq *s, struct block_pool *pool)
 {
     if (!s) return;
@@ -138,6 +143,7 @@ enum finish seq_append(struct seq *s, int32_t id, bool is_end)
     return s->tokens.n >= (size_t)s->n_max ? FINISH_LENGTH : FINISH_NONE;
 }
 
+/* Stop strings count only from min_tokens on. */
 void seq_make_text(struct seq *s)
 {
     if (s->pending_id < 0) return;

@@ -1,3 +1,4 @@
+/* step.c - one batch from the engine's sequences, and their progress when it is done. */
 #include "engine/step.h"
 
 #include "base/mem.h"
@@ -88,6 +89,8 @@ static void add_hidden(struct step *st, const struct seq *s, int row, int n)
     }
 }
 
+/* The table's row is copied: the chain may grow while the step runs. A sequence whose last token is
+ * in the batch gets a row of logits. */
 void step_add(struct step *st, struct seq *s, int n)
 {
     const struct runner_limits *m = &st->runner->lim;
@@ -119,6 +122,8 @@ void step_add(struct step *st, struct seq *s, int n)
     }
 }
 
+/* Not possible if the sampler uses something that devices do not (typical sampling), or its
+ * adjustments do not fit: then logits come back. */
 void step_add_sample(struct step *st, int i, const int32_t *bans, int n_bans)
 {
     struct sample_row *p = &st->samples[st->n_samples];
@@ -163,6 +168,7 @@ int step_start(struct step *st, bool (*stop)(void *arg), void *arg, struct err *
     return runner_start(st->runner, &b, e);
 }
 
+/* Sequences advance only after success: after a failure their KV counts for nothing. */
 int step_wait(struct step *st, const float **logits, struct err *e)
 {
     int rc = runner_wait(st->runner, logits, e);

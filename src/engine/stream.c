@@ -1,3 +1,5 @@
+/* stream.c - detokenized text is collected in `held`; everything that cannot be part of a stop
+ * string any more is moved on. The held tail is shorter than the longest stop string. */
 #include "engine/stream.h"
 
 #include "base/mem.h"
@@ -82,6 +84,7 @@ static void release_held(struct stream *s, size_t n_kept, struct buf *out)
     s->held.n = n_kept;
 }
 
+/* Moves on what can be shown. true: a stop string is complete; it and all behind it are dropped. */
 static bool release_text(struct stream *s, struct buf *out)
 {
     ptrdiff_t stop = find_stop(s);
@@ -103,6 +106,7 @@ static bool is_shown(const struct stream *s, int32_t id)
     return false;
 }
 
+/* A special token that appears as text is not decoded but written by its name. */
 bool stream_push(struct stream *s, int32_t id, struct buf *out)
 {
     if (s->stopped || !s->detok.t) return s->stopped;

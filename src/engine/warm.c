@@ -20,6 +20,7 @@ static void wake_waiter(struct request *r)
     request_unref(r);
 }
 
+/* Without a thread (manual) the caller drives the engine itself. */
 static void wait_for_end(struct engine *g, struct request *r, struct waiter *w)
 {
     struct event ev = { 0 };
@@ -37,6 +38,7 @@ static void wait_for_end(struct engine *g, struct request *r, struct waiter *w)
     }
 }
 
+/* The request that touches what a real one does: a prompt, a step, a sampled token or a vector. */
 static int fill_request(const struct engine *g, struct request *r, struct err *e)
 {
     int n = g->runner->lim.warm_tokens;

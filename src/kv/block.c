@@ -1,3 +1,5 @@
+/* block.c - a stack of free ids and an array of counts. The block freed last is handed out first:
+ * its memory is most likely still in a cache. */
 #include "kv/block.h"
 
 #include "base/mem.h"
@@ -53,12 +55,14 @@ int block_get(struct block_pool *p)
     return id;
 }
 
+/* The second reference ends the idleness of a watched block. */
 void block_ref(struct block_pool *p, int id)
 {
     assert(id >= 0 && id < p->n && p->refs[id] > 0);
     if (p->refs[id]++ == 1 && p->watched[id]) p->changed(p->changed_arg, id, false);
 }
 
+/* The watcher hears of the step from two references to one; it holds the last one itself. */
 void block_unref(struct block_pool *p, int id)
 {
     assert(id >= 0 && id < p->n && p->refs[id] > 0);
@@ -87,6 +91,7 @@ int block_refs(const struct block_pool *p, int id) { return p->refs[id]; }
 int block_n_free(const struct block_pool *p) { return p->n_free; }
 int block_n(const struct block_pool *p) { return p->n; }
 
+/* O(n). */
 int block_check(const struct block_pool *p, const int32_t *uses, struct err *e)
 {
     int n_unused = 0;

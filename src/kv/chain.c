@@ -1,3 +1,4 @@
+/* chain.c - a chain is an array of block ids; every entry holds one reference. */
 #include "kv/chain.h"
 
 #include "base/mem.h"
@@ -23,6 +24,7 @@ void chain_release(struct chain *c, struct block_pool *p)
     *c = (struct chain){ 0 };
 }
 
+/* All or nothing: a sequence that cannot get all its blocks must not keep some of them. */
 bool chain_reserve(struct chain *c, struct block_pool *p, int n_tokens)
 {
     int want = blocks_for(n_tokens);
@@ -40,6 +42,7 @@ void chain_truncate(struct chain *c, struct block_pool *p, int n_tokens)
     while (c->n > n_kept) block_unref(p, c->blocks[--c->n]);
 }
 
+/* Only full blocks can be shared: the last one is still being written. */
 int chain_fork(struct chain *to, const struct chain *from, struct block_pool *p, int n_tokens)
 {
     int n = n_tokens / KV_BLOCK;

@@ -1,3 +1,5 @@
+/* kvstore.c - one allocation per device, divided into an array of blocks for the keys and one for
+ * the values of each layer. */
 #include "kv/kvstore.h"
 
 #include "base/mem.h"
@@ -44,6 +46,7 @@ static bool make_layer(struct kvlayer *out, const struct kvshape *s, enum dtype 
     return true;
 }
 
+/* Layers whose heads the type cannot hold count as nothing; kvstore_bytes reports them. */
 uint64_t kvstore_block_bytes(const struct kvshape *layers, int n_layers, enum dtype type)
 {
     uint64_t sum = 0;
@@ -54,6 +57,7 @@ uint64_t kvstore_block_bytes(const struct kvshape *layers, int n_layers, enum dt
     return sum;
 }
 
+/* Sums with checks for overflow: n_blocks comes from a flag. */
 int kvstore_bytes(uint64_t *out, const struct kvshape *layers, int n_layers, enum dtype type,
                   int n_blocks, struct err *e)
 {
@@ -87,6 +91,7 @@ static void *carve_blocks(char **at, size_t block_bytes, int n)
     return block_bytes ? p : NULL;
 }
 
+/* Allocates a device's memory and points its layers into it. */
 static int open_region(struct kvstore *s, struct region *r, const struct kvshape *layers,
                        struct err *e)
 {

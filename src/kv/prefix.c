@@ -134,6 +134,7 @@ void prefix_set_hash_bits(struct prefix *p, int bits)
     p->hash_mask = bits >= 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1;
 }
 
+/* One round of a multiply-xorshift hash. */
 static uint64_t mix_word(uint64_t h, uint64_t w)
 {
     h = (h ^ w) * 0x9e3779b97f4a7c15u;
@@ -141,6 +142,7 @@ static uint64_t mix_word(uint64_t h, uint64_t w)
     return h ^ h >> 29;
 }
 
+/* Chained: the hash of a block covers all blocks before it through its parent's hash. */
 static uint64_t hash_block(const struct prefix *p, int parent, uint64_t salt, const int32_t *ids)
 {
     uint64_t h = mix_word(p->seed, parent == NONE ? salt : p->nodes[parent].hash), w;
@@ -176,6 +178,7 @@ static int find_child(const struct prefix *p, int id, uint64_t salt, const int32
     return find_block(p, hash_block(p, id, salt, ids), id, salt, ids);
 }
 
+/* Walks down the tree; every block found gets a reference of the chain. */
 int prefix_take(struct prefix *p, uint64_t salt, const int32_t *ids, int n, struct chain *to)
 {
     int most = n > 0 ? (n - 1) / KV_BLOCK : 0, id = NONE;
@@ -204,6 +207,7 @@ int prefix_lookup(const struct prefix *p, uint64_t salt, const int32_t *ids, int
     return i * KV_BLOCK;
 }
 
+/* The new node starts busy: its sequence holds it. Its ancestors become busy with it. */
 static void insert_block(struct prefix *p, int id, uint64_t hash, int parent, uint64_t salt,
                          const int32_t *ids)
 {
@@ -251,6 +255,8 @@ void prefix_add(struct prefix *p, uint64_t salt, const int32_t *ids, int n, int 
 int prefix_n(const struct prefix *p) { return p->n; }
 int prefix_n_idle(const struct prefix *p) { return p->n_idle; }
 
+/* From the last block up, as chain_truncate would: a parent can become idle only if its busy child
+ * did. A lower bound, because other busy children may end at the same time. */
 int prefix_n_gain(const struct prefix *p, const struct chain *c)
 {
     int gain = 0, relieved = NONE; /* relieved: the parent that would have one busy child less */
@@ -285,6 +291,7 @@ static void evict_oldest(struct prefix *p)
     block_unref(p->pool, id);
 }
 
+/* Evicting may stop early: blocks are freed one by one until there are enough. */
 bool prefix_evict(struct prefix *p, int n_free)
 {
     while (block_n_free(p->pool) < n_free && p->oldest != NONE) evict_oldest(p);

@@ -1,7 +1,9 @@
+/* region.c - memory of layers per device, freed by the backend that allocated it. */
 #include "kv/region.h"
 
 #include "base/mem.h"
 
+/* Layers are numbered through over all devices. */
 struct region *regions_open(const struct backend_share *shares, int n_shares, int *n_layers)
 {
     struct region *r = mem_array((size_t)n_shares, sizeof *r);

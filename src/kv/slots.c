@@ -1,3 +1,4 @@
+/* slots.c - a stack of free ids, and a flag per id that catches a slot given back twice. */
 #include "kv/slots.h"
 
 #include "base/mem.h"

@@ -1,3 +1,5 @@
+/* snap.c - a small table (at most 8 entries), searched linearly: comparing tokens is the work, and
+ * a snapshot of another length or salt is skipped at once. */
 #include "kv/snap.h"
 
 #include "base/mem.h"
@@ -64,6 +66,7 @@ int snaps_find(const struct snaps *s, uint64_t salt, const int32_t *ids, int n)
     return best;
 }
 
+/* The caller copies the state right after. */
 int snaps_use(struct snaps *s, uint64_t salt, const int32_t *ids, int n)
 {
     struct snapshot *x = find_exact(s, salt, ids, n);

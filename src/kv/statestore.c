@@ -1,3 +1,5 @@
+/* statestore.c - one allocation per device; every layer has its slots one after the other, so that
+ * a kernel finds slot s of a layer at a fixed stride. */
 #include "kv/statestore.h"
 
 #include "base/mem.h"
@@ -124,6 +126,7 @@ static void copy_floats(struct backend *be, float *base, size_t floats, int to, 
                                     floats * sizeof(float));
 }
 
+/* Layer by layer, on the device that has the layer. */
 void state_store_copy(struct state_store *s, int to, int from)
 {
     assert(to >= 0 && to < s->n_slots && from >= 0 && from < s->n_slots && to != from);

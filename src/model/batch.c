@@ -1,3 +1,5 @@
+/* batch.c - what every runner checks before it trusts a batch. The arrays come from the engine or
+ * from a tool; an index out of range would read or write foreign memory in a kernel. */
 #include "model/batch.h"
 
 #include "model/runner.h"
@@ -15,6 +17,7 @@ static int check_limits(const struct batch *b, const struct runner_limits *m, st
                    m->max_table, m->max_out);
 }
 
+/* An id of the vocabulary, at a position whose block is in the table and exists. */
 static int check_token(const struct batch *b, const struct runner_limits *m, int t, struct err *e)
 {
     int32_t pos = b->pos[t], seq = b->seq[t], block;
@@ -34,6 +37,7 @@ static int check_token(const struct batch *b, const struct runner_limits *m, int
     return OK;
 }
 
+/* Wanted rows are tokens of the batch; hidden rows ascend, so that results need no sorting. */
 static int check_rows(const struct batch *b, struct err *e)
 {
     for (int i = 0; i < b->n_out; i++)
@@ -65,6 +69,7 @@ static int check_whole_texts(const struct batch *b, const int32_t *seq_end, int3
     return OK;
 }
 
+/* Each sampled row is an output of its own, with its adjustments inside the list. */
 static int check_samples(const struct batch *b, const struct runner_limits *m, struct err *e)
 {
     bool good = m->max_adjust > 0 && b->n_samples <= b->n_out && b->n_adjust >= 0 &&
@@ -103,5 +108,5 @@ int batch_check(const struct batch *b, const struct runner_limits *lim, int32_t 
 
 int batch_stopped(struct err *e)
 {
-    return err_set(e, E_CANCELLED, "the pass was stopped: nobody wants its result");
+    return err_set(e, E_CANCELLED, "the pass was stopped: its results are not needed any more");
 }

@@ -47,7 +47,7 @@ struct batch {
     /* [n_seqs] position where a second text begins (token type 1, for graphs that take pairs of
      * texts); 0: there is one text. NULL: 0 for all. */
     const int32_t *second;
-    /* Called between layers; true: nobody wants the results any more. The pass ends with
+    /* Called between layers; true: the results are not needed any more. The pass ends with
      * E_CANCELLED, and the KV it wrote must not be used. NULL: the pass always runs to its end. */
     bool (*stop)(void *arg);
     void *stop_arg;

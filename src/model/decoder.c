@@ -1,3 +1,9 @@
+/* decoder.c - a batch through all layers, on one device or through several one after the other.
+ *
+ * On a GPU (a backend with flush) operations are queued: start queues the first pieces and returns,
+ * wait queues the rest as the device works through them, asking between pieces whether the results
+ * are still wanted. On the CPU operations run when they are called, all of them in wait. With two
+ * devices the rows cross through host memory between their passes. */
 #include "model/decoder_impl.h"
 
 #include "base/mem.h"
@@ -40,6 +46,7 @@ static void close_crossing(struct crossing *c)
     else if (c->x) mem_free_aligned(c->x, c->bytes);
 }
 
+/* The part of the model on device i, with its scratch. */
 static int open_pass(struct decoder *d, int i, const struct decoder_opt *opt, struct err *e)
 {
     struct model *m = d->m;
@@ -103,6 +110,7 @@ static void copy_state(struct runner *r, int to, int from)
     state_store_copy(decoder_of(r)->states, to, from);
 }
 
+/* Any thread: names do not change, and stats are the backend's own to guard. */
 static int list_devices(const struct runner *r, struct runner_device *out, int max)
 {
     const struct decoder *d = decoder_of(r);
@@ -290,6 +298,7 @@ static void get_logits(struct pass *p, const struct batch *b)
     }
 }
 
+/* Rows that only pad the vocabulary are cut off: they are never sampled. */
 static void sample_tokens(struct pass *p, const struct batch *b)
 {
     struct scratch *s = &p->s;
@@ -343,6 +352,7 @@ static size_t cross_bytes(const struct decoder *d)
     return (size_t)d->b.n_tokens * (size_t)d->m->hp.n_embd * sizeof(float);
 }
 
+/* Arguments, arrays and the first rows of a pass: embeddings, or what the device before it left. */
 static void begin_pass(struct decoder *d)
 {
     struct pass *p = &d->passes[d->at];
@@ -381,6 +391,7 @@ static void queue_piece(struct decoder *d)
     else if (d->b.n_out + d->b.n_hidden) queue_head(p, &d->b);
 }
 
+/* A batch that is stopped before it starts costs nothing. */
 static int start_batch(struct runner *r, const struct batch *b, struct err *e)
 {
     struct decoder *d = decoder_of(r);

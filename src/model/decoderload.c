@@ -2,6 +2,7 @@
 #include "model/loadplan.h"
 #include "model/scratch.h"
 
+/* Facts for the engine, from the hyper-parameters. */
 static int read_decoder(struct loadplan *p, struct err *e)
 {
     struct hparams *hp = &p->hp;
@@ -22,6 +23,7 @@ static int read_decoder(struct loadplan *p, struct err *e)
     return OK;
 }
 
+/* Snapshots are planned only for models with recurrent state. */
 static bool has_state(const struct hparams *hp)
 {
     for (int l = 0; l < hp->n_layers; l++) {
@@ -31,6 +33,7 @@ static bool has_state(const struct hparams *hp)
     return false;
 }
 
+/* The decoder's limits, for planning and for opening: the same numbers. */
 static struct decoder_opt decoder_opt_of(const struct loadplan *p)
 {
     const struct load_opt *o = &p->opt;
@@ -65,6 +68,7 @@ static int measure_kv(uint64_t *out, const struct loadplan *p, const struct deco
     return rc;
 }
 
+/* Bytes per device, by the functions that later allocate them. */
 static int measure_memory(struct loadplan *p, const struct decoder_opt *dec, struct err *e)
 {
     struct weight_memory w[PLACE_DEVICES];
@@ -87,6 +91,7 @@ static int measure_memory(struct loadplan *p, const struct decoder_opt *dec, str
     return OK;
 }
 
+/* The tensor list comes before the devices: how many layers fit depends on its bytes. */
 static int place_decoder(struct loadplan *p, struct err *e)
 {
     struct decoder_opt dec;
@@ -103,6 +108,7 @@ static int place_decoder(struct loadplan *p, struct err *e)
     return measure_memory(p, &dec, e);
 }
 
+/* Weights, then KV, state and scratch. The decoder owns the model. */
 static int open_decoder(struct runner **out, struct loadplan *p, struct err *e)
 {
     struct model_input in = { .source = p->source,

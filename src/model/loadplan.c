@@ -1,3 +1,5 @@
+/* loadplan.c - what all kinds of models have in common: the source, the options with their
+ * defaults, and the sums. The rest is in the loaders (decoderload.c, onnxrunner.c). */
 #include "model/loadplan.h"
 
 #include "base/log.h"
@@ -69,6 +71,7 @@ static int check_opt(const struct load_opt *o, struct err *e)
 static int at_least(int v, int least) { return v < least ? least : v; }
 static int at_most(int v, int most) { return v > most ? most : v; }
 
+/* Learned positions are a hard limit; the training length is only a recommendation. */
 static void set_context(struct load_opt *o, const struct model_facts *f)
 {
     bool knows = f->n_ctx > 1; /* the model's files say how long its training texts were */
@@ -105,6 +108,7 @@ static void set_defaults(struct loadplan *p)
     p->n_saved = o->no_prefix ? 0 : o->max_seqs < 4 ? 2 : o->max_seqs > 16 ? 8 : o->max_seqs / 2;
 }
 
+/* Once per plan: devices are opened here. */
 int loadplan_make(struct loadplan *p, const struct load_opt *opt, struct err *e)
 {
     int rc = check_opt(opt, e);
@@ -117,6 +121,7 @@ int loadplan_make(struct loadplan *p, const struct load_opt *opt, struct err *e)
 
 /* ---- using ---- */
 
+/* Mapped weights count as memory: they must stay in it for speed. */
 struct load_bytes loadplan_bytes(const struct loadplan *p)
 {
     struct load_bytes sum = { 0 };

@@ -1,9 +1,11 @@
+/* model.c - a model from its input: parts on devices, layers, weights. */
 #include "model/model.h"
 
 #include "base/mem.h"
 #include "model/pass.h"
 #include "model/weights.h"
 
+/* Empty layers and the shapes of what they keep per token and per sequence. */
 static int make_layers(struct model *m, struct err *e)
 {
     size_t n = (size_t)m->hp.n_layers;
@@ -38,6 +40,7 @@ fail:
                    m->hp.n_layers);
 }
 
+/* Every device has the operations that its layers need. */
 static int check_devices(const struct model *m, struct err *e)
 {
     int rc = OK;
@@ -69,6 +72,7 @@ out:
     return rc;
 }
 
+/* There are at most a few parts: a linear search. */
 struct part *model_part(struct model *m, int l)
 {
     int i = 0;

@@ -1,3 +1,7 @@
+/* onnxrunner.c - an ONNX graph behind the runner boundary, and its loader.
+ *
+ * The engine gives texts as flat tokens; the graph wants a matrix [texts][tokens]. Texts of equal
+ * length are gathered into one pass, as many as the planned memory holds. */
 #include "model/onnxrunner.h"
 
 #include "base/log.h"
@@ -11,6 +15,7 @@ enum { WARM_TOKENS = 4 };
 
 static struct onnxrunner *graph_of(const struct runner *r) { return (struct onnxrunner *)r; }
 
+/* Works on a graph at any stage of opening. */
 static void close_graph(struct runner *r)
 {
     struct onnxrunner *g = graph_of(r);
@@ -34,6 +39,7 @@ static enum onnx_type input_type(const struct onnxrunner *g, int k)
     return g->file->graph.inputs[g->card.inputs[k]].type;
 }
 
+/* Writes one number of input k in the type that the graph declares for it. */
 static void put_input(const struct onnxrunner *g, int k, size_t at, int64_t v)
 {
     if (g->card.inputs[k] < 0) return;
@@ -67,6 +73,8 @@ static void put_text(const struct onnxrunner *g, const struct batch *b, int seq,
     }
 }
 
+/* The output must be what the card says: [texts][width], or [texts][tokens][width] before pooling.
+ */
 static int check_shape(const struct onnxrunner *g, const struct onnx_tensor *t, int64_t batch,
                        int64_t len, struct err *e)
 {
@@ -86,6 +94,7 @@ static int check_shape(const struct onnxrunner *g, const struct onnx_tensor *t, 
 
 /* ---- a batch ---- */
 
+/* First token and length of every sequence in the batch. */
 static int find_texts(struct onnxrunner *g, const struct batch *b, struct err *e)
 {
     for (int i = 0; i < b->n_seqs; i++) g->len[i] = 0;
@@ -99,6 +108,7 @@ static int find_texts(struct onnxrunner *g, const struct batch *b, struct err *e
     return OK;
 }
 
+/* The wanted rows of the texts that were in this pass. */
 static void copy_rows(const struct onnxrunner *g, const struct batch *b,
                       const struct onnx_tensor *out, int len)
 {
@@ -130,6 +140,7 @@ static int gather_texts(struct onnxrunner *g, const struct batch *b, int s, int 
     return n;
 }
 
+/* Everything is computed in wait_batch: the graph runs on the host. */
 static int start_batch(struct runner *r, const struct batch *b, struct err *e)
 {
     struct onnxrunner *g = graph_of(r);
@@ -140,6 +151,7 @@ static int start_batch(struct runner *r, const struct batch *b, struct err *e)
     return rc;
 }
 
+/* One pass per length, until all texts are done. */
 static int wait_batch(struct runner *r, const float **logits, struct err *e)
 {
     struct onnxrunner *g = graph_of(r);
@@ -223,6 +235,7 @@ static void share_rows(void *team, int rows, long long work, onnx_rows_fn *fn, c
     cpu_rows(team, rows, work, fn, arg);
 }
 
+/* Finds the operators, folds constants and packs matrices, on the CPU backend's threads. */
 static int open_run(struct onnxrunner *g, struct err *e)
 {
     struct cpu *cpu = cpu_of(g->be);
@@ -238,6 +251,7 @@ static int open_run(struct onnxrunner *g, struct err *e)
     return OK;
 }
 
+/* The card's pooling and output function in the engine's terms. */
 static struct pooler pooler_of(const struct card *c)
 {
     static const enum pooling pools[] = { [CARD_NONE] = POOL_LAST,
@@ -253,6 +267,7 @@ static struct pooler pooler_of(const struct card *c)
     return p;
 }
 
+/* The file and its card. */
 static int read_graph(struct loadplan *p, struct err *e)
 {
     struct onnxrunner *g = p->graph = mem_new(struct onnxrunner);
@@ -276,6 +291,7 @@ static int read_graph(struct loadplan *p, struct err *e)
     return OK;
 }
 
+/* Always the CPU. The graph is opened here, because only then its memory is known. */
 static int place_graph(struct loadplan *p, struct err *e)
 {
     struct onnxrunner *g = p->graph;

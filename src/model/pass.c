@@ -1,27 +1,31 @@
+/* pass.c - the forward pass, block by block, one backend call per line as in the papers. */
 #include "model/pass.h"
 
-static void norm(struct pass *d, const struct tensor *out, const struct tensor *x, const float *w,
-                 const float *bias)
+/* RMSNorm or LayerNorm, as the model has it. */
+static void queue_norm(struct pass *d, const struct tensor *out, const struct tensor *x,
+                       const float *w, const float *bias)
 {
     const struct hparams *hp = &d->m->hp;
     if (hp->norm == NORM_LAYER) d->be->layernorm(d->be, out, x, w, bias, hp->norm_eps);
     else d->be->rmsnorm(d->be, out, x, w, hp->norm_eps);
 }
 
-/* The input of a block: x, or its norm in h, or its norm in its place. */
-static const struct tensor *normed(struct pass *d, const struct tensor *h, const struct tensor *x,
-                                   const float *w, const float *bias)
+/* The input of a block: x itself (no norm, or a post-norm model), its norm in h, or its norm in
+ * place where the residual continues from the norm. */
+static const struct tensor *norm_input(struct pass *d, const struct tensor *h,
+                                       const struct tensor *x, const float *w, const float *bias)
 {
     const struct hparams *hp = &d->m->hp;
 
     if ((!w && !hp->bare_norm) || hp->norm_after) return x;
     if (hp->norm_residual) h = x;
-    norm(d, h, x, w, bias);
+    queue_norm(d, h, x, w, bias);
     return h;
 }
 
-/* ---- the ends ---- */
+/* ---- embedding and head ---- */
 
+/* x = embedding (+ learned position + token type), normed where the model does that. */
 void blocks_embed(struct pass *d)
 {
     struct backend *be = d->be;
@@ -39,18 +43,20 @@ void blocks_embed(struct pass *d)
         be->embed(be, &s->steps[0].h, &m->token_types, d->types, 1);
         be->add(be, x, &s->steps[0].h, 1);
     }
-    if (m->embd_norm) norm(d, x, x, m->embd_norm, m->embd_norm_b);
+    if (m->embd_norm) queue_norm(d, x, x, m->embd_norm, m->embd_norm_b);
 }
 
+/* Some encoders norm after each block and have no final norm. */
 const struct tensor *blocks_last(struct pass *d)
 {
     const struct tensor *x = &d->s.steps[d->m->hp.n_layers - 1].tx;
 
     if (!d->m->hp.last_norm) return x;
-    norm(d, &d->s.out_norm, x, d->m->out_norm, d->m->out_norm_b);
+    queue_norm(d, &d->s.out_norm, x, d->m->out_norm, d->m->out_norm_b);
     return &d->s.out_norm;
 }
 
+/* logits = W x, soft-capped (gemma 2). */
 void blocks_head(struct pass *d, const struct tensor *x)
 {
     struct backend *be = d->be;
@@ -67,8 +73,9 @@ void blocks_head(struct pass *d, const struct tensor *x)
 
 /* ---- attention ---- */
 
-static void qk_norm(struct pass *d, const struct tensor *x, int n_heads, int head_dim,
-                    const float *w, const float *b)
+/* Norm of each query or key head, with a weight for all heads, for each, or over all of them. */
+static void norm_heads(struct pass *d, const struct tensor *x, int n_heads, int head_dim,
+                       const float *w, const float *b)
 {
     const struct hparams *hp = &d->m->hp;
     unsigned f = hp->info->flags;
@@ -81,17 +88,18 @@ static void qk_norm(struct pass *d, const struct tensor *x, int n_heads, int hea
     else d->be->headnorm(d->be, x, n_heads, head_dim, w, stride, hp->norm_eps);
 }
 
-static void qk_norms(struct pass *d, int l)
+static void norm_queries_and_keys(struct pass *d, int l)
 {
     const struct layer_hp *lh = &d->m->hp.layers[l];
     const struct layer *w = &d->m->layers[l];
     struct layer_step *p = &d->s.steps[l];
 
-    qk_norm(d, &p->q, lh->n_heads, lh->head_dim, w->q_norm, w->q_norm_b);
-    qk_norm(d, &p->k, lh->n_kv_heads, lh->head_dim, w->k_norm, w->k_norm_b);
+    norm_heads(d, &p->q, lh->n_heads, lh->head_dim, w->q_norm, w->q_norm_b);
+    norm_heads(d, &p->k, lh->n_kv_heads, lh->head_dim, w->k_norm, w->k_norm_b);
 }
 
-static void turn(struct pass *d, int l)
+/* Rotary position embedding (RoPE) with this step's table of the layer's kind. */
+static void rotate_queries_and_keys(struct pass *d, int l)
 {
     struct backend *be = d->be;
     const struct hparams *hp = &d->m->hp;
@@ -104,7 +112,8 @@ static void turn(struct pass *d, int l)
              hp->rope_style);
 }
 
-static void mix(struct pass *d, int l, bool wanted)
+/* A layer whose tokens are mixed by something else than softmax attention (mix.h). */
+static void queue_mixer(struct pass *d, int l, bool wanted)
 {
     const struct hparams *hp = &d->m->hp;
     int rope = hp->layers[l].rope;
@@ -121,6 +130,7 @@ static void mix(struct pass *d, int l, bool wanted)
             wanted);
 }
 
+/* Query/key norms come before or after the rotation, by architecture. */
 void blocks_attention(struct pass *d, int l, bool wanted)
 {
     struct backend *be = d->be;
@@ -128,21 +138,22 @@ void blocks_attention(struct pass *d, int l, bool wanted)
     const struct layer *w = &d->m->layers[l];
     struct layer_step *p = &d->s.steps[l];
     bool late = hp->info->flags & ARCH_QK_LATE;
-    const struct tensor *x = normed(d, &p->h, &p->x, w->attn_norm, w->attn_norm_b);
+    const struct tensor *x = norm_input(d, &p->h, &p->x, w->attn_norm, w->attn_norm_b);
 
     if (hp->layers[l].mix.kind != MIX_ATTN) {
-        mix(d, l, wanted);
+        queue_mixer(d, l, wanted);
         return;
     }
     be->linear(be, x, p->qkv, w->wg.rows ? 4 : 3);
-    if (!late) qk_norms(d, l);
+    if (!late) norm_queries_and_keys(d, l);
     if (hp->clip_qkv != 0)
         for (int i = 0; i < 3; i++) be->clamp(be, &p->qkv[i].out, hp->clip_qkv);
-    if (hp->layers[l].rope >= 0) turn(d, l);
-    if (late) qk_norms(d, l);
+    if (hp->layers[l].rope >= 0) rotate_queries_and_keys(d, l);
+    if (late) norm_queries_and_keys(d, l);
     be->kv_put(be, &d->kv, l, &p->k, &p->v);
 }
 
+/* A gated model multiplies the output by sigmoid(g). */
 void blocks_attend(struct pass *d, int l)
 {
     struct layer_step *p = &d->s.steps[l];
@@ -152,25 +163,26 @@ void blocks_attend(struct pass *d, int l)
     if (d->m->layers[l].wg.rows) d->be->act(d->be, &p->a, &p->g, &p->a, ACT_SIGMOID);
 }
 
-static void attention_out(struct pass *d, int l)
+/* tx += Wo a, with the norms that some models have before or after. */
+static void queue_attention_output(struct pass *d, int l)
 {
     struct backend *be = d->be;
     const struct layer *w = &d->m->layers[l];
     struct layer_step *p = &d->s.steps[l];
 
-    if (w->attn_sub_norm) norm(d, &p->tsub, &p->ta, w->attn_sub_norm, NULL);
+    if (w->attn_sub_norm) queue_norm(d, &p->tsub, &p->ta, w->attn_sub_norm, NULL);
     be->linear(be, w->attn_sub_norm ? &p->tsub : &p->ta, &p->o, 1);
     if (w->attn_post_norm) {
-        norm(d, &p->th, &p->tt, w->attn_post_norm, NULL);
+        queue_norm(d, &p->th, &p->tt, w->attn_post_norm, NULL);
         be->add(be, &p->tx, &p->th, d->m->hp.residual_scale);
     }
-    if (d->m->hp.norm_after) norm(d, &p->tx, &p->tx, w->attn_norm, w->attn_norm_b);
+    if (d->m->hp.norm_after) queue_norm(d, &p->tx, &p->tx, w->attn_norm, w->attn_norm_b);
 }
 
 /* ---- feed-forward ---- */
 
-/* The block every token goes through. */
-static void dense(struct pass *d, int l, const struct tensor *x)
+/* The feed-forward block that every token goes through; beside experts, the shared expert. */
+static void queue_dense(struct pass *d, int l, const struct tensor *x)
 {
     struct backend *be = d->be;
     const struct layer *w = &d->m->layers[l];
@@ -179,7 +191,7 @@ static void dense(struct pass *d, int l, const struct tensor *x)
 
     be->linear(be, x, p->gate_up, gated ? 2 : 1);
     be->act(be, &p->gate, &p->gate, gated ? &p->up : NULL, d->m->hp.act);
-    if (w->ffn_sub_norm) norm(d, &p->up, &p->gate, w->ffn_sub_norm, NULL);
+    if (w->ffn_sub_norm) queue_norm(d, &p->up, &p->gate, w->ffn_sub_norm, NULL);
     if (w->shared_gate.rows) {
         be->linear(be, x, &p->weigh, 1);
         be->gate_rows(be, &p->gate, &p->weigh.out);
@@ -187,8 +199,8 @@ static void dense(struct pass *d, int l, const struct tensor *x)
     be->linear(be, w->ffn_sub_norm ? &p->up : &p->gate, &p->down, 1);
 }
 
-/* The few that each token chooses. */
-static void experts(struct pass *d, int l, const struct tensor *x)
+/* The experts that the router chooses for each token. */
+static void queue_experts(struct pass *d, int l, const struct tensor *x)
 {
     struct backend *be = d->be;
     struct scratch *s = &d->s;
@@ -200,36 +212,38 @@ static void experts(struct pass *d, int l, const struct tensor *x)
     be->experts(be, out, x, s->chosen, s->shares, &p->experts);
 }
 
-static void feed_forward(struct pass *d, int l)
+/* tx += FFN(norm(tx)): dense, experts, or both. */
+static void queue_feed_forward(struct pass *d, int l)
 {
     const struct layer *w = &d->m->layers[l];
     struct layer_step *p = &d->s.steps[l];
     const float *weight = w->ffn_norm, *bias = w->ffn_norm_b;
     const struct tensor *x;
 
-    if (!w->up.rows && !w->router.rows) return; /* mamba has none */
+    if (!w->up.rows && !w->router.rows) return; /* mamba layers have none */
     if (!weight && d->m->hp.parallel) weight = w->attn_norm, bias = w->attn_norm_b;
-    x = normed(d, &p->th, &p->tx, weight, bias);
-    if (w->up.rows) dense(d, l, x);
-    if (w->router.rows) experts(d, l, x);
+    x = norm_input(d, &p->th, &p->tx, weight, bias);
+    if (w->up.rows) queue_dense(d, l, x);
+    if (w->router.rows) queue_experts(d, l, x);
     if (w->ffn_post_norm) {
-        norm(d, &p->th, &p->tt, w->ffn_post_norm, NULL);
+        queue_norm(d, &p->th, &p->tt, w->ffn_post_norm, NULL);
         d->be->add(d->be, &p->tx, &p->th, d->m->hp.residual_scale);
     }
-    if (d->m->hp.norm_after) norm(d, &p->tx, &p->tx, weight, bias);
+    if (d->m->hp.norm_after) queue_norm(d, &p->tx, &p->tx, weight, bias);
 }
 
-/* Blocks side by side both add to the layer's input: the one that reads it goes first. */
+/* In parallel models both blocks read the layer's input and add to it: the feed-forward block,
+ * which reads tx, goes first. */
 void blocks_rest(struct pass *d, int l)
 {
-    if (d->m->hp.parallel) feed_forward(d, l);
-    attention_out(d, l);
-    if (!d->m->hp.parallel) feed_forward(d, l);
+    if (d->m->hp.parallel) queue_feed_forward(d, l);
+    queue_attention_output(d, l);
+    if (!d->m->hp.parallel) queue_feed_forward(d, l);
 }
 
-/* ---- what a device must have ---- */
+/* ---- operations that a device must have ---- */
 
-static int lacks(const struct backend *be, const char *what, struct err *e)
+static int lacks_operation(const struct backend *be, const char *what, struct err *e)
 {
     return err_set(e, E_UNSUPPORTED, "%s has no operation for %s: run this model on the CPU",
                    be->name, what);
@@ -239,14 +253,16 @@ int blocks_check(const struct hparams *hp, const struct backend *be, struct err 
 {
     int it = 0;
 
-    if (hp->moe.n && (!be->route || !be->experts)) return lacks(be, "mixtures of experts", e);
-    if (hp->clip_qkv != 0 && !be->clamp) return lacks(be, "clipped queries, keys and values", e);
+    if (hp->moe.n && (!be->route || !be->experts))
+        return lacks_operation(be, "mixtures of experts", e);
+    if (hp->clip_qkv != 0 && !be->clamp)
+        return lacks_operation(be, "clipped queries, keys and values", e);
     if (hp->qk_norm && hp->info->flags & ARCH_QK_LAYER && !be->headnorm_layer)
-        return lacks(be, "layer norms of heads", e);
-    if (hp->act == ACT_SWIGLU_CLIP && !be->experts) return lacks(be, "its activation", e);
+        return lacks_operation(be, "layer norms of heads", e);
+    if (hp->act == ACT_SWIGLU_CLIP && !be->experts) return lacks_operation(be, "its activation", e);
     for (const struct tensor_row *r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
         if (r->at == offsetof(struct layer, shared_gate) && row_in_layer(r) && hp->moe.n &&
             !be->gate_rows)
-            return lacks(be, "gated shared experts", e);
+            return lacks_operation(be, "gated shared experts", e);
     return OK;
 }

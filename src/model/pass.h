@@ -1,12 +1,15 @@
-/* pass.h - what a layer is made of, and both ends: backend calls on a pass's tensors.
+/* pass.h - the blocks of a model as sequences of backend calls: embedding, attention, feed-forward,
+ * head.
  *
- * A block that a model does not have is a weight that is not there, or a flag of its hparams. */
+ * One description covers every architecture: a block that a model does not have is a weight with no
+ * rows, a NULL vector, or a flag of its hparams. Calls are queued on the backend and may run
+ * asynchronously; nothing here waits. */
 #ifndef TERN_MODEL_PASS_H
 #define TERN_MODEL_PASS_H
 
 #include "model/scratch.h"
 
-/* The layers that one device has. */
+/* One device's part of the forward pass. */
 struct pass {
     struct model *m;
     const struct part *part;
@@ -14,26 +17,29 @@ struct pass {
     struct scratch s;
     struct kvview kv;
     struct stateview st;
-    const int32_t *seq_end;        /* the decoder's */
-    const int32_t *ids, *out_rows; /* of this batch, in the backend's memory */
-    const int32_t *types;          /* of tokens, where the model has them */
+    const int32_t *seq_end; /* [max_seqs] the decoder's, in host memory */
+    /* of this batch, in the backend's memory (stage.c) */
+    const int32_t *ids, *out_rows;
+    const int32_t *types; /* token types, if the model has them */
     const struct sample_row *samples;
     const struct logit_adjust *adjust;
 };
 
-/* Embeddings and what is added to them, into the first layer's x. */
+/* Token, position and type embeddings, into the first layer's x. */
 void blocks_embed(struct pass *d);
-/* Queries, keys and values of layer l, the latter two into the cache; or all of the layer's mixer
- * (wanted: also what it leaves for the rest of the layer). */
+/* Queries, keys and values of layer l; keys and values go into the KV cache. For a layer with
+ * another mixer: all of the mixer. wanted false: only KV or state is updated, no output is needed.
+ */
 void blocks_attention(struct pass *d, int l, bool wanted);
+/* The attention of layer l, into a. */
 void blocks_attend(struct pass *d, int l);
-/* From what attend made: the end of attention and the feed-forward block, into the residual. */
+/* The output projection of attention and the feed-forward block, added to the residual. */
 void blocks_rest(struct pass *d, int l);
-/* The last norm; what it made. */
+/* The final norm; returns its rows. */
 const struct tensor *blocks_last(struct pass *d);
-/* Logits of it. */
+/* Logits of the rows x. */
 void blocks_head(struct pass *d, const struct tensor *x);
 
-/* Has the device every operation that the model needs? E_UNSUPPORTED names the one it lacks. */
+/* E_UNSUPPORTED names an operation that the model needs and the device lacks. */
 int blocks_check(const struct hparams *hp, const struct backend *be, struct err *e);
 #endif

@@ -1,3 +1,7 @@
+/* place.c - how many layers go to the GPU, and the devices themselves.
+ *
+ * The last layers go to the GPU: the head is there too, so that logits and sampling need no
+ * transfer of the hidden rows back to the host. */
 #include "model/place.h"
 
 #include "base/log.h"
@@ -131,6 +135,7 @@ static int add_host(struct place *p, const struct backend_opt *opt, int n_layers
     return OK;
 }
 
+/* The CPU has no available_bytes: everything goes there. */
 int place_open(struct place *p, const struct backend_opt *opt, const struct place_need *need,
                struct err *e)
 {

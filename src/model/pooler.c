@@ -1,3 +1,5 @@
+/* pooler.c - sums are kept in double precision: a mean over thousands of rows must not depend on
+ * how the text was cut into batches. */
 #include "model/pooler.h"
 
 #include <math.h>
@@ -26,6 +28,7 @@ static void divide_sum(const struct pooler *p, const double *sum, double by, flo
     for (int i = 0; i < p->width; i++) out[i] = (float)(sum[i] / by);
 }
 
+/* A zero vector stays zero. */
 static void make_unit(const struct pooler *p, const double *sum, float *out)
 {
     double squares = 0, scale;
@@ -35,6 +38,7 @@ static void make_unit(const struct pooler *p, const double *sum, float *out)
     for (int i = 0; i < p->width; i++) out[i] = (float)(sum[i] * scale);
 }
 
+/* The largest score is subtracted first, so that exp cannot overflow. */
 static void make_softmax(const struct pooler *p, const double *x, float *out)
 {
     double most = x[0], sum = 0;

@@ -1,3 +1,7 @@
+/* scratch.c - sizes, memory and per-batch arguments of a step.
+ *
+ * Sizes are computed by the same code that divides the memory (carve), once without memory to count
+ * and once with it: the load plan and the allocation cannot differ. */
 #include "model/scratch.h"
 
 #include "base/mem.h"
@@ -6,17 +10,20 @@
 
 #include <math.h>
 
+/* Logit adjustments (bias, penalties, bans) that a batch can carry: per output, and in all. */
 enum { ADJUST_EACH = 2048, ADJUST_MAX = 1 << 18 };
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
+/* The largest width of each array over all layers, in floats per token. */
 struct widths {
     int embd, word, q, k, v, o, ff, rot;
     struct mix_width mix;
     bool varies, moe;
 };
 
-static struct widths widths_of(const struct hparams *hp)
+/* One pass over the layers. */
+static struct widths measure_widths(const struct hparams *hp)
 {
     struct widths w = { .embd = hp->n_embd, .word = hp->n_word };
     for (int l = 0; l < hp->n_layers; l++) {
@@ -45,6 +52,7 @@ static float *take_part(float *base, size_t *used, int rows, int cols)
     return p;
 }
 
+/* Experts work on a row for every choice: max_tokens times n_used. */
 static void carve_moe(struct scratch *s, const struct hparams *hp, size_t *used)
 {
     const struct moe_hp *m = &hp->moe;
@@ -89,6 +97,7 @@ static size_t carve(struct scratch *s, const struct hparams *hp, const struct wi
     return used;
 }
 
+/* Host memory of a step: call arguments, staging copies, and logits if they are on a device. */
 static int alloc_host(struct scratch *s, const struct hparams *hp, const struct widths *w,
                       struct err *e)
 {
@@ -149,7 +158,7 @@ int scratch_measure(struct scratch_size *out, const struct hparams *hp, bool las
                     const struct decoder_opt *opt, struct err *e)
 {
     struct scratch count = { .opt = *opt, .last = last }; /* no memory: carve only counts */
-    struct widths w = widths_of(hp);
+    struct widths w = measure_widths(hp);
     uint64_t n = 4 * (uint64_t)opt->max_tokens + (uint64_t)opt->max_out +
                  5 * (uint64_t)opt->max_seqs + STAGE_ALIGN +
                  (uint64_t)opt->max_seqs * (uint64_t)opt->max_table;
@@ -175,6 +184,7 @@ int scratch_measure(struct scratch_size *out, const struct hparams *hp, bool las
     return OK;
 }
 
+/* Device memory, counted as MEM_SCRATCH. */
 static int alloc_device(struct scratch *s, struct err *e)
 {
     struct backend *be = s->be;
@@ -191,7 +201,7 @@ int scratch_init(struct scratch *s, const struct model *m, const struct part *pa
                  struct decoder_opt opt, struct err *e)
 {
     const struct hparams *hp = &m->hp;
-    struct widths w = widths_of(hp);
+    struct widths w = measure_widths(hp);
     int rc;
 
     *s = (struct scratch){
@@ -223,6 +233,7 @@ void scratch_release(struct scratch *s)
     *s = (struct scratch){ 0 };
 }
 
+/* Tensors and options of the layer's attention for n tokens. */
 static void plan_attention(struct layer_step *p, const struct scratch *s, const struct model *m,
                            int l, int n)
 {
@@ -255,9 +266,11 @@ static void plan_attention(struct layer_step *p, const struct scratch *s, const 
     };
 }
 
-/* A product that ends in the residual: added at once, or through t where a norm stands between. */
-static struct linear residual(const struct layer_step *p, const struct model *m,
-                              const struct weight *w, const float *bias, float scale, bool normed)
+/* The matrix product at the end of a block: added to the residual at once, or written to tt if a
+ * post-norm comes between. */
+static struct linear residual_linear(const struct layer_step *p, const struct model *m,
+                                     const struct weight *w, const float *bias, float scale,
+                                     bool normed)
 {
     struct linear j = {
         .out = normed ? p->tt : p->tx, .w = w, .bias = bias, .add = !normed, .scale = scale
@@ -267,6 +280,7 @@ static struct linear residual(const struct layer_step *p, const struct model *m,
     return j;
 }
 
+/* Tensors and matrix products after attention, for the n rows that go on. */
 static void plan_tail(struct layer_step *p, const struct scratch *s, const struct model *m, int l,
                       int n, bool gathered)
 {
@@ -281,17 +295,17 @@ static void plan_tail(struct layer_step *p, const struct scratch *s, const struc
     p->tt = tensor_f32(s->t, n, hp->n_embd);
     p->gate = tensor_f32(s->gate, n, n_ff);
     p->up = tensor_f32(s->up, n, n_ff);
-    p->o = residual(p, m, &w->wo, w->bo, w->s_o, w->attn_post_norm != NULL);
+    p->o = residual_linear(p, m, &w->wo, w->bo, w->s_o, w->attn_post_norm != NULL);
     p->gate_up[0] =
         (struct linear){ .out = p->gate, .w = &w->gate, .bias = w->b_gate, .scale = w->s_gate };
     if (!w->gate.rows)
         p->gate_up[0] =
             (struct linear){ .out = p->gate, .w = &w->up, .bias = w->b_up, .scale = w->s_up };
     p->gate_up[1] = (struct linear){ .out = p->up, .w = &w->up, .bias = w->b_up, .scale = w->s_up };
-    p->down = residual(p, m, &w->down, w->b_down, w->s_down, w->ffn_post_norm != NULL);
+    p->down = residual_linear(p, m, &w->down, w->b_down, w->s_down, w->ffn_post_norm != NULL);
 }
 
-/* tx, tt and the dense block are planned: experts add to what that one left. */
+/* After plan_tail: the experts add to the output of the dense block, if there is one. */
 static void plan_experts(struct layer_step *p, const struct scratch *s, const struct model *m,
                          int l, int n)
 {

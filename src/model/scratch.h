@@ -1,25 +1,30 @@
-/* scratch.h - a decoder's memory for one step on one device, and the step's arguments of its
- * layers.
+/* scratch.h - a decoder's memory for one step on one device, and the arguments of the step's
+ * backend calls.
  *
- * Backends may work behind the host's back until sync, so what a call is handed lives here and
- * not on the stack. Widths are the largest of any layer; each layer views them at its own. */
+ * Backends may run operations asynchronously until sync, so the tensors and options that a call
+ * points to live here and not on the stack. Arrays are as wide as the widest layer needs; each
+ * layer's tensors view them at its own width. All memory is allocated when the decoder opens. */
 #ifndef TERN_MODEL_SCRATCH_H
 #define TERN_MODEL_SCRATCH_H
 
 #include "model/decoder.h"
 
-#define STAGE_ALIGN 4 /* ints: where structs of a batch may begin */
+#define STAGE_ALIGN 4 /* ints: alignment of structs among a batch's arrays */
 
-/* One layer's calls. `n` tokens go in; behind attention only those that matter go on (all of them,
- * or in the last layer the rows that want logits). */
+/* The arguments of one layer's calls. All n tokens of the batch go through attention; after it only
+ * the needed rows go on: all of them, or in the last layer those that want logits. Names beginning
+ * with t are views of these rows. */
 struct layer_step {
-    struct tensor x, h, q, k, v, a, g; /* of all tokens */
-    struct linear qkv[4];              /* the last where attention has a gate */
+    /* [n][...] residual, its norm, queries, keys, values, attention output, its gate */
+    struct tensor x, h, q, k, v, a, g;
+    struct linear qkv[4]; /* the last one only if attention has a gate */
     struct attend_opt attend;
-    struct tensor tx, th, ta, tsub, tt; /* of those that go on */
+    /* [needed rows][...] residual, its norm, attention output, its sub-norm, a block's output
+     * before a post-norm */
+    struct tensor tx, th, ta, tsub, tt;
     struct tensor gate, up;
     struct linear o, gate_up[2], down;
-    struct linear router, weigh; /* scores of experts; how much the shared one counts */
+    struct linear router, weigh; /* logits of the experts; weight of the shared expert */
     struct route_opt route;
     struct experts_opt experts;
     struct mix_step mix;
@@ -37,26 +42,30 @@ struct scratch {
     struct scratch_size size;
     const struct part *part;
     struct backend *be;
-    bool last;     /* logits are made here */
-    float *floats; /* one block of the backend's memory; the pointers below lie in it */
+    bool last; /* the part has the last layer: logits are made here */
+    /* in the backend's memory */
+    float *floats; /* one block; the pointers below point into it */
     float *x, *h, *q, *k, *v, *a, *t, *gate, *up, *out_x, *out_a, *logits;
-    /* of mixtures: scores, shares of the chosen, the shared one's; rows for every choice */
+    /* of a mixture of experts: router logits, weights of the chosen experts, of the shared one;
+     * inputs, gates, ups and outputs for every chosen expert of every token */
     float *scores, *shares, *weigh, *xs, *hs, *us, *ys;
-    int32_t *chosen, *order; /* [max_tokens][n_used]; what the backend sorts by */
+    int32_t *chosen; /* [max_tokens][n_used] experts of each token */
+    int32_t *order;  /* behind chosen: the backend's scratch to sort tokens by expert */
     struct mix_memory mix;
-    float *table[2];           /* cos and sin of every token, per kind of rotary */
-    float *freq;               /* [n_rope][max_seqs][n_rot/2], where they depend on the sequence */
-    int32_t *ints, *ints_host; /* the batch's arrays: the backend's, and what is put there */
-    int32_t *sampled; /* [max_out] tokens that the backend drew, its memory; NULL: it draws none */
-    int max_adjust;   /* of a batch's samples together */
-    float *logits_host; /* NULL: the backend's memory is the host's */
+    float *table[2];  /* [max_tokens][n_rot] cos and sin, per kind of rotary embedding */
+    float *freq;      /* [n_rope][max_seqs][n_rot/2], if frequencies depend on the sequence */
+    int32_t *ints;    /* the batch's arrays */
+    int32_t *sampled; /* [max_out] sampled tokens, among the ints; NULL: the backend samples none */
+    int max_adjust;   /* logit adjustments of a batch */
+    /* in host memory */
+    int32_t *ints_host; /* staging copy of ints */
+    float *logits_host; /* copy of the logits; NULL: the backend's memory is the host's */
     size_t logits_bytes;
-    /* on the host */
-    struct layer_step *steps; /* [n_layers], filled for those of the part */
-    float *freq_host;
-    struct tensor *runs; /* rows of tables with one frequency vector each */
+    struct layer_step *steps; /* [n_layers]; those of the part are filled */
+    float *freq_host;         /* staging copy of freq */
+    struct tensor *runs;      /* views of the rotary table, one per run of equal frequencies */
     struct tensor table_t[2], out_norm, chosen_t, logits_t, sample_t;
-    struct tensor words; /* embeddings before they are projected */
+    struct tensor words; /* embeddings before their projection */
     struct linear head, proj_in, proj_out;
 };
 
@@ -71,10 +80,11 @@ static inline uint64_t scratch_bytes(const struct scratch_size *z)
 
 int scratch_init(struct scratch *s, const struct model *m, const struct part *part,
                  struct decoder_opt opt, struct err *e);
-void scratch_release(struct scratch *s); /* a zeroed one is fine */
+void scratch_release(struct scratch *s); /* a zeroed one is allowed */
 
-/* Fills the steps for a batch of n tokens of which n_tail go on behind the last layer's attention
- * and n_out want logits; gathered: they are copied to out_x and out_a first. */
+/* Fills the steps for a batch of n tokens, of which n_tail go on after the last layer's attention
+ * and n_out want logits. gathered: the needed rows are copied to out_x and out_a first. Allocates
+ * nothing. */
 void scratch_plan(struct scratch *s, const struct model *m, int n, int n_tail, int n_out,
                   bool gathered);
 #endif

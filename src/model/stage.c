@@ -17,6 +17,7 @@ static const int32_t *stage_ints(struct pass *p, size_t *used, const int32_t *sr
     return there;
 }
 
+/* Structs begin at a multiple of STAGE_ALIGN. */
 static const void *stage_structs(struct pass *p, size_t *used, const void *src, int n, size_t size)
 {
     *used = (*used + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;

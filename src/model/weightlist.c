@@ -1,3 +1,9 @@
+/* weightlist.c - rows of the architecture's table matched with tensors of the source, and their
+ * memory.
+ *
+ * Nothing here reads tensor data: types, shapes and addresses decide. The loader asks the same
+ * functions (weight_is_copied, weight_copy_type, weight_vector_floats), so the measured bytes are
+ * the allocated ones. */
 #include "model/weightlist.h"
 
 #include "kernel/quant.h"
@@ -21,6 +27,7 @@ static int wrong_shape(const struct source *src, const struct weight_item *w, co
                    want);
 }
 
+/* Shape, scales and type. Some files store the embedding transposed: that is recognised. */
 static int check_tensor(const struct source *src, struct weight_item *w, const char *name,
                         struct err *e)
 {
@@ -39,6 +46,7 @@ static int check_tensor(const struct source *src, struct weight_item *w, const c
     return OK;
 }
 
+/* Most rows are one tensor. Rows with a '#' in their name are one tensor per expert or head. */
 static int find_row(struct weight_list *out, const struct hparams *hp, const struct source *src,
                     const struct tensor_row *r, int l, struct err *e)
 {
@@ -67,6 +75,7 @@ static int find_row(struct weight_list *out, const struct hparams *hp, const str
     return OK;
 }
 
+/* Rows outside the layers first (l = -1), then layer by layer: the order of the items. */
 int weights_find(struct weight_list *out, struct arena *a, const struct hparams *hp,
                  const struct source *src, struct err *e)
 {
@@ -144,6 +153,7 @@ size_t weights_made_floats(const struct hparams *hp)
     return n;
 }
 
+/* In place, or converted part by part. */
 static void measure_matrix(struct weight_memory *out, const struct weight_item *w,
                            struct backend *be)
 {
@@ -160,6 +170,7 @@ static void measure_matrix(struct weight_memory *out, const struct weight_item *
     out->allocated += bytes;
 }
 
+/* The device that the item goes to. */
 static int share_of(const struct weight_item *w, const struct backend_share *shares, int n)
 {
     int i = 0, end = shares[0].n_layers;

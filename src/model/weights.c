@@ -1,3 +1,8 @@
+/* weights.c - fills a model from its weight list: matrices in place or converted, vectors staged
+ * and put to each device in one block, then all matrices handed to the backends.
+ *
+ * A failure half way leaves a model that weights_drop can release: every pointer is either NULL or
+ * valid. */
 #include "model/weights.h"
 
 #include "base/clock.h"
@@ -28,13 +33,13 @@ struct loader {
     size_t n_stage;
 };
 
-static struct part *part_of(struct model *m, const struct weight_item *f)
+static struct part *part_of(struct model *m, const struct weight_item *w)
 {
-    if (row_in_layer(f->r)) return model_part(m, f->layer);
-    return &m->parts[f->r->flags & ROW_FIRST ? 0 : m->n_parts - 1];
+    if (row_in_layer(w->r)) return model_part(m, w->layer);
+    return &m->parts[w->r->flags & ROW_FIRST ? 0 : m->n_parts - 1];
 }
 
-/* ---- numbers that are none ---- */
+/* ---- numbers that are not finite ---- */
 
 static bool all_finite(const float *p, int64_t n)
 {
@@ -43,30 +48,31 @@ static bool all_finite(const float *p, int64_t n)
     return true;
 }
 
-static void warn_bad(struct loader *ld, const struct weight_item *f)
+static void warn_not_finite(struct loader *ld, const struct weight_item *w)
 {
     if (ld->n_bad++ < 8)
-        log_warn("%s: tensor %.*s holds NaN or Inf", source_path(ld->src), STR_ARG(f->t->name));
+        log_warn("%s: tensor %.*s contains NaN or Inf", source_path(ld->src), STR_ARG(w->t->name));
 }
 
-/* Small matrices whole, of large ones the first, middle and last row. */
-static void look_for_nan(struct loader *ld, const struct weight_item *f)
+/* Looks at all rows of a small matrix, and at the first, middle and last row of a large one:
+ * reading all weights would take longer than loading. */
+static void warn_if_not_finite(struct loader *ld, const struct weight_item *w)
 {
-    int64_t cols = f->t->dims[f->t->n_dims - 1], rows = 1;
-    bool whole = f->t->bytes <= 65536;
+    int64_t cols = w->t->dims[w->t->n_dims - 1], rows = 1;
+    bool whole = w->t->bytes <= 65536;
     int64_t n;
     uint64_t row_bytes;
     float *row;
 
-    if (!dtype_row_bytes(f->t->type, (uint64_t)cols, &row_bytes)) return;
-    for (int i = 0; i + 1 < f->t->n_dims; i++) rows *= f->t->dims[i];
+    if (!dtype_row_bytes(w->t->type, (uint64_t)cols, &row_bytes)) return;
+    for (int i = 0; i + 1 < w->t->n_dims; i++) rows *= w->t->dims[i];
     n = whole ? rows : rows < 3 ? rows : 3;
     row = mem_array((size_t)cols, sizeof *row);
     for (int64_t i = 0; row && i < n; i++) {
         int64_t r = whole || n < 3 ? i : i * (rows - 1) / 2;
-        quant_decode(f->t->type, (const char *)f->t->data + (size_t)r * row_bytes, row, cols);
+        quant_decode(w->t->type, (const char *)w->t->data + (size_t)r * row_bytes, row, cols);
         if (!all_finite(row, cols)) {
-            warn_bad(ld, f);
+            warn_not_finite(ld, w);
             break;
         }
     }
@@ -90,73 +96,73 @@ static void *alloc_copy(struct model *m, struct backend *be, size_t n)
 }
 
 /* Copies a part of matrix i: rows in order, in a type the backend can read. */
-static int copy_part(struct loader *ld, const struct weight_item *f, int i, int part,
-                     struct weight *w, struct err *e)
+static int copy_part(struct loader *ld, const struct weight_item *w, int i, int part,
+                     struct weight *out, struct err *e)
 {
-    struct backend *be = part_of(ld->m, f)->be;
+    struct backend *be = part_of(ld->m, w)->be;
     uint64_t bytes = 0;
-    enum dtype to = weight_copy_type(f, be, part, &bytes);
-    int64_t rows = f->lay.part[part];
-    float *tmp = mem_array(layout_tmp(&f->lay), sizeof *tmp);
+    enum dtype to = weight_copy_type(w, be, part, &bytes);
+    int64_t rows = w->lay.part[part];
+    float *tmp = mem_array(layout_tmp(&w->lay), sizeof *tmp);
     char *dst = NULL;
 
     if (tmp) dst = alloc_copy(ld->m, be, (size_t)rows * bytes);
     for (int64_t r = 0; dst && r < rows; r += LAYOUT_ROWS) {
         int n = rows - r < LAYOUT_ROWS ? (int)(rows - r) : LAYOUT_ROWS;
-        layout_read_rows(&f->lay, f->t, i, part, r, n, to, dst + (size_t)r * bytes, bytes, tmp);
+        layout_read_rows(&w->lay, w->t, i, part, r, n, to, dst + (size_t)r * bytes, bytes, tmp);
     }
     mem_free(tmp);
     if (!dst)
         return err_set(e, E_NOMEM, "%s: no memory for %llu bytes of tensor %.*s as %s",
                        source_path(ld->src), (unsigned long long)((uint64_t)rows * bytes),
-                       STR_ARG(f->t->name), dtype_name((int)to));
-    w->type = to;
-    w->data = dst;
+                       STR_ARG(w->t->name), dtype_name((int)to));
+    out->type = to;
+    out->data = dst;
     return OK;
 }
 
 /* The model's struct weight for a part of matrix i. NULL: no memory for a list of experts. */
-static struct weight *weight_at(struct model *m, const struct weight_item *f, int i, int part)
+static struct weight *weight_at(struct model *m, const struct weight_item *w, int i, int part)
 {
-    char *base = row_in_layer(f->r) ? (char *)&m->layers[f->layer] : (char *)m;
+    char *base = row_in_layer(w->r) ? (char *)&m->layers[w->layer] : (char *)m;
     struct weight **list;
 
-    if (f->r->kind == ROW_Q_GATE && part == 1) return &m->layers[f->layer].wg;
-    if (!f->r->count || f->r->kind == ROW_EACH_HEAD)
-        return (struct weight *)(void *)(base + f->r->at + (size_t)part * sizeof(struct weight));
-    list = (struct weight **)(void *)(base + f->r->at + (size_t)part * sizeof(void *));
+    if (w->r->kind == ROW_Q_GATE && part == 1) return &m->layers[w->layer].wg;
+    if (!w->r->count || w->r->kind == ROW_EACH_HEAD)
+        return (struct weight *)(void *)(base + w->r->at + (size_t)part * sizeof(struct weight));
+    list = (struct weight **)(void *)(base + w->r->at + (size_t)part * sizeof(void *));
     if (!*list)
-        *list = arena_array(&m->arena, (size_t)(f->lay.count * f->lay.tensors), sizeof **list);
-    return *list ? *list + f->index + i : NULL;
+        *list = arena_array(&m->arena, (size_t)(w->lay.count * w->lay.tensors), sizeof **list);
+    return *list ? *list + w->index + i : NULL;
 }
 
-static int load_matrix(struct loader *ld, const struct weight_item *f, struct err *e)
+static int load_matrix(struct loader *ld, const struct weight_item *w, struct err *e)
 {
-    const struct layout *y = &f->lay;
-    bool copy = weight_is_copied(f, part_of(ld->m, f)->be);
+    const struct layout *y = &w->lay;
+    bool copy = weight_is_copied(w, part_of(ld->m, w)->be);
     uint64_t row_bytes = 0;
     int rc;
 
-    filemap_need(f->t->data, f->t->bytes);
-    if (!y->mx) look_for_nan(ld, f);
-    dtype_row_bytes(f->t->type, (uint64_t)y->cols, &row_bytes);
+    filemap_need(w->t->data, w->t->bytes);
+    if (!y->mx) warn_if_not_finite(ld, w);
+    dtype_row_bytes(w->t->type, (uint64_t)y->cols, &row_bytes);
     for (int i = 0; i < y->count; i++)
         for (int p = 0; p < y->n_parts; p++) {
-            struct weight *w = weight_at(ld->m, f, i, p);
+            struct weight *out = weight_at(ld->m, w, i, p);
             int64_t first = i * y->rows + layout_row(y, p, 0);
             int n = y->per_weight ? y->per_weight : 1;
-            if (!w) return err_nomem(e, "the list of experts");
-            *w = (struct weight){ .type = f->t->type,
-                                  .rows = (int)(y->part[p] / n),
-                                  .cols = (int)layout_cols(y, p),
-                                  .n = n };
-            w->data = (const char *)f->t->data + (size_t)first * row_bytes;
-            if (copy && (rc = copy_part(ld, f, i, p, w, e)) != OK) return rc;
+            if (!out) return err_nomem(e, "the list of experts");
+            *out = (struct weight){ .type = w->t->type,
+                                    .rows = (int)(y->part[p] / n),
+                                    .cols = (int)layout_cols(y, p),
+                                    .n = n };
+            out->data = (const char *)w->t->data + (size_t)first * row_bytes;
+            if (copy && (rc = copy_part(ld, w, i, p, out, e)) != OK) return rc;
         }
     return OK;
 }
 
-/* The first rows of learned positions may belong to no position. */
+/* Some models have rows before the first learned position (RoBERTa: 2): they are skipped. */
 static void skip_positions(struct model *m)
 {
     struct weight *w = &m->positions;
@@ -170,38 +176,44 @@ static void skip_positions(struct model *m)
 
 /* ---- vectors ---- */
 
-static void load_scale(struct loader *ld, const struct weight_item *f)
+/* The scale of a matrix product: one number, stored in struct layer. */
+static void load_scale(struct loader *ld, const struct weight_item *w)
 {
     float v;
-    quant_decode(f->t->type, f->t->data, &v, 1);
-    if (!isfinite(v)) warn_bad(ld, f);
-    memcpy((char *)&ld->m->layers[f->layer] + f->r->at, &v, sizeof v);
+    quant_decode(w->t->type, w->t->data, &v, 1);
+    if (!isfinite(v)) warn_not_finite(ld, w);
+    memcpy((char *)&ld->m->layers[w->layer] + w->r->at, &v, sizeof v);
 }
 
-static void load_vector(struct loader *ld, const struct weight_item *f, const struct part *to)
+/* Converts a vector to F32 in the staging memory, and points the model to where it will be on the
+ * device. Corrections that the architecture asks for are applied once, here: 1 is added to the
+ * norms of gemma, biases of scaled residuals are scaled, and logarithms of decay rates (mamba from
+ * Hugging Face) become the rates. */
+static void load_vector(struct loader *ld, const struct weight_item *w, const struct part *to)
 {
     const struct hparams *hp = &ld->m->hp;
-    const struct layout *y = &f->lay;
-    char *base = row_in_layer(f->r) ? (char *)&ld->m->layers[f->layer] : (char *)ld->m;
+    const struct layout *y = &w->lay;
+    char *base = row_in_layer(w->r) ? (char *)&ld->m->layers[w->layer] : (char *)ld->m;
 
     for (int p = 0; p < y->n_parts; p++) {
         int64_t n = y->part[p], all = n * y->count * y->tensors;
-        float *v = ld->stage + ld->n_stage + f->index * n, *there = to->vectors + ld->n_stage, tmp;
+        float *v = ld->stage + ld->n_stage + w->index * n, *there = to->vectors + ld->n_stage, tmp;
         for (int64_t k = 0; k < n * y->count; k++)
-            layout_read(y, f->t, (int)(k / n), p, k % n, DT_F32, &v[k], &tmp);
-        if (!all_finite(v, n * y->count)) warn_bad(ld, f);
+            layout_read(y, w->t, (int)(k / n), p, k % n, DT_F32, &v[k], &tmp);
+        if (!all_finite(v, n * y->count)) warn_not_finite(ld, w);
         for (int64_t k = 0; k < n * y->count; k++) {
-            if (f->r->flags & ROW_NORM) v[k] += hp->norm_bias1;
-            if (f->r->flags & ROW_RESIDUAL) v[k] *= hp->residual_scale;
-            if (f->r->flags & ROW_LOG && hp->from == SOURCE_HF) v[k] = -expf(v[k]);
+            if (w->r->flags & ROW_NORM) v[k] += hp->norm_bias1;
+            if (w->r->flags & ROW_RESIDUAL) v[k] *= hp->residual_scale;
+            if (w->r->flags & ROW_LOG && hp->from == SOURCE_HF) v[k] = -expf(v[k]);
         }
-        if (f->r->kind == ROW_Q_GATE && p == 1) ld->m->layers[f->layer].bg = there;
-        else if (f->index == 0)
-            memcpy(base + f->r->at + (size_t)p * sizeof there, &there, sizeof there);
-        if (f->index == y->tensors - 1) ld->n_stage += weight_padded(all);
+        if (w->r->kind == ROW_Q_GATE && p == 1) ld->m->layers[w->layer].bg = there;
+        else if (w->index == 0)
+            memcpy(base + w->r->at + (size_t)p * sizeof there, &there, sizeof there);
+        if (w->index == y->tensors - 1) ld->n_stage += weight_padded(all);
     }
 }
 
+/* Floats of all vectors on a device. */
 static size_t count_floats(const struct loader *ld, const struct part *p)
 {
     size_t n = weights_made_floats(&ld->m->hp);
@@ -212,7 +224,7 @@ static size_t count_floats(const struct loader *ld, const struct part *p)
     return n;
 }
 
-/* What no tensor holds: rotary frequencies, slopes. */
+/* Vectors that are computed, not stored: rotary frequencies and ALiBi slopes. */
 static void make_vectors(struct loader *ld, struct part *p)
 {
     const struct hparams *hp = &ld->m->hp;
@@ -227,7 +239,7 @@ static void make_vectors(struct loader *ld, struct part *p)
     p->slopes = p->vectors + ld->n_stage;
 }
 
-/* All vectors of a part in one block of its device's memory. */
+/* Puts all vectors of a part into one block of its device's memory, in one transfer. */
 static int load_vectors(struct loader *ld, struct part *p, struct err *e)
 {
     size_t n = count_floats(ld, p);
@@ -245,17 +257,17 @@ static int load_vectors(struct loader *ld, struct part *p, struct err *e)
     p->vector_bytes = n * sizeof(float);
 
     for (int i = 0; i < ld->list->n; i++) {
-        const struct weight_item *f = &ld->list->items[i];
-        if (part_of(ld->m, f) != p) continue;
-        if (row_is_vector(f->r)) load_vector(ld, f, p);
-        if (f->r->kind == ROW_SCALE) load_scale(ld, f);
+        const struct weight_item *w = &ld->list->items[i];
+        if (part_of(ld->m, w) != p) continue;
+        if (row_is_vector(w->r)) load_vector(ld, w, p);
+        if (w->r->kind == ROW_SCALE) load_scale(ld, w);
     }
     make_vectors(ld, p);
     p->be->put(p->be, p->vectors, ld->stage, p->vector_bytes);
     return p->be->sync(p->be, e);
 }
 
-/* ---- the backends' part ---- */
+/* ---- handing matrices to the backends ---- */
 
 typedef int weight_fn(struct backend *be, struct weight *w, struct err *e);
 
@@ -283,6 +295,7 @@ static int each_expert(struct model *m, int l, weight_fn *fn, struct err *e)
     return rc;
 }
 
+/* Calls fn for every matrix the model has, with the backend of its device. */
 static int each_weight(struct model *m, weight_fn *fn, struct err *e)
 {
     struct weight *first[] = { &m->embd, &m->positions, &m->token_types, &m->proj_in },
@@ -313,7 +326,7 @@ static int put_weights(struct model *m, struct err *e)
     uint64_t start = clock_ns();
     int rc;
 
-    /* An embedding that is the head too lies on both of their devices. */
+    /* A tied embedding is also the head: it is put on both devices. */
     if (!m->head.rows && m->n_parts > 1) m->head = m->embd;
     if ((rc = each_weight(m, put_weight, e)) != OK) return rc;
     for (int i = 0; i < m->n_parts; i++)
@@ -322,7 +335,7 @@ static int put_weights(struct model *m, struct err *e)
     return OK;
 }
 
-/* Of latent attention, files have one tensor or two. */
+/* Files store the up projections of latent attention (MLA) as one tensor or two. */
 static int check_latent(const struct loader *ld, struct err *e)
 {
     const struct model *m = ld->m;
@@ -344,15 +357,15 @@ int weights_load(struct model *m, const struct source *src, const struct weight_
     int rc;
 
     for (int i = 0; i < list->n; i++) {
-        const struct weight_item *f = &list->items[i];
-        if (row_is_vector(f->r) || f->r->kind == ROW_SCALE) continue;
-        if ((rc = load_matrix(&ld, f, e)) != OK) goto out;
+        const struct weight_item *w = &list->items[i];
+        if (row_is_vector(w->r) || w->r->kind == ROW_SCALE) continue;
+        if ((rc = load_matrix(&ld, w, e)) != OK) goto out;
     }
     if ((rc = check_latent(&ld, e)) != OK) goto out;
     skip_positions(m);
     for (int i = 0; i < m->n_parts; i++)
         if ((rc = load_vectors(&ld, &m->parts[i], e)) != OK) goto out;
-    if (ld.n_bad > 8) log_warn("%s: %d tensors in all hold NaN or Inf", source_path(src), ld.n_bad);
+    if (ld.n_bad > 8) log_warn("%s: %d tensors contain NaN or Inf", source_path(src), ld.n_bad);
     rc = put_weights(m, e);
 out:
     mem_free(ld.stage);

@@ -1,3 +1,4 @@
+/* budget.c - the plan's bytes against the pool's limit. */
 #include "pool/budget.h"
 
 #include "model/loadplan.h"

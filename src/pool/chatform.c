@@ -1,3 +1,9 @@
+/* chatform.c - writers for the chat forms, and the encoding that keeps user text from becoming
+ * special tokens.
+ *
+ * A conversation is written as one text, with marks where special tokens are. It is encoded as a
+ * whole, because that gives the tokens of training; if the result has other special tokens than the
+ * marks, a message contained the name of one, and the text is encoded piece by piece instead. */
 #include "pool/chatform.h"
 
 #include "base/mem.h"
@@ -43,6 +49,7 @@ static void put_token(struct conversation *k, int32_t id)
 
 static void put_bos(struct conversation *k) { put_token(k, tokenizer_bos(k->t)); }
 
+/* Only where the tokenizer adds BOS by itself. */
 static void put_bos_if_usual(struct conversation *k)
 {
     if (tokenizer_adds_bos(k->t)) put_bos(k);
@@ -62,6 +69,7 @@ static void split_system(struct conversation *k)
     k->n_msgs--;
 }
 
+/* Base models: a dialogue in plain text. */
 static void write_plain(struct conversation *k)
 {
     put_bos_if_usual(k);
@@ -116,6 +124,7 @@ static struct str default_system(struct str tmpl)
     return STR("");
 }
 
+/* <|im_start|>role\n content <|im_end|>\n */
 static void write_chatml(struct conversation *k)
 {
     struct str system = is_system(&k->msgs[0]) ? STR("") : default_system(k->tmpl);
@@ -140,6 +149,7 @@ static void write_chatml(struct conversation *k)
     put_text(k, "assistant\n");
 }
 
+/* <|start_header_id|>role<|end_header_id|>\n\n content <|eot_id|> */
 static void write_llama3(struct conversation *k)
 {
     put_bos(k);
@@ -154,6 +164,7 @@ static void write_llama3(struct conversation *k)
     }
 }
 
+/* The assistant is called "model"; the system message is part of the first user message. */
 static void write_gemma(struct conversation *k)
 {
     put_bos(k);
@@ -170,6 +181,7 @@ static void write_gemma(struct conversation *k)
     put_text(k, "model\n");
 }
 
+/* BOS [INST] <<SYS>> system <</SYS>> user [/INST] answer EOS, one BOS per turn. */
 static void write_llama2(struct conversation *k)
 {
     split_system(k);
@@ -330,6 +342,7 @@ int chatform_write(enum chat_form f, const struct tokenizer *t, const struct cha
     return rc;
 }
 
+/* Typical strings of the families' templates, the most specific first. */
 static enum chat_form form_of_template(struct str tmpl)
 {
     if (mentions(tmpl, "<|im_start|>")) return CHAT_CHATML;

@@ -1,3 +1,4 @@
+/* modelname.c - ids that users type: short, stable, and the same for all files of one model. */
 #include "pool/modelname.h"
 
 #include "base/file.h"

@@ -1,3 +1,5 @@
+/* pool.c - models are loaded by one thread, one after the other: two loads at once would compete
+ * for memory bandwidth and make both slower. */
 #include "pool/pool.h"
 
 #include "base/clock.h"
@@ -26,6 +28,7 @@ struct pool {
 
 /* ---- naming ---- */
 
+/* Names must be unique: a request chooses its model by name. */
 static int name_model(struct pool *p, int i, struct err *e)
 {
     struct pool_model *m = &p->models[i];
@@ -68,6 +71,7 @@ static int open_engine(struct pool *p, struct pool_model *m, struct err *e)
     return OK;
 }
 
+/* Templates are parsed once per model. */
 static int open_prompter(struct pool *p, struct pool_model *m, struct err *e)
 {
     const struct tokenizer *tok = engine_tokenizer(m->engine);
@@ -84,6 +88,7 @@ static void close_model(struct pool_model *m)
     m->engine = NULL;
 }
 
+/* A failed load leaves nothing behind, also not in the memory account. */
 static int load_model(struct pool *p, struct pool_model *m, struct err *e)
 {
     uint64_t start = clock_ns(), taken = p->taken_bytes;
@@ -188,6 +193,7 @@ static int no_model(struct pool *p, struct str id, struct err *e)
     return rc;
 }
 
+/* The state is read once: what READY promises was written before it. */
 int pool_find(struct pool *p, struct str id, struct pool_model **out, struct err *e)
 {
     struct pool_model *m = id.n == 0 ? &p->models[0] : NULL;
@@ -223,6 +229,7 @@ bool pool_is_ready(struct pool *p)
     return true;
 }
 
+/* Models that are still waiting to be loaded are not loaded any more. */
 void pool_drain(struct pool *p)
 {
     atomic_store(&p->stop, true);

@@ -40,7 +40,7 @@ struct pool_opt {
     uint64_t memory_limit; /* bytes of all models; one that does not fit is not loaded; 0: none */
     const char *chat_template; /* a file to use instead of the models' own; NULL or "": none */
     bool warm;                 /* a short run before READY */
-    /* Called on the pool's thread when a model's state has changed. NULL: nobody is told. */
+    /* Called on the pool's thread when a model's state has changed. NULL: not called. */
     void (*changed)(void *arg);
     void *arg;
 };

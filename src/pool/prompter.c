@@ -1,3 +1,7 @@
+/* prompter.c - the chat template of a model, or its form where there is none.
+ *
+ * Templates are code from the model's file. They run in src/jinja with limits on steps and memory;
+ * an error in one refuses the request and nothing else. */
 #include "pool/prompter.h"
 
 #include "base/file.h"
@@ -20,6 +24,7 @@ static struct str special_piece(const struct tokenizer *t, int32_t id)
     return id >= 0 ? tokenizer_piece(t, id) : (struct str){ 0 };
 }
 
+/* The file if one is given, else the model's own template; special tokens are its variables. */
 static int open_template(struct prompter *p, const char *file, struct err *e)
 {
     const struct tokenizer *t = p->t;
@@ -250,6 +255,7 @@ static int make_by_template(const struct prompter *p, const struct prompt_input 
     return rc;
 }
 
+/* Forms know roles and texts only: tools, results and continued messages need a template. */
 static int check_form(const struct prompter *p, const struct prompt_input *in,
                       struct prompt_output *out, struct err *e)
 {
@@ -273,6 +279,7 @@ static int check_form(const struct prompter *p, const struct prompt_input *in,
     return OK;
 }
 
+/* Both ways give the text and its ids; the text is used to find opened reasoning tags. */
 int prompter_make(const struct prompter *p, const struct prompt_input *in,
                   struct prompt_output *out, struct err *e)
 {
@@ -302,6 +309,7 @@ static int add_special(json_t *vars, const struct tokenizer *t, const char *name
     return err_nomem(e, "the variables of the template");
 }
 
+/* Variables that the caller gave win. */
 static int add_specials(json_t *vars, const struct tokenizer *t, struct err *e)
 {
     int rc = add_special(vars, t, "bos_token", tokenizer_bos(t), e);
