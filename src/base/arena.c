@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A block of memory from which allocations are cut, front to back. */
 struct arena_chunk {
     struct arena_chunk *next;
     size_t used, cap; /* bytes of data */
@@ -30,6 +31,7 @@ static struct arena_chunk *find_or_add_chunk(struct arena *a, size_t n)
     return c;
 }
 
+/* Zeroed: chunks come from calloc, and arena_reset clears what was used. */
 void *arena_alloc(struct arena *a, size_t n)
 {
     struct arena_chunk *c;
@@ -46,6 +48,7 @@ void *arena_alloc(struct arena *a, size_t n)
     return p;
 }
 
+/* An overflow of n * size becomes a size that cannot be allocated. */
 void *arena_array(struct arena *a, size_t n, size_t size)
 {
     size_t bytes;
@@ -65,6 +68,7 @@ struct str arena_str(struct arena *a, struct str s)
     return str_of(p, p ? s.n : 0);
 }
 
+/* Formats twice: once to measure, once to write. */
 char *arena_printf(struct arena *a, const char *fmt, ...)
 {
     va_list ap, again;

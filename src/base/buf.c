@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* Growth at least doubles the capacity, so that n additions copy O(n) bytes. */
 bool buf_reserve(struct buf *b, size_t more)
 {
     size_t need;
@@ -26,6 +27,7 @@ void buf_putc(struct buf *b, char c) { buf_add(b, &c, 1); }
 void buf_puts(struct buf *b, const char *s) { buf_add(b, s, strlen(s)); }
 void buf_put_str(struct buf *b, struct str s) { buf_add(b, s.p, s.n); }
 
+/* Formats twice: once to measure, once to write. */
 void buf_printf(struct buf *b, const char *fmt, ...)
 {
     va_list ap, again;
@@ -42,6 +44,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     va_end(again);
 }
 
+/* The NUL is not counted in n, so that more can be appended. */
 const char *buf_cstr(struct buf *b)
 {
     if (!buf_reserve(b, 1)) return "";

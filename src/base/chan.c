@@ -95,6 +95,7 @@ void *chan_pop(struct chan *c)
     return item;
 }
 
+/* poked is sticky: a chan_poke before the wait ends it at once, so that no wake-up is lost. */
 void chan_wait(struct chan *c, uint64_t timeout_ns)
 {
     struct timespec end;

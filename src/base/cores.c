@@ -12,6 +12,7 @@
 #include <cpuid.h>
 #endif
 
+/* Written once by find_cores, under pthread_once. */
 static struct cores found;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -106,6 +107,7 @@ static int find_cgroup_quota(void)
     return least;
 }
 
+/* Without hwloc every allowed logical processor counts as a core. */
 static void find_cores(void)
 {
     cpu_set_t mine;

@@ -2,6 +2,8 @@
 
 #include <strings.h>
 
+/* Name, elements per block, bytes per block, quantized. Indexed by enum dtype; gaps have no
+ * name. */
 static const struct dtype_info table[DT_COUNT] = {
     [DT_F32] = { "F32", 1, 4, false },
     [DT_F16] = { "F16", 1, 2, false },
@@ -55,6 +57,7 @@ const char *dtype_name(int type)
     return d ? d->name : "unknown";
 }
 
+/* A linear search: names come from command lines and file headers only. */
 enum dtype dtype_by_name(struct str name)
 {
     for (int i = 0; i < DT_COUNT; i++)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Does not allocate: it must work when memory is short. */
 int err_set(struct err *e, int code, const char *fmt, ...)
 {
     if (e) {
@@ -21,6 +22,7 @@ int err_nomem(struct err *e, const char *what)
     return err_set(e, E_NOMEM, "out of memory: no room for %s", what);
 }
 
+/* The old message is copied first, because the new one is written over it. */
 int err_wrap(struct err *e, const char *fmt, ...)
 {
     char old[sizeof e->msg];

@@ -36,6 +36,7 @@ static int open_regular(int *fd, size_t *size, const char *path, struct err *e)
     return rc;
 }
 
+/* The descriptor is closed at once; the mapping keeps the file open. */
 int filemap_open(struct filemap *m, const char *path, struct err *e)
 {
     void *p = NULL;
@@ -74,6 +75,7 @@ static void advise_pages(const void *p, size_t n, int advice, bool inside)
 void filemap_need(const void *p, size_t n) { advise_pages(p, n, MADV_WILLNEED, false); }
 void filemap_drop(const void *p, size_t n) { advise_pages(p, n, MADV_DONTNEED, true); }
 
+/* One read usually suffices; signals and large files may take several. */
 static int read_all(int fd, struct buf *out, size_t size, const char *path, struct err *e)
 {
     if (!buf_reserve(out, size + 1)) /* one more for buf_cstr */
@@ -151,6 +153,7 @@ int file_read_gz(struct buf *out, const char *path, size_t max_bytes, struct err
     return rc;
 }
 
+/* 0, or -1 with errno. */
 static int write_all(int fd, struct str data)
 {
     while (data.n > 0) {
@@ -211,6 +214,7 @@ const char *path_base(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
+/* Checks every component: "a/../b" is refused too, although it would stay inside. */
 int path_under(char **out, const char *dir, struct str name, struct err *e)
 {
     char *text;

@@ -27,6 +27,7 @@ static void open_level(struct jsonw *w, char c, char close)
 void jsonw_obj(struct jsonw *w) { open_level(w, '{', '}'); }
 void jsonw_arr(struct jsonw *w) { open_level(w, '[', ']'); }
 
+/* The closing bracket was remembered when the level was opened. */
 void jsonw_end(struct jsonw *w)
 {
     assert(w->depth > 0);
@@ -74,6 +75,7 @@ void jsonw_int(struct jsonw *w, int64_t v)
     buf_printf(w->out, "%lld", (long long)v);
 }
 
+/* %g with more and more digits until the text parses to the same double. */
 void jsonw_num(struct jsonw *w, double v)
 {
     char text[40];

@@ -150,6 +150,7 @@ void log_begin(struct log_event *ev, enum log_level level, const char *text)
     if (ev->on) write_head(&ev->b, level, ev->format, str_c(text));
 }
 
+/* A member of the JSON object, or " key=". comma is set, because "msg" precedes it. */
 static void write_key(struct log_event *ev, const char *key)
 {
     struct jsonw w = { .out = &ev->b, .comma = true };
@@ -158,6 +159,7 @@ static void write_key(struct log_event *ev, const char *key)
     else buf_printf(&ev->b, " %s=", key);
 }
 
+/* In the text formats a value is quoted only if it could be misread. */
 void log_str(struct log_event *ev, const char *key, struct str v)
 {
     struct jsonw w = { .out = &ev->b };
@@ -187,6 +189,7 @@ void log_ms(struct log_event *ev, const char *key, double v)
     buf_printf(&ev->b, "%.3f", v);
 }
 
+/* Safe to call when the level is off: the buffer is then empty. */
 void log_end(struct log_event *ev)
 {
     if (ev->on) {

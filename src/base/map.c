@@ -31,6 +31,7 @@ static uint64_t mix_words(uint64_t a, uint64_t b)
     return (uint64_t)r ^ (uint64_t)(r >> 64);
 }
 
+/* Eight bytes at a time; the tail is padded with zeros, and the length is part of the seed. */
 uint64_t map_hash(struct str key)
 {
     uint64_t h = hash_seed() ^ key.n, w;
@@ -55,6 +56,7 @@ static struct map_slot *find_slot(const struct map *m, struct str key, uint64_t 
     }
 }
 
+/* Rehashes into a table of at least 2 n slots. On failure the old table stays in place. */
 bool map_reserve(struct map *m, size_t n)
 {
     struct map old = *m;

@@ -50,12 +50,14 @@ void *mem_aligned(size_t n)
     return p;
 }
 
+/* n is not needed by this allocator; it is in the interface for one that needs it. */
 void mem_free_aligned(void *p, size_t n)
 {
     (void)n;
     free(p);
 }
 
+/* Doubles until it is enough; where doubling overflows, takes exactly what is needed. */
 bool mem_ensure_size(void *pp, size_t *cap, size_t need, size_t size)
 {
     size_t more = *cap ? *cap : 8, bytes;
@@ -72,6 +74,7 @@ bool mem_ensure_size(void *pp, size_t *cap, size_t need, size_t size)
     return true;
 }
 
+/* For counters of type int. */
 bool mem_ensure_int(void *pp, int *cap, int need, size_t size)
 {
     size_t wide = (size_t)*cap;

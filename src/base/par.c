@@ -78,6 +78,7 @@ static inline void spin_pause(void)
 #endif
 }
 
+/* Sleeps while *word == seen; may return early. */
 static void futex_wait(atomic_uint *word, unsigned seen)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
@@ -144,6 +145,7 @@ static void leave_run(struct par *p)
     if ((t & (CLOSED | INSIDE)) == (CLOSED | 1)) gate_open(&p->done);
 }
 
+/* Waits for a run, joins it if it still can, and calls fn once. */
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
@@ -189,6 +191,7 @@ void par_run(struct par *p, par_fn *fn, void *arg)
 
 void par_run_any(struct par *p, par_fn *fn, void *arg) { run_team(p, fn, arg, 0); }
 
+/* The last thread to arrive resets the counters and releases the others. */
 void par_barrier(struct par *p)
 {
     unsigned seen = gate_seen(&p->barrier);
@@ -250,6 +253,7 @@ static int start_worker(struct par *p, int i, int cpu, struct err *e)
     return OK;
 }
 
+/* Also ends a team that was only partly started. */
 void par_close(struct par *p)
 {
     if (!p) return;

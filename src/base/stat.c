@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* The bounds are those of vLLM's metrics, so that its dashboards work. */
 const double hist_ttft[22] = { 0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
                                1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560 };
 const double hist_itl[19] = { 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
@@ -26,6 +27,7 @@ void hist_init(struct hist *h, const double *bounds, int n_bounds)
     h->n_bounds = n_bounds;
 }
 
+/* Linear search: there are at most 24 bounds, and small values come first. */
 void hist_add(struct hist *h, double v)
 {
     int i = 0;
@@ -43,6 +45,7 @@ static uint64_t bucket_get(const struct hist *h, int i)
     return atomic_load_explicit(&h->bucket[i], memory_order_relaxed);
 }
 
+/* Takes a snapshot of the buckets first, because others may add meanwhile. */
 double hist_quantile(const struct hist *h, double q)
 {
     uint64_t n[HIST_MAX + 1], total = 0;

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Every value but the first follows one of these characters; inside strings they count too,
+ * which only makes the bound larger. */
 size_t str_json_parts(struct str json)
 {
     size_t n = 0;
@@ -15,6 +17,7 @@ size_t str_json_parts(struct str json)
     return n;
 }
 
+/* memmem is linear in both lengths (two-way algorithm). */
 ptrdiff_t str_find(struct str in, struct str what)
 {
     const char *at;

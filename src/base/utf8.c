@@ -1,5 +1,6 @@
 #include "base/utf8.h"
 
+/* Rejects everything that RFC 3629 excludes. */
 int utf8_next(struct str s, int32_t *cp)
 {
     const unsigned char *p = (const unsigned char *)s.p;
@@ -64,6 +65,7 @@ ptrdiff_t utf8_bad(struct str s)
     return -1;
 }
 
+/* Looks at most three bytes back for a first byte whose sequence is longer than what follows it. */
 int utf8_partial(struct str s)
 {
     for (int back = 1; back <= 3 && (size_t)back <= s.n; back++) {

@@ -57,6 +57,7 @@ static int load_cuda_library(void **lib, struct err *e)
     return rc;
 }
 
+/* dlsym returns an object pointer; the cast to a function pointer is POSIX's idiom. */
 static int cuda_open(struct backend **out, const struct backend_opt *opt, struct err *e)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -92,6 +93,7 @@ static const char *name_foreign_api(const char *device)
     return NULL;
 }
 
+/* "cpu", "cuda" or "cuda:N". */
 int backend_open(struct backend **out, const struct backend_opt *opt, struct err *e)
 {
     const char *device = opt->device ? opt->device : "cpu";

@@ -200,6 +200,7 @@ static void make_grid(void)
     for (int i = 0; i < 128; i++) grid.signs[i] = (uint8_t)(i | __builtin_parity((unsigned)i) << 7);
 }
 
+/* pthread_once, because kernels on several threads may be the first to ask. */
 const struct iq_grid *iq_grid(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -7,7 +7,7 @@
  *     v: layer[l].v + b * v_block_bytes      [n_kv_heads][KV_BLOCK][head_dim_v]
  *
  * Position p of sequence s is in block table[s][p / KV_BLOCK], row p % KV_BLOCK. The view borrows
- * everything; kv/block.c fills it. */
+ * everything; kv/kvstore.c fills it. */
 #ifndef TERN_KERNEL_KVVIEW_H
 #define TERN_KERNEL_KVVIEW_H
 

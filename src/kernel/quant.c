@@ -16,13 +16,6 @@ static inline uint32_t bits_of(float f)
     return u;
 }
 
-static inline float float_of(uint32_t u)
-{
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
-
 #if defined(__F16C__)
 static inline float half_to_float(uint16_t h) { return _cvtsh_ss(h); }
 static inline uint16_t float_to_half(float f) { return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT); }
@@ -42,6 +35,13 @@ static inline uint16_t float_to_half(float f)
     return h;
 }
 #else
+static inline float float_of(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
 /* Multiplying by 2^112 moves the exponent from F16's bias to F32's and also normalizes subnormals.
  * A signalling NaN becomes a quiet one. */
 static inline float half_to_float(uint16_t h)
@@ -89,6 +89,7 @@ struct codec {
         quant_##name##_decode, NULL \
     }
 
+/* Formats without an encoder can only be read. */
 static const struct codec codecs[DT_COUNT] = {
     [DT_Q4_0] = BOTH(q4_0),     [DT_Q4_1] = BOTH(q4_1),     [DT_Q5_0] = BOTH(q5_0),
     [DT_Q5_1] = BOTH(q5_1),     [DT_Q8_0] = BOTH(q8_0),     [DT_Q8_1] = BOTH(q8_1),
@@ -125,6 +126,7 @@ bool quant_can_encode(enum dtype t)
         v_;                                                                     \
     })
 
+/* Types with one element per block. */
 static void decode_plain(enum dtype t, const void *src, float *y, int64_t n)
 {
     const uint8_t *b = src;
@@ -158,6 +160,7 @@ static void decode_plain(enum dtype t, const void *src, float *y, int64_t n)
     }
 }
 
+/* Block by block; the codec of a format never sees a partial block. */
 void quant_decode(enum dtype t, const void *src, float *dst, int64_t n)
 {
     assert(quant_can_decode(t));
@@ -185,6 +188,7 @@ static bool is_finite(const float *x, int n)
     return !(bad >> 31);
 }
 
+/* NaN and infinity would make the scale of the whole block unusable: they become 0. */
 static void encode_blocks(enum dtype t, const float *x, char *dst, int64_t n)
 {
     const struct dtype_info *d = dtype_info(t);

@@ -50,6 +50,8 @@ static void fill_importance(const float *x, int n, float *w)
 /* Outside this range sums of squares would over- or underflow: such blocks use the plain scale. */
 static bool is_searchable(float amax) { return amax > 1e-12f && amax < 1e9f; }
 
+/* Maximizes the gain (sum w x q)^2 / (sum w q^2): the reduction of the error compared with all
+ * zeros. */
 float quant_fit_signed(const float *x, int n, int top)
 {
     float w[QK], max = quant_extreme(x, n), best = -max / (float)top, best_gain = 0;
@@ -107,6 +109,7 @@ static float solve_affine(const struct sums *t, struct quant_affine *a)
     return a->s > 0 ? fmaxf(t->xx - a->s * t->xq + a->m * t->x, 0) : -1;
 }
 
+/* Elements and minimum: q counts from the smallest element, which is at most 0. */
 struct quant_affine quant_fit_affine(const float *x, int n, int top)
 {
     float w[QK], min = 0, max = 0, best_error = -1;
@@ -148,6 +151,7 @@ static inline v4 nearest_level4(v4 v)
     return out;
 }
 
+/* As quant_fit_signed; the weight of an element is x^2. */
 float quant_fit_levels(const float *x)
 {
     float max = quant_extreme(x, QK), best = max / (float)iq4_levels[0], best_gain = 0;
@@ -169,6 +173,7 @@ float quant_fit_levels(const float *x)
     return best;
 }
 
+/* Counts the midpoints below each element. */
 void quant_round_levels(const float *x, float id, int *q)
 {
     for (int i = 0; i < QK; i += 4) {

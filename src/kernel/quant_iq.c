@@ -7,6 +7,7 @@
 #include "kernel/iq_grid.h"
 #include "kernel/quant_pack.h"
 
+/* Little-endian, at any alignment. */
 static uint32_t load32(const void *p)
 {
     uint32_t v;
@@ -52,6 +53,7 @@ QUANT_DECODER(iq2_xs)
     }
 }
 
+/* A ten-bit index: eight bits in qs, two in qh. */
 QUANT_DECODER(iq2_s)
 {
     const struct block_iq2_s *b = block;
@@ -64,6 +66,7 @@ QUANT_DECODER(iq2_s)
     }
 }
 
+/* Points of four elements; signs and scale as in IQ2_XXS. */
 QUANT_DECODER(iq3_xxs)
 {
     const struct block_iq3_xxs *b = block;
@@ -78,6 +81,7 @@ QUANT_DECODER(iq3_xxs)
     }
 }
 
+/* A nine-bit index per four elements; scales are odd: 1 + 2 s. */
 QUANT_DECODER(iq3_s)
 {
     const struct block_iq3_s *b = block;
@@ -96,6 +100,7 @@ static void decode_ternary8(float *y, float d, const int8_t *point, bool down)
     for (int j = 0; j < 8; j++) y[j] = d * ((float)point[j] + (down ? -0.125f : 0.125f));
 }
 
+/* qh per 32 elements: 4 x 3 index bits, a 3-bit scale, and the sign of the shift. */
 QUANT_DECODER(iq1_s)
 {
     const struct block_iq1_s *b = block;
@@ -129,6 +134,7 @@ QUANT_DECODER(iq1_m)
     }
 }
 
+/* A six-bit scale per 32 elements, with offset 32. */
 QUANT_DECODER(iq4_xs)
 {
     const struct block_iq4_xs *b = block;
@@ -143,6 +149,7 @@ QUANT_DECODER(iq4_xs)
     }
 }
 
+/* Rounds 32 elements to the nearest level and packs the indices. */
 static void pack_levels(uint8_t *qs, const float *x, float id)
 {
     int q[QK];
@@ -197,6 +204,7 @@ QUANT_DECODER(tq1_0)
     }
 }
 
+/* Two bits per digit, in the order of Q2_K. */
 QUANT_DECODER(tq2_0)
 {
     const struct block_tq2_0 *b = block;
@@ -205,6 +213,7 @@ QUANT_DECODER(tq2_0)
         y[i] = (float)((b->qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3) - 1) * d;
 }
 
+/* The scale is the largest magnitude: for weights that are ternary already. */
 QUANT_ENCODER(tq1_0)
 {
     struct block_tq1_0 *b = block;

@@ -6,6 +6,7 @@
 #include "kernel/quant_impl.h"
 #include "kernel/quant_pack.h"
 
+/* Decoders. j counts sub-blocks, l elements within one; see quantblocks.h for the bit layouts. */
 QUANT_DECODER(q2_k)
 {
     const struct block_q2_k *b = block;
@@ -124,6 +125,7 @@ struct signed_block {
     uint8_t q[QK_K];
 };
 
+/* top, scale_top: q in [-top, top - 1], sc in [-scale_top, scale_top - 1]. */
 static void fit_signed_block(struct signed_block *b, const float *x, int top, int scale_top)
 {
     float s[16];
@@ -141,6 +143,7 @@ static void fit_signed_block(struct signed_block *b, const float *x, int top, in
     }
 }
 
+/* Encoders: fit, then pack. */
 QUANT_ENCODER(q2_k)
 {
     struct block_q2_k *b = block;
@@ -196,6 +199,7 @@ QUANT_ENCODER(q6_k)
     pack_sixes(b->ql, b->qh, f.q);
 }
 
+/* The element of largest magnitude becomes -127, as in ggml. */
 QUANT_ENCODER(q8_k)
 {
     struct block_q8_k *b = block;

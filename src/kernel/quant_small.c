@@ -119,6 +119,7 @@ static float round_from_min(const float *x, uint8_t *q, int top, float *min_out)
     return d;
 }
 
+/* Encoders: round, then pack. */
 QUANT_ENCODER(q4_0)
 {
     struct block_q4_0 *b = block;
@@ -178,6 +179,7 @@ QUANT_ENCODER(q8_0)
     b->d = quant_scale(round_to_int8(x, b->qs));
 }
 
+/* s is the scaled sum of the block, which saves work in dot products with minima. */
 QUANT_ENCODER(q8_1)
 {
     struct block_q8_1 *b = block;

@@ -4,7 +4,7 @@
  * inputs of their convolution (rows, oldest first) and the matrix state of the recurrence. The
  * tokens of a sequence are consecutive rows of the batch, called a run. An operation loads the
  * state of a run's slot, processes its tokens in order and stores the state after the last one.
- * The view borrows everything; kv/state.c fills it. */
+ * The view borrows everything; kv/statestore.c fills it. */
 #ifndef TERN_KERNEL_STATEVIEW_H
 #define TERN_KERNEL_STATEVIEW_H
 

@@ -17,6 +17,7 @@ const struct arch *arch_by_gguf(struct str name)
     return NULL;
 }
 
+/* An entry may have several model_types. */
 const struct arch *arch_by_hf(struct str model_type)
 {
     for (size_t t = 0; t < N_TABLES; t++)
@@ -57,6 +58,7 @@ const char *arch_list(bool hf)
     return lists[hf];
 }
 
+/* Counts through all tables; they are short, and this runs at load only. */
 const struct tensor_row *arch_row(const struct arch *a, int *it)
 {
     int n = (*it)++;
@@ -85,6 +87,7 @@ static const struct {
     { "quick_gelu", ACT_GELU_QUICK },
 };
 
+/* Unknown names are an error of the caller: another function would change the results. */
 bool act_by_name(struct str name, enum act *out)
 {
     for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++)

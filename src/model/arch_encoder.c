@@ -92,6 +92,7 @@ static const struct tensor_row rows_modern[] = {
 };
 
 const struct arch archs_encoder[] = {
+    /* BERT: learned positions, token types, norms after the blocks. */
     { .gguf = "bert",
       .hf = { "bert" },
       .encoder = true,
@@ -103,6 +104,7 @@ const struct arch archs_encoder[] = {
       .act = ACT_GELU,
       .bias_always = BIAS_QKV | BIAS_O | BIAS_MLP,
       .tied = true },
+    /* RoBERTa and XLM-R: as BERT; positions start after the padding token's. */
     { .gguf = "bert",
       .hf = { "xlm-roberta", "roberta", "camembert" },
       .encoder = true,
@@ -114,6 +116,7 @@ const struct arch archs_encoder[] = {
       .act = ACT_GELU,
       .bias_always = BIAS_QKV | BIAS_O | BIAS_MLP,
       .tied = true },
+    /* nomic-embed-text: BERT with rotary embedding and a gated feed-forward block. */
     { .gguf = "nomic-bert",
       .hf = { "nomic_bert" },
       .encoder = true,
@@ -128,6 +131,7 @@ const struct arch archs_encoder[] = {
       .bias_key = "qkv_proj_bias",
       .bias_keyed = BIAS_QKV,
       .tied = true },
+    /* ModernBERT: norms before the blocks, a window in two of three layers. */
     { .gguf = "modern-bert",
       .hf = { "modernbert" },
       .encoder = true,

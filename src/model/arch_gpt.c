@@ -3,6 +3,7 @@
 #include "model/arch_rows.h"
 
 const struct arch archs_gpt[] = {
+    /* GPT-2: learned positions, packed q, k, v, transposed matrices in folders. */
     { .gguf = "gpt2",
       .hf = { "gpt2" },
       .flags = ARCH_ROPELESS | ARCH_MHA | ARCH_OWN_KEYS,
@@ -15,6 +16,7 @@ const struct arch archs_gpt[] = {
       .act_key = "activation_function",
       .tied = true,
       .bias_always = BIAS_ALL },
+    /* StarCoder 1 (GPTBigCode): GPT-2 with a single KV head. */
     { .gguf = "starcoder",
       .hf = { "gpt_bigcode" },
       .flags = ARCH_ROPELESS | ARCH_OWN_KEYS,
@@ -27,6 +29,7 @@ const struct arch archs_gpt[] = {
       .act_key = "activation_function",
       .tied = true,
       .bias_always = BIAS_ALL },
+    /* GPT-Neo: unscaled scores, a window in every other layer. */
     { .gguf = "gptneo",
       .hf = { "gpt_neo" },
       .flags = ARCH_ROPELESS | ARCH_MHA | ARCH_OWN_KEYS | ARCH_WINDOW_KEYED,
@@ -40,6 +43,8 @@ const struct arch archs_gpt[] = {
       .act_key = "activation_function",
       .tied = true,
       .bias_always = BIAS_O | BIAS_MLP },
+    /* GPT-J: attention and feed-forward in parallel, partial rotary embedding with pairs (2i, 2i
+     * + 1). */
     { .gguf = "gptj",
       .hf = { "gptj" },
       .gguf_rope = ROPE_PAIR,
@@ -52,6 +57,7 @@ const struct arch archs_gpt[] = {
       .act = ACT_GELU_TANH,
       .act_key = "activation_function",
       .bias_always = BIAS_MLP | BIAS_HEAD },
+    /* GPT-NeoX and Pythia: parallel blocks with two norms, a quarter of each head rotated. */
     { .gguf = "gptneox",
       .hf = { "gpt_neox" },
       .gguf_rope = ROPE_HALF,
@@ -65,6 +71,7 @@ const struct arch archs_gpt[] = {
       .bias_always = BIAS_MLP,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .bias_default = true },
+    /* BLOOM: ALiBi, a norm after the embedding. */
     { .gguf = "bloom",
       .hf = { "bloom" },
       .flags = ARCH_ROPELESS | ARCH_ALIBI | ARCH_MHA | ARCH_OWN_KEYS,
@@ -77,6 +84,8 @@ const struct arch archs_gpt[] = {
       .act_key = "",
       .tied = true,
       .bias_always = BIAS_ALL },
+    /* Falcon: parallel blocks, one KV head or groups; variants with ALiBi, two norms, or in
+     * sequence. */
     { .gguf = "falcon",
       .hf = { "falcon", "RefinedWeb", "RefinedWebModel" },
       .gguf_rope = ROPE_HALF,
@@ -91,6 +100,7 @@ const struct arch archs_gpt[] = {
       .tied = true,
       .bias_key = "bias",
       .bias_keyed = BIAS_ALL },
+    /* MPT: ALiBi, no biases, optional clipping of q, k and v. */
     { .gguf = "mpt",
       .hf = { "mpt" },
       .flags = ARCH_ROPELESS | ARCH_ALIBI | ARCH_MHA | ARCH_OWN_KEYS,
@@ -102,6 +112,8 @@ const struct arch archs_gpt[] = {
       .act = ACT_GELU,
       .act_key = "",
       .tied = true },
+    /* OPT: learned positions with an offset of 2, ReLU; the 350M model projects its embeddings
+     * and normalizes after the blocks. */
     { .gguf = "opt",
       .hf = { "opt" },
       .flags = ARCH_ROPELESS | ARCH_MHA | ARCH_OWN_KEYS,

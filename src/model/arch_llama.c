@@ -4,6 +4,8 @@
 #include "model/arch_rows.h"
 
 const struct arch archs_llama[] = {
+    /* Llama 1 to 3, and everything trained as llama: TinyLlama, SmolLM, Yi. Its GGUF name also
+     * covers mixtral, whose experts are in rows_experts_w123. */
     { .gguf = "llama",
       .hf = { "llama" },
       .gguf_rope = ROPE_PAIR,
@@ -13,6 +15,7 @@ const struct arch archs_llama[] = {
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .moe = { .gguf_norm = true } },
+    /* Mistral 7B and later: llama with a sliding window in the first releases. */
     { .gguf = "llama",
       .hf = { "mistral" },
       .gguf_rope = ROPE_PAIR,
@@ -22,6 +25,7 @@ const struct arch archs_llama[] = {
       .n_ctx = 131072,
       .window = 4096,
       .act = ACT_SILU },
+    /* Ministral: the window is per layer ("layer_types"). */
     { .gguf = "llama",
       .hf = { "ministral" },
       .gguf_rope = ROPE_PAIR,
@@ -31,6 +35,7 @@ const struct arch archs_llama[] = {
       .n_ctx = 131072,
       .window = 4096,
       .act = ACT_SILU },
+    /* Arcee (AFM): no gate in the feed-forward block, ReLU^2. */
     { .gguf = "arcee",
       .hf = { "arcee" },
       .gguf_rope = ROPE_PAIR,
@@ -39,6 +44,7 @@ const struct arch archs_llama[] = {
       .n_ctx = 4096,
       .act = ACT_RELU2,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* Qwen 2 and 2.5: biases on q, k and v. */
     { .gguf = "qwen2",
       .hf = { "qwen2" },
       .gguf_rope = ROPE_HALF,
@@ -50,6 +56,7 @@ const struct arch archs_llama[] = {
       .window_rule = WINDOW_FROM,
       .act = ACT_SILU,
       .bias_always = BIAS_QKV },
+    /* Qwen 3: no biases, RMSNorm of every head of q and k. */
     { .gguf = "qwen3",
       .hf = { "qwen3" },
       .gguf_rope = ROPE_HALF,
@@ -61,6 +68,7 @@ const struct arch archs_llama[] = {
       .window_rule = WINDOW_FROM,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* Phi 3, 3.5 and 4-mini: packed q, k, v and gate, up; longrope. */
     { .gguf = "phi3",
       .hf = { "phi3" },
       .gguf_rope = ROPE_HALF,
@@ -71,6 +79,8 @@ const struct arch archs_llama[] = {
       .n_ctx = 4096,
       .orig_ctx = 4096,
       .act = ACT_SILU },
+    /* Phi 1, 1.5 and 2: attention and feed-forward in parallel after one LayerNorm, biases
+     * everywhere. */
     { .gguf = "phi2",
       .hf = { "phi" },
       .gguf_rope = ROPE_HALF,
@@ -83,6 +93,7 @@ const struct arch archs_llama[] = {
       .act = ACT_GELU_TANH,
       .bias_always = BIAS_ALL | BIAS_HEAD,
       .qk_key = "qk_layernorm" },
+    /* Gemma 1: norm weights stored as w - 1, embeddings scaled by sqrt(n_embd), GELU. */
     { .gguf = "gemma",
       .hf = { "gemma" },
       .gguf_rope = ROPE_HALF,
@@ -93,6 +104,8 @@ const struct arch archs_llama[] = {
       .act = ACT_GELU_TANH,
       .tied = true,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* Gemma 2: norms before and after each block, soft caps on scores and logits, a window in
+     * every other layer. */
     { .gguf = "gemma2",
       .hf = { "gemma2" },
       .gguf_rope = ROPE_HALF,
@@ -110,6 +123,8 @@ const struct arch archs_llama[] = {
       .tied = true,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .gguf_wide = 46 },
+    /* Gemma 3: q and k norms instead of the soft cap on scores, a window in five of six layers,
+     * with its own rotary base. */
     { .gguf = "gemma3",
       .hf = { "gemma3_text", "gemma3" },
       .gguf_rope = ROPE_HALF,
@@ -128,6 +143,7 @@ const struct arch archs_llama[] = {
       .tied = true,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .gguf_wide = 62 },
+    /* Granite 3: llama with multipliers on embeddings, residuals, scores and logits. */
     { .gguf = "granite",
       .hf = { "granite" },
       .gguf_rope = ROPE_PAIR,
@@ -137,6 +153,7 @@ const struct arch archs_llama[] = {
       .n_ctx = 2048,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* OLMo 1: LayerNorm without weights, optionally clipped q, k and v. */
     { .gguf = "olmo",
       .hf = { "olmo" },
       .gguf_rope = ROPE_PAIR,
@@ -148,6 +165,7 @@ const struct arch archs_llama[] = {
       .n_ctx = 2048,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* OLMo 3: as OLMo 2, with a window in three of four layers. */
     { .gguf = "olmo2", /* also reads GGUF files of olmo2 */
       .hf = { "olmo3" },
       .gguf_rope = ROPE_HALF,
@@ -161,6 +179,7 @@ const struct arch archs_llama[] = {
       .window_every = 4,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* OLMo 2: norms after the blocks, RMSNorm over all heads of q and k together. */
     { .gguf = "olmo2",
       .hf = { "olmo2" },
       .gguf_rope = ROPE_HALF,
@@ -170,6 +189,7 @@ const struct arch archs_llama[] = {
       .n_ctx = 2048,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* SmolLM3: every fourth layer has no rotary embedding. */
     { .gguf = "smollm3",
       .hf = { "smollm3" },
       .gguf_rope = ROPE_PAIR,
@@ -181,6 +201,7 @@ const struct arch archs_llama[] = {
       .act = ACT_SILU,
       .tied = true,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* BitNet b1.58: ternary weights, a norm inside each block before its last product, ReLU^2. */
     { .gguf = "bitnet",
       .hf = { "bitnet" },
       .gguf_rope = ROPE_HALF,
@@ -191,6 +212,8 @@ const struct arch archs_llama[] = {
       .act = ACT_RELU2,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .gguf_silu = true },
+    /* Command R: attention and feed-forward in parallel, LayerNorm without bias, rotary pairs
+     * (2i, 2i + 1). */
     { .gguf = "command-r",
       .hf = { "cohere" },
       .gguf_rope = ROPE_PAIR,
@@ -205,6 +228,8 @@ const struct arch archs_llama[] = {
       .tied = true,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .qk_key = "use_qk_norm" },
+    /* Command R7B and A: as Command R; layers with a window have rotary embedding, every fourth
+     * has neither. */
     { .gguf = "cohere2",
       .hf = { "cohere2" },
       .gguf_rope = ROPE_PAIR,
@@ -220,6 +245,7 @@ const struct arch archs_llama[] = {
       .act = ACT_SILU,
       .tied = true,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* Nemotron 4: LayerNorm stored as w - 1, ReLU^2 without a gate, half of each head rotated. */
     { .gguf = "nemotron",
       .hf = { "nemotron" },
       .gguf_rope = ROPE_HALF,
@@ -232,6 +258,8 @@ const struct arch archs_llama[] = {
       .n_ctx = 4096,
       .act = ACT_RELU2,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* StableLM: LayerNorm, a quarter of each head rotated; some models run the blocks in
+     * parallel. */
     { .gguf = "stablelm",
       .hf = { "stablelm" },
       .gguf_rope = ROPE_HALF,
@@ -246,6 +274,7 @@ const struct arch archs_llama[] = {
       .bias_key = "use_qkv_bias",
       .bias_keyed = BIAS_QKV,
       .qk_key = "qk_layernorm" },
+    /* StarCoder 2: LayerNorm and biases everywhere, no gate. */
     { .gguf = "starcoder2",
       .hf = { "starcoder2" },
       .gguf_rope = ROPE_HALF,
@@ -260,6 +289,7 @@ const struct arch archs_llama[] = {
       .bias_key = "use_bias",
       .bias_keyed = BIAS_ALL,
       .bias_default = true },
+    /* GLM 4 (chatglm): half of each head rotated, packed gate and up. */
     { .gguf = "chatglm",
       .hf = { "glm" },
       .gguf_rope = ROPE_PAIR,
@@ -271,6 +301,7 @@ const struct arch archs_llama[] = {
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV,
       .bias_default = true },
+    /* GLM 4-0414: as GLM, with norms before and after each block. */
     { .gguf = "glm4",
       .hf = { "glm4" },
       .gguf_rope = ROPE_PAIR,
@@ -282,6 +313,8 @@ const struct arch archs_llama[] = {
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV,
       .bias_default = true },
+    /* EXAONE 4: norms after the blocks, q and k norms; only layers with a window have rotary
+     * embedding. */
     { .gguf = "exaone4",
       .hf = { "exaone4" },
       .gguf_rope = ROPE_HALF,
@@ -292,6 +325,7 @@ const struct arch archs_llama[] = {
       .window = 4096,
       .window_every = 4,
       .act = ACT_SILU },
+    /* ERNIE 4.5, dense: llama with rotary pairs (2i, 2i + 1). */
     { .gguf = "ernie4_5",
       .hf = { "ernie4_5" },
       .gguf_rope = ROPE_PAIR,
@@ -304,6 +338,7 @@ const struct arch archs_llama[] = {
       .tied = true,
       .bias_key = "use_bias",
       .bias_keyed = BIAS_ALL },
+    /* Seed-OSS: llama with biases on q, k and v. */
     { .gguf = "seed_oss",
       .hf = { "seed_oss" },
       .gguf_rope = ROPE_HALF,
@@ -313,6 +348,7 @@ const struct arch archs_llama[] = {
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV,
       .bias_default = true },
+    /* Helium: llama with rotary pairs (2i, 2i + 1). */
     { .gguf = "helium",
       .hf = { "helium" },
       .gguf_rope = ROPE_PAIR,
@@ -323,6 +359,7 @@ const struct arch archs_llama[] = {
       .n_ctx = 4096,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV },
+    /* Hunyuan, dense: q and k are normalized after the rotary embedding. */
     { .gguf = "hunyuan-dense",
       .hf = { "hunyuan_v1_dense" },
       .gguf_rope = ROPE_HALF,

@@ -2,6 +2,7 @@
 #include "model/arch_rows.h"
 
 const struct arch archs_moe[] = {
+    /* Mixtral: softmax over the two selected experts, written as normalized softmax over all. */
     { .gguf = "llama",
       .hf = { "mixtral" },
       .gguf_rope = ROPE_PAIR,
@@ -12,6 +13,7 @@ const struct arch archs_moe[] = {
       .n_ctx = 131072,
       .act = ACT_SILU,
       .moe = { .norm = true, .norm_fixed = true, .gguf_norm = true } },
+    /* Qwen 1.5 and 2 MoE: a shared expert with a gate. */
     { .gguf = "qwen2moe",
       .hf = { "qwen2_moe" },
       .gguf_rope = ROPE_HALF,
@@ -27,6 +29,7 @@ const struct arch archs_moe[] = {
       .bias_keyed = BIAS_QKV,
       .bias_default = true,
       .moe = { .dense_ff = true } },
+    /* Qwen 3 MoE: no shared expert. */
     { .gguf = "qwen3moe",
       .hf = { "qwen3_moe" },
       .gguf_rope = ROPE_HALF,
@@ -38,6 +41,7 @@ const struct arch archs_moe[] = {
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .moe = { .gguf_norm = true, .dense_ff = true } },
+    /* OLMoE: q and k are normalized over all heads together. */
     { .gguf = "olmoe",
       .hf = { "olmoe" },
       .gguf_rope = ROPE_HALF,
@@ -47,6 +51,7 @@ const struct arch archs_moe[] = {
       .n_ctx = 4096,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* Phi 3.5 MoE: SparseMixer routing, LayerNorm. */
     { .gguf = "phimoe",
       .hf = { "phimoe" },
       .gguf_rope = ROPE_HALF,
@@ -60,6 +65,7 @@ const struct arch archs_moe[] = {
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .moe = { .route = ROUTE_SPARSEMIXER, .norm_fixed = true } },
+    /* Granite 3 MoE: softmax over the selected experts; gate and up packed. */
     { .gguf = "granitemoe",
       .hf = { "granitemoe" },
       .gguf_rope = ROPE_PAIR,
@@ -70,6 +76,7 @@ const struct arch archs_moe[] = {
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .moe = { .route = ROUTE_TOP_SOFTMAX, .norm_fixed = true } },
+    /* GLM 4.5: sigmoid routing with a selection bias, a shared expert, dense first layers. */
     { .gguf = "glm4moe",
       .hf = { "glm4_moe" },
       .gguf_rope = ROPE_HALF,
@@ -83,6 +90,7 @@ const struct arch archs_moe[] = {
       .bias_keyed = BIAS_QKV,
       .qk_key = "use_qk_norm",
       .moe = { .route = ROUTE_SIGMOID, .norm = true, .dense_ff = true } },
+    /* gpt-oss: attention sinks, biases in the experts, MXFP4 weights, clipped SwiGLU. */
     { .gguf = "gpt-oss",
       .hf = { "gpt_oss" },
       .gguf_rope = ROPE_HALF,

@@ -21,6 +21,7 @@ const struct tensor_row rows_ends_bias[] = {
     END
 };
 
+/* olmo: the final norm has no weight. */
 const struct tensor_row rows_ends_bare[] = {
     MAT("token_embd.weight", "embed_tokens.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     MAT("output.weight", "lm_head.weight", ROW_HEAD, M(head), DIM_VOCAB, DIM_EMBD),
@@ -29,6 +30,8 @@ const struct tensor_row rows_ends_bare[] = {
 
 /* ---- attention ---- */
 
+/* Separate q, k, v, or packed in some GGUF files. GGUF reorders the rows of q and k for
+ * ROPE_PAIR. */
 const struct tensor_row rows_attn[] = {
     MAT(B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_PERM_Q | ROW_SPLIT, L(wq), DIM_Q, DIM_EMBD),
     MAT(B("attn_k.weight"), H("self_attn.k_proj.weight"), ROW_PERM_K | ROW_SPLIT, L(wk), DIM_K, DIM_EMBD),
@@ -43,12 +46,14 @@ const struct tensor_row rows_attn[] = {
     END
 };
 
+/* phi3. */
 const struct tensor_row rows_attn_packed[] = {
     { B("attn_qkv.weight"), H("self_attn.qkv_proj.weight"), ROW_QKV, 0, L(wq), DIM_QKV, DIM_EMBD, DIM_NONE },
     MAT(B("attn_output.weight"), H("self_attn.o_proj.weight"), 0, L(wo), DIM_EMBD, DIM_O),
     END
 };
 
+/* phi: the output projection is called "dense". */
 const struct tensor_row rows_attn_phi[] = {
     MAT(B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_SPLIT, L(wq), DIM_Q, DIM_EMBD),
     MAT(B("attn_k.weight"), H("self_attn.k_proj.weight"), ROW_SPLIT, L(wk), DIM_K, DIM_EMBD),
@@ -63,29 +68,34 @@ const struct tensor_row rows_attn_phi[] = {
     END
 };
 
+/* gpt-oss: attention sinks. */
 const struct tensor_row rows_sinks[] = {
     VEC(B("attn_sinks.weight"), H("self_attn.sinks"), 0, L(sinks), DIM_HEADS),
     END
 };
 
+/* One weight for all heads. */
 const struct tensor_row rows_qk_norm[] = {
     VEC(B("attn_q_norm.weight"), H("self_attn.q_norm.weight"), ROW_NORM, L(q_norm), DIM_HEAD),
     VEC(B("attn_k_norm.weight"), H("self_attn.k_norm.weight"), ROW_NORM, L(k_norm), DIM_HEAD),
     END
 };
 
+/* The same, if the key qk_key is true. */
 const struct tensor_row rows_qk_norm_keyed[] = {
     VEC(B("attn_q_norm.weight"), H("self_attn.q_norm.weight"), ROW_NORM | ROW_QK, L(q_norm), DIM_HEAD),
     VEC(B("attn_k_norm.weight"), H("self_attn.k_norm.weight"), ROW_NORM | ROW_QK, L(k_norm), DIM_HEAD),
     END
 };
 
+/* One norm over all heads together. */
 const struct tensor_row rows_qk_norm_whole[] = {
     VEC(B("attn_q_norm.weight"), H("self_attn.q_norm.weight"), ROW_NORM, L(q_norm), DIM_Q),
     VEC(B("attn_k_norm.weight"), H("self_attn.k_norm.weight"), ROW_NORM, L(k_norm), DIM_K),
     END
 };
 
+/* A weight for each head, in one tensor. */
 const struct tensor_row rows_qk_norm_each[] = {
     { B("attn_q_norm.weight"), H("self_attn.q_norm.weight"), ROW_WHOLE, ROW_QK, L(q_norm), DIM_HEAD, DIM_NONE,
       DIM_HEADS },
@@ -94,6 +104,7 @@ const struct tensor_row rows_qk_norm_each[] = {
     END
 };
 
+/* A weight for each head, in a tensor of its own in folders. */
 const struct tensor_row rows_qk_norm_heads[] = {
     { B("attn_q_norm.weight"), H("self_attn.q_layernorm.norms.#.weight"), ROW_WHOLE, ROW_QK, L(q_norm),
       DIM_HEAD, DIM_NONE, DIM_HEADS },
@@ -102,6 +113,7 @@ const struct tensor_row rows_qk_norm_heads[] = {
     END
 };
 
+/* LayerNorm with bias. */
 const struct tensor_row rows_qk_norm_phi[] = {
     VEC(B("attn_q_norm.weight"), H("self_attn.q_layernorm.weight"), ROW_QK, L(q_norm), DIM_HEAD),
     VEC(B("attn_q_norm.bias"), H("self_attn.q_layernorm.bias"), ROW_QK, L(q_norm_b), DIM_HEAD),
@@ -118,6 +130,7 @@ const struct tensor_row rows_qk_norm_hunyuan[] = {
 
 /* ---- feed-forward ---- */
 
+/* Gated: down(act(gate x) * up x). */
 const struct tensor_row rows_mlp[] = {
     MAT(B("ffn_gate.weight"), H("mlp.gate_proj.weight"), ROW_DENSE, L(gate), DIM_FF, DIM_EMBD),
     MAT(B("ffn_up.weight"), H("mlp.up_proj.weight"), ROW_DENSE, L(up), DIM_FF, DIM_EMBD),
@@ -129,6 +142,7 @@ const struct tensor_row rows_mlp[] = {
     END
 };
 
+/* Without a gate: down(act(up x)). */
 const struct tensor_row rows_mlp_plain[] = {
     MAT(B("ffn_up.weight"), H("mlp.up_proj.weight"), 0, L(up), DIM_FF, DIM_EMBD),
     MAT(B("ffn_down.weight"), H("mlp.down_proj.weight"), 0, L(down), DIM_EMBD, DIM_FF),
@@ -137,6 +151,7 @@ const struct tensor_row rows_mlp_plain[] = {
     END
 };
 
+/* Gate and up in one tensor. */
 const struct tensor_row rows_mlp_packed[] = {
     { B("ffn_up.weight"), H("mlp.gate_up_proj.weight"), ROW_GATE_UP, 0, L(gate), DIM_2FF, DIM_EMBD,
       DIM_NONE },
@@ -162,6 +177,7 @@ const struct tensor_row rows_mlp_starcoder2[] = {
 
 /* ---- norms ---- */
 
+/* Pre-norm, the usual case. */
 const struct tensor_row rows_norm_before[] = {
     VEC(B("attn_norm.weight"), H("input_layernorm.weight"), ROW_NORM, L(attn_norm), DIM_EMBD),
     VEC(B("ffn_norm.weight"), H("post_attention_layernorm.weight"), ROW_NORM, L(ffn_norm), DIM_EMBD),
@@ -176,6 +192,7 @@ const struct tensor_row rows_norm_before_b[] = {
     END
 };
 
+/* Pre-norm; GGUF calls the second one post_attention_norm. */
 const struct tensor_row rows_norm_late[] = {
     VEC(B("attn_norm.weight"), H("input_layernorm.weight"), ROW_NORM, L(attn_norm), DIM_EMBD),
     VEC(B("post_attention_norm.weight"), H("post_attention_layernorm.weight"), ROW_NORM, L(ffn_norm),
@@ -183,6 +200,7 @@ const struct tensor_row rows_norm_late[] = {
     END
 };
 
+/* One norm for parallel blocks. */
 const struct tensor_row rows_norm_one[] = {
     VEC(B("attn_norm.weight"), H("input_layernorm.weight"), ROW_NORM, L(attn_norm), DIM_EMBD),
     END
@@ -200,6 +218,7 @@ const struct tensor_row rows_norm_seq_b[] = { /* with rows_norm_one_b */
     END
 };
 
+/* A norm of each block's output before it is added to the residual stream. */
 const struct tensor_row rows_norm_after[] = {
     VEC(B("post_attention_norm.weight"), H("post_attention_layernorm.weight"), ROW_NORM, L(attn_post_norm),
         DIM_EMBD),
@@ -214,6 +233,7 @@ const struct tensor_row rows_norm_around[] = { /* with rows_norm_after */
     END
 };
 
+/* Norms before and after, under other names. */
 const struct tensor_row rows_norm_glm4[] = {
     VEC(B("attn_norm.weight"), H("input_layernorm.weight"), 0, L(attn_norm), DIM_EMBD),
     VEC(B("post_attention_norm.weight"), H("post_self_attn_layernorm.weight"), 0, L(attn_post_norm),
@@ -222,6 +242,7 @@ const struct tensor_row rows_norm_glm4[] = {
     VEC(B("post_ffw_norm.weight"), H("post_mlp_layernorm.weight"), 0, L(ffn_post_norm), DIM_EMBD), END
 };
 
+/* bitnet: norms inside the blocks. */
 const struct tensor_row rows_sub_norm[] = {
     VEC(B("attn_sub_norm.weight"), H("self_attn.attn_sub_norm.weight"), ROW_NORM, L(attn_sub_norm), DIM_O),
     VEC(B("ffn_sub_norm.weight"), H("mlp.ffn_sub_norm.weight"), ROW_NORM, L(ffn_sub_norm), DIM_FF),
@@ -233,6 +254,7 @@ const struct tensor_row rows_sub_norm[] = {
         B(name ".scale"), NULL, ROW_SCALE, ROW_OPTIONAL, L(member), DIM_ONE, DIM_NONE, DIM_NONE              \
     }
 
+/* bitnet: one scale per matrix, in GGUF files. */
 const struct tensor_row rows_scale[] = {
     SCALE("attn_q", s_q), SCALE("attn_k", s_k), SCALE("attn_v", s_v), SCALE("attn_output", s_o),
     SCALE("ffn_gate", s_gate), SCALE("ffn_up", s_up), SCALE("ffn_down", s_down),
@@ -258,6 +280,7 @@ const struct tensor_row rows_scale[] = {
             DIM_EMBD, DIM_EXPERTS                                                                            \
     }
 
+/* Routers stay F32. */
 const struct tensor_row rows_experts[] = {
     MAT(B("ffn_gate_inp.weight"), H("mlp.gate.weight"), ROW_MOE | ROW_F32, L(router), DIM_EXPERTS, DIM_EMBD),
     STACK(B("ffn_gate_exps.weight"), H("mlp.experts.#.gate_proj.weight"), ROW_SPLIT, L(x_gate), DIM_EXP_FF,
@@ -270,6 +293,7 @@ const struct tensor_row rows_experts[] = {
     END
 };
 
+/* mixtral: w1 gate, w2 down, w3 up. */
 const struct tensor_row rows_experts_w123[] = {
     MAT(B("ffn_gate_inp.weight"), H("block_sparse_moe.gate.weight"), ROW_MOE | ROW_F32, L(router),
         DIM_EXPERTS, DIM_EMBD),
@@ -283,6 +307,7 @@ const struct tensor_row rows_experts_w123[] = {
     END
 };
 
+/* Stacked in folders, with gate and up packed. */
 const struct tensor_row rows_experts_granite[] = {
     MAT(B("ffn_gate_inp.weight"), H("block_sparse_moe.router.layer.weight"), ROW_MOE | ROW_F32, L(router),
         DIM_EXPERTS, DIM_EMBD),
@@ -295,6 +320,7 @@ const struct tensor_row rows_experts_granite[] = {
     END
 };
 
+/* gpt-oss: MXFP4 or unquantized, alternating rows of gate and up, biases. */
 const struct tensor_row rows_experts_oss[] = {
     MAT(B("ffn_gate_inp.weight"), H("mlp.router.weight"), ROW_MOE | ROW_F32, L(router), DIM_EXPERTS,
         DIM_EMBD),
@@ -319,6 +345,7 @@ const struct tensor_row rows_experts_oss[] = {
 #define SHARED(gguf, hf, at, rows, cols) MAT(gguf, hf, ROW_MOE | ROW_SHARED, at, rows, cols)
 #define SHARED_BIAS(gguf, hf, at, n) VEC(gguf, hf, ROW_MOE | ROW_SHARED | ROW_BIAS_MLP, at, n)
 
+/* The shared expert. */
 const struct tensor_row rows_shared[] = {
     SHARED(B("ffn_gate_shexp.weight"), H("mlp.shared_experts.gate_proj.weight"), L(gate), DIM_FF, DIM_EMBD),
     SHARED(B("ffn_up_shexp.weight"), H("mlp.shared_experts.up_proj.weight"), L(up), DIM_FF, DIM_EMBD),
@@ -338,6 +365,7 @@ const struct tensor_row rows_shared_gate[] = { /* the same under another name, w
     END
 };
 
+/* Selection bias of the router. */
 const struct tensor_row rows_choice_bias[] = {
     VEC(B("exp_probs_b.bias"), H("mlp.gate.e_score_correction_bias"), ROW_MOE, L(choice_bias), DIM_EXPERTS),
     END

@@ -142,6 +142,7 @@ static const struct tensor_row rows_mla[] = {
 };
 
 const struct arch archs_state[] = {
+    /* Mamba: no attention and no feed-forward block. */
     { .gguf = "mamba",
       .hf = { "mamba" },
       .mix = MIX_MAMBA,
@@ -154,6 +155,7 @@ const struct arch archs_state[] = {
       .bias_key = "use_bias",
       .bias_keyed = BIAS_QKV | BIAS_O,
       .tied = true },
+    /* Mamba 2: heads with a scalar decay. */
     { .gguf = "mamba2",
       .hf = { "mamba2" },
       .mix = MIX_MAMBA2,
@@ -165,6 +167,7 @@ const struct arch archs_state[] = {
       .act = ACT_SILU,
       .bias_key = "use_bias",
       .bias_keyed = BIAS_QKV | BIAS_O },
+    /* LFM2: short convolutions in most layers, attention in the others. */
     { .gguf = "lfm2",
       .hf = { "lfm2" },
       .mix = MIX_SHORTCONV,
@@ -179,6 +182,8 @@ const struct arch archs_state[] = {
       .bias_key = "conv_bias",
       .bias_keyed = BIAS_QKV | BIAS_O,
       .tied = true },
+    /* Qwen3-Next: gated delta nets in three of four layers, gated attention in the others,
+     * experts. */
     { .gguf = "qwen3next",
       .hf = { "qwen3_next" },
       .mix = MIX_DELTA,
@@ -192,6 +197,7 @@ const struct arch archs_state[] = {
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .moe = { .norm = true, .gguf_norm = true, .dense_ff = true } },
+    /* DeepSeek V2: latent attention, softmax routing, shared experts. */
     { .gguf = "deepseek2",
       .hf = { "deepseek_v2" },
       .mix = MIX_MLA,
@@ -203,6 +209,7 @@ const struct arch archs_state[] = {
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .moe = { .norm_fixed = true, .dense_ff = true, .greedy = true } },
+    /* DeepSeek V3 and R1: sigmoid routing with groups and a selection bias. */
     { .gguf = "deepseek2",
       .hf = { "deepseek_v3" },
       .mix = MIX_MLA,

@@ -19,6 +19,7 @@ bool config_value(const struct config *c, const char *dict, const char *name, st
     return source_key(c->src, full_key(c, dict, name).s, out);
 }
 
+/* A key with the value null counts as missing; see config_null. */
 bool config_has(const struct config *c, const char *dict, const char *name)
 {
     struct value v;
@@ -42,6 +43,8 @@ bool config_flag(const struct config *c, const char *dict, const char *name, boo
     return b;
 }
 
+/* Values out of the range of int count as missing: the caller then reports the key or infers the
+ * shape. */
 bool config_int(const struct config *c, const char *name, int *out)
 {
     int64_t v;
@@ -55,6 +58,7 @@ bool config_bool(const struct config *c, const char *name, bool otherwise)
     return config_flag(c, "", name, otherwise);
 }
 
+/* source_key does not distinguish null from missing; the list of names does. */
 bool config_null(const struct config *c, const char *name)
 {
     struct config_key k = full_key(c, "", name);
@@ -78,6 +82,7 @@ bool config_any(const struct config *c, const char *const *names, int *out)
     return false;
 }
 
+/* The message says whether the key is missing or has a wrong value. */
 int config_need(const struct config *c, const char *const *names, int *out, struct err *e)
 {
     if (config_any(c, names, out) && *out > 0) return OK;

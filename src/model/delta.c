@@ -12,6 +12,7 @@
 
 #define L2_EPS 1e-6f /* queries and keys are normalized to x / sqrt(sum of squares + L2_EPS) */
 
+/* Products, convolution and recurrence on slices of the scratch memory. */
 void delta_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
                 int n)
 {

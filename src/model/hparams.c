@@ -26,6 +26,7 @@ bool rope_scaling_by_name(struct str name, enum rope_scaling *out)
     return false;
 }
 
+/* Each flag of the row that the model or the layer contradicts excludes it. */
 bool hparams_has(const struct hparams *hp, const struct tensor_row *r, int l)
 {
     const struct layer_hp *w = row_in_layer(r) && l < hp->n_layers ? &hp->layers[l] : NULL;
@@ -94,6 +95,7 @@ int hparams_dim(const struct hparams *hp, enum dim d, int l)
     }
 }
 
+/* Only models with learned positions have a bound. */
 int hparams_max_ctx(const struct hparams *hp)
 {
     int it = 0;
@@ -103,6 +105,7 @@ int hparams_max_ctx(const struct hparams *hp)
     return 0;
 }
 
+/* Names that do not fit are cut; cap is larger than any name of the table. */
 bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l, int i,
                   enum source_kind world, char *out, size_t cap)
 {
@@ -134,6 +137,7 @@ void hparams_slopes(const struct hparams *hp, int n_heads, float *slopes)
     }
 }
 
+/* Layers with recurrent mixers have no heads; hparams_mix_check covers them. */
 static int check_layer(const struct hparams *hp, int l, const char *path, struct err *e)
 {
     const struct layer_hp *w = &hp->layers[l];
@@ -185,6 +189,7 @@ static int check_rope(const struct rope_hp *r, const char *path, struct err *e)
     return OK;
 }
 
+/* The limits of the kernels (MOE_MAX_*) and consistency of the groups. */
 static int check_moe(const struct moe_hp *m, const char *path, struct err *e)
 {
     int size = m->n_groups ? m->n / m->n_groups : m->n;
@@ -212,6 +217,7 @@ static int check_moe(const struct moe_hp *m, const char *path, struct err *e)
     return OK;
 }
 
+/* Everything that later code relies on; ranges are generous. */
 static int check_hparams(const struct hparams *hp, const char *path, struct err *e)
 {
     int rc;

@@ -31,6 +31,7 @@ int hparams_encoder_shapes(const struct config *c, struct hparams *hp, struct er
     return OK;
 }
 
+/* BERT normalizes after each block and has no final norm. */
 static int read_bert(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct str kind;
@@ -42,6 +43,7 @@ static int read_bert(const struct config *c, struct hparams *hp, struct err *e)
     return OK;
 }
 
+/* Keys of the nomic_bert code; variants that it never released are refused. */
 static int read_nomic(const struct config *c, struct hparams *hp, struct err *e)
 {
     double v;
@@ -99,6 +101,7 @@ int hparams_encoder(const struct config *c, struct hparams *hp, struct err *e)
 
 /* ---- GGUF ---- */
 
+/* Shapes and block order, before inference. */
 void hparams_encoder_gguf(struct hparams *hp, const struct source *src)
 {
     const struct source_tensor *types = source_find(src, "token_types.weight");
@@ -135,6 +138,8 @@ void hparams_encoder_gguf_rest(struct hparams *hp, const struct source *src)
 
 /* ---- pooling ---- */
 
+/* GGUF has a number (1 mean, 2 cls, 3 last); folders have the file 1_Pooling/config.json of
+ * sentence-transformers, in an old and a new form. */
 int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e)
 {
     static const struct {

@@ -35,6 +35,7 @@ static int find_gguf_arch(struct meta *m, struct err *e)
 
 /* ---- experts ---- */
 
+/* expert_gating_func: 1 softmax, 2 sigmoid, 3 softmax over the selected; 0: not given. */
 static int read_route(const struct meta *m, struct moe_hp *x, int n_layers, struct err *e)
 {
     static const enum route_kind routes[] = { ROUTE_SOFTMAX, ROUTE_SIGMOID, ROUTE_TOP_SOFTMAX };
@@ -54,6 +55,8 @@ static int read_route(const struct meta *m, struct moe_hp *x, int n_layers, stru
     return OK;
 }
 
+/* A layer has experts if it has a router tensor; the width of its shared expert is that of the
+ * tensor. */
 static int read_gguf_moe(const struct meta *m, struct hparams *hp, struct err *e)
 {
     struct moe_hp *x = &hp->moe;
@@ -119,6 +122,7 @@ static void read_blocks(const struct meta *m, struct hparams *hp)
         hp->n_word = (int)embd->dims[1];
 }
 
+/* Per-layer values may be lists. */
 static int read_gguf_shapes(const struct meta *m, struct hparams *hp, struct arena *a,
                             struct err *e)
 {
@@ -180,6 +184,7 @@ static void read_rope_layers(const struct meta *m, struct hparams *hp, int windo
     }
 }
 
+/* Without the window key, families with a fixed pattern use their default window. */
 static void read_gguf_windows(const struct meta *m, struct hparams *hp)
 {
     bool keyed = m->arch->flags & ARCH_WINDOW_KEYED;
@@ -214,6 +219,7 @@ static int read_factor_tensor(const struct meta *m, struct arena *a, const char 
     return OK;
 }
 
+/* Older files have rope.scale_linear instead of a type. */
 static int read_scaling(const struct meta *m, struct rope_hp *r, struct err *e)
 {
     struct str type;
@@ -231,6 +237,7 @@ static int read_scaling(const struct meta *m, struct rope_hp *r, struct err *e)
     return OK;
 }
 
+/* The second rotary embedding, of layers with a window, has no scaling in GGUF. */
 static int read_gguf_rope(const struct meta *m, struct hparams *hp, struct arena *a, struct err *e)
 {
     struct rope_hp *r = &hp->rope[0];
@@ -338,6 +345,7 @@ static int read_gguf_act(const struct meta *m, struct hparams *hp, struct err *e
                    metakeys_name(&m->keys, "hidden_activation").s, STR_ARG(str_take(name, 64)));
 }
 
+/* Order matters: shapes first, ALiBi before the rotary embedding, windows after it. */
 int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e)
 {
     static const char *const eps_keys[] = { "attention.layer_norm_rms_epsilon",

@@ -76,6 +76,7 @@ static bool config_has_any(const struct config *c, const char *const *names)
     return false;
 }
 
+/* All layers start equal; experts, mixers and own keys then change some of them. */
 static int read_hf_shapes(const struct config *c, struct hparams *hp, struct arena *a,
                           struct err *e)
 {
@@ -120,6 +121,7 @@ static int read_hf_act(const struct config *c, struct hparams *hp, struct err *e
                    source_path(c->src), key, STR_ARG(str_take(name, 64)));
 }
 
+/* The default epsilon is the family's. */
 static void read_norm(const struct config *c, struct hparams *hp)
 {
     const char *key = c->arch->eps_key;
@@ -133,6 +135,7 @@ static void read_norm(const struct config *c, struct hparams *hp)
     hp->bare_norm = c->arch->flags & ARCH_BARE_NORM;
 }
 
+/* Some keys are shared by many families, so they are read for all. */
 static void read_biases(const struct config *c, struct hparams *hp)
 {
     const struct arch *a = c->arch;
@@ -145,6 +148,7 @@ static void read_biases(const struct config *c, struct hparams *hp)
     if (config_bool(c, "lm_head_bias", false)) hp->bias |= BIAS_HEAD;
 }
 
+/* query_pre_attn_scalar is 256 by default in transformers. */
 static void read_hf_scales(const struct config *c, struct hparams *hp)
 {
     unsigned f = c->arch->flags;
@@ -227,6 +231,8 @@ static int refuse_unsupported(const struct config *c, struct err *e)
     return key ? config_refuse(c, key, "is not supported", e) : OK;
 }
 
+/* Order matters: name prefix and quantization before shapes, because shapes are inferred from
+ * tensors. */
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e)
 {
     struct config c = { .src = src, .in = "" };

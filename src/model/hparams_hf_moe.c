@@ -38,6 +38,7 @@ static bool arch_has_rows(const struct arch *a, unsigned flag)
     return false;
 }
 
+/* DeepSeek: a group's score is its best expert, or the two best with sigmoid routing. */
 static void read_groups(const struct config *c, struct moe_hp *m)
 {
     if (!config_int(c, "n_group", &m->n_groups) || m->n_groups < 2) {
@@ -49,6 +50,7 @@ static void read_groups(const struct config *c, struct moe_hp *m)
     m->group_top = m->route == ROUTE_SIGMOID ? 2 : 1;
 }
 
+/* n_ff of a layer with experts is the width of its shared expert, 0 if there is none. */
 int hparams_hf_moe(const struct config *c, struct hparams *hp, struct err *e)
 {
     const struct arch_moe *a = &c->arch->moe;

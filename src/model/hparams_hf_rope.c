@@ -71,6 +71,7 @@ static void drop_rope_of_full_layers(const struct config *c, struct hparams *hp)
         if (!hp->layers[l].window) hp->layers[l].rope = -1;
 }
 
+/* After the rotary embeddings, because ARCH_NO_ROPE families derive windows from them. */
 void hparams_hf_windows(const struct config *c, struct hparams *hp)
 {
     unsigned f = c->arch->flags;
@@ -161,6 +162,7 @@ static int read_rope_factor(const struct config *c, const struct hparams *hp, st
     return OK;
 }
 
+/* One rotary embedding. dict: the object with its parameters; theta: the default base. */
 static int read_hf_rope(const struct config *c, struct hparams *hp, struct arena *a,
                         struct rope_hp *r, const char *dict, double theta, struct err *e)
 {
@@ -212,6 +214,8 @@ static bool has_rope_keys(const struct config *c, const char *dict)
            config_has(c, dict, "factor") || config_has(c, dict, "rope_theta");
 }
 
+/* no_rope_layers is a list of 0 and 1; without it, every no_rope_layer_interval-th layer has
+ * none. */
 static void read_no_rope(const struct config *c, struct hparams *hp)
 {
     int every = 4;
@@ -226,6 +230,7 @@ static void read_no_rope(const struct config *c, struct hparams *hp)
     }
 }
 
+/* gpt_neox has its base in "rotary_emb_base" only. */
 int hparams_hf_ropes(const struct config *c, struct hparams *hp, struct arena *a, struct err *e)
 {
     double theta = c->arch->theta != 0 ? c->arch->theta : 10000, local = c->arch->theta_window;

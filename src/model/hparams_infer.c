@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+/* A row of kind ROW_QKV or ROW_GATE_UP covers three or two consecutive members. */
 bool hparams_covered(const struct hparams *hp, const struct source *src, const struct tensor_row *r,
                      int l)
 {
@@ -70,6 +71,7 @@ static void infer_ff(struct hparams *hp, const struct source *src, int l)
         w->n_ff = as_size(down.cols);
 }
 
+/* head_dim from the rows of q, KV heads from the rows of k; with packed tensors, from the sum. */
 static void infer_layer(struct hparams *hp, const struct source *src, int l)
 {
     struct layer_hp *w = &hp->layers[l];
@@ -129,6 +131,7 @@ static int fail_to_infer(const struct hparams *hp, const struct source *src, int
                                                : "the width of the feed-forward block");
 }
 
+/* Values that keys gave are not changed, except the feed-forward width (infer_ff). */
 int hparams_infer(struct hparams *hp, const struct source *src, struct err *e)
 {
     infer_vocab(hp, src);

@@ -7,6 +7,7 @@
 #define MOST (1 << 20) /* limit of each value */
 #define MOST_TAPS 64   /* limit of the convolution kernels */
 
+/* Some names have another meaning for each mixer; see the tables in arch_state.c. */
 int hparams_mix_dim(const struct hparams *hp, enum dim d, int l)
 {
     const struct layer_hp *w = &hp->layers[l];
@@ -105,6 +106,7 @@ static int read_dt_rank(const struct config *c, struct hparams *hp, int *rank, s
     return need_config_int(c, "time_step_rank", rank, e);
 }
 
+/* expand is a real number in some configurations. */
 static int read_mamba(const struct config *c, struct hparams *hp, struct err *e)
 {
     bool two = c->arch->mix == MIX_MAMBA2;
@@ -158,6 +160,7 @@ static bool attends_by_list(const struct config *c, int l)
     return false;
 }
 
+/* Layers with attention by "layer_types" or, in older folders, "full_attn_idxs". */
 static int read_lfm2(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct mix_hp h = { .kind = MIX_SHORTCONV, .taps = 3 };
@@ -174,6 +177,7 @@ static int read_lfm2(const struct config *c, struct hparams *hp, struct err *e)
     return OK;
 }
 
+/* Every full_attention_interval-th layer has attention. */
 static int read_qwen3_next(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct mix_hp h = { .kind = MIX_DELTA, .taps = 4 };
@@ -195,6 +199,7 @@ static int read_qwen3_next(const struct config *c, struct hparams *hp, struct er
     return OK;
 }
 
+/* The KV cache has one head: the latent. head_dim and head_dim_v are those before absorption. */
 static int read_deepseek(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct mix_hp h = { .kind = MIX_MLA };
@@ -251,6 +256,7 @@ static void read_deepseek_scale(const struct config *c, struct hparams *hp)
     if (!config_bool(c, "rope_interleave", true)) hp->rope_style = ROPE_HALF;
 }
 
+/* What needs shapes or the rotary embedding to be known. */
 int hparams_mix(const struct config *c, struct hparams *hp, struct err *e)
 {
     bool tied;

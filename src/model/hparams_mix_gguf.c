@@ -11,6 +11,7 @@ static int need_key(const struct metakeys *k, const char *name, int *out, struct
     return metakeys_need(k, name, 0, out, e);
 }
 
+/* ssm.time_step_rank is the rank in Mamba 1, the number of heads in Mamba 2. */
 static int read_mamba_keys(const struct metakeys *k, struct hparams *hp, struct err *e)
 {
     bool two = hp->info->mix == MIX_MAMBA2;
@@ -48,6 +49,7 @@ static int read_lfm2_keys(const struct metakeys *k, struct hparams *hp, struct e
     return rc;
 }
 
+/* Layers with a convolution tensor are recurrent. */
 static int read_qwen3_next_keys(const struct metakeys *k, struct hparams *hp, struct err *e)
 {
     struct mix_hp h = { .kind = MIX_DELTA };

@@ -19,6 +19,7 @@ static void set_attn_scales(struct hparams *hp, float scale)
 
 /* ---- gpt2, gpt_bigcode, gpt_neo, gptj ---- */
 
+/* scale_attn_by_inverse_layer_idx divides scores by the layer number. */
 static int read_gpt2(const struct config *c, struct hparams *hp, struct err *e)
 {
     if (config_bool(c, "add_cross_attention", false))
@@ -67,6 +68,7 @@ static int read_neo(const struct config *c, struct hparams *hp, struct err *e)
     return OK;
 }
 
+/* rotary_dim: elements of a head that are rotated. */
 static int read_gptj(const struct config *c, struct hparams *hp, struct err *e)
 {
     int n = 64;
@@ -80,6 +82,7 @@ static int read_gptj(const struct config *c, struct hparams *hp, struct err *e)
 
 /* ---- falcon ---- */
 
+/* Three generations: multi-query, multi-head, and the "new decoder architecture" with groups. */
 static int read_falcon_shapes(const struct config *c, struct hparams *hp, struct err *e)
 {
     bool fresh = config_bool(c, "new_decoder_architecture", false),
@@ -125,6 +128,7 @@ static int read_mpt(const struct config *c, struct hparams *hp, struct err *e)
     return OK;
 }
 
+/* OPT's positions start at row 2. */
 static int read_opt_shapes(const struct config *c, struct hparams *hp)
 {
     hp->pos_skip = 2;

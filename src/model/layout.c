@@ -8,6 +8,7 @@
 
 enum { MX_BLOCK = 32 }; /* elements of an MXFP4 block */
 
+/* Parts of packed tensors; others have one. */
 static void set_parts(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l)
 {
     static const enum dim qkv[] = { DIM_Q, DIM_K, DIM_V };
@@ -59,6 +60,7 @@ static void set_order(struct layout *y, const struct hparams *hp, const struct t
     }
 }
 
+/* Flags about storage apply to folders only. */
 void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l,
                enum source_kind world)
 {
@@ -109,6 +111,7 @@ bool layout_scales(struct layout *y, const struct source *src, const struct sour
     return fits;
 }
 
+/* Only orders that GGUF stores as the folder does; the others are resolved by layout_row. */
 void layout_plain(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l)
 {
     if (y->order < ORDER_PLANE || y->order == ORDER_QKVZ || y->order == ORDER_KV_B) return;
@@ -120,6 +123,7 @@ void layout_plain(struct layout *y, const struct hparams *hp, const struct tenso
     y->part[0] = y->rows;
 }
 
+/* Exact shape first, then the tolerated variants with the same number of elements. */
 bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *flipped)
 {
     int64_t n = 1, want = 1;
@@ -177,6 +181,7 @@ int64_t layout_cols(const struct layout *y, int part)
     return y->order == ORDER_KV_B && part == 0 ? y->each : y->cols;
 }
 
+/* Parts are counted from their own start. */
 int64_t layout_row(const struct layout *y, int part, int64_t r)
 {
     switch (y->order) {
@@ -210,6 +215,7 @@ static void make_mx_block(struct block_mxfp4 *out, uint8_t scale, const uint8_t 
     for (int j = 0; j < MX_BLOCK / 2; j++) out->qs[j] = (uint8_t)(q[j] | q[j + MX_BLOCK / 2] << 4);
 }
 
+/* Repacks the blocks of a row, or decodes and encodes them. */
 static void read_mx_row(const struct layout *y, const struct source_tensor *t, size_t row,
                         enum dtype to, void *dst, float *tmp)
 {
@@ -259,6 +265,7 @@ static void read_keys(const struct layout *y, const struct source_tensor *t, int
     quant_encode(to, tmp, dst, y->each);
 }
 
+/* Rows of the same type are copied; others are decoded to F32 and encoded. */
 void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
                  enum dtype to, void *dst, float *tmp)
 {

@@ -6,6 +6,7 @@
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
+/* See the layouts in ssm.c, delta.c and mla.c. */
 struct mix_width mix_width(const struct hparams *hp, int l)
 {
     const struct layer_hp *lh = &hp->layers[l];
@@ -41,6 +42,7 @@ int mix_out(const struct hparams *hp, int l)
     }
 }
 
+/* Rows and columns of the convolution's inputs, and floats of the recurrence. */
 struct stateshape mix_stateshape(const struct hparams *hp, int l)
 {
     const struct mix_hp *h = &hp->layers[l].mix;

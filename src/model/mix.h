@@ -3,7 +3,7 @@
  *
  * A mixer reads the normalized rows of a step (p->h) and writes p->a, which the layer's output
  * projection wo adds to the residual stream. Its memory of earlier tokens is the recurrent state of
- * the sequence (kv/state.h), or the KV cache for latent attention. */
+ * the sequence (kv/statestore.h), or the KV cache for latent attention. */
 #ifndef TERN_MODEL_MIX_H
 #define TERN_MODEL_MIX_H
 

@@ -28,6 +28,7 @@ static void plan_projections(struct mix_step *s, struct layer_step *p, const str
     s->up = (struct linear){ .out = p->q, .w = &w->wq, .bias = w->bq };
 }
 
+/* The key of a token is the latent followed by the rotated part; the value is the latent. */
 void mla_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
               int n)
 {
@@ -53,6 +54,7 @@ void mla_plan(struct layer_step *p, const struct mix_memory *mem, const struct m
     p->attend.head_dim_v = h->kv_rank;
 }
 
+/* If the output is not wanted, only the KV cache is written. */
 void mla_run(const struct mix *x, bool wanted)
 {
     struct backend *be = x->be;

@@ -98,6 +98,7 @@ static const struct tensor_row *find_part_row(const struct plan *p, const struct
     return NULL;
 }
 
+/* One GGUF tensor from part `part` of row r; g: its row in GGUF. */
 static void add_item(struct plan *p, const struct tensor_row *r, const struct tensor_row *g, int l,
                      int part, const struct layout *y, const struct source_tensor **from)
 {
@@ -126,6 +127,7 @@ static void add_item(struct plan *p, const struct tensor_row *r, const struct te
     }
 }
 
+/* A packed tensor stays packed if its row has a GGUF name, else it becomes a tensor per part. */
 static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct err *e)
 {
     const struct source_tensor **from;
@@ -207,6 +209,7 @@ out:
     return rc;
 }
 
+/* Finds matrix, part and stored row of GGUF row r, undoing the permutation for ROPE_PAIR. */
 void naming_row(const struct gguf_item *it, int64_t r, enum dtype to, void *dst, float *tmp)
 {
     int64_t each = it->rows / (it->lay.count * it->lay.tensors), i = r / each, in = r % each;

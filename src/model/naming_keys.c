@@ -29,6 +29,7 @@ static void put_windows(struct key_writer *k, bool *list)
     }
 }
 
+/* The keys of llama.cpp; factors that it has no key for are tern's own. */
 static void put_rope(struct key_writer *k)
 {
     const struct rope_hp *r = &k->hp->rope[0];
@@ -73,6 +74,7 @@ static void put_attn_scale(struct key_writer *k, float *list)
     else if (own || hp->attn_scale != 0) put_f32(k, "attention.scale", list[0]);
 }
 
+/* The shared expert is described by the last layer: all layers with experts are alike. */
 static void put_moe(struct key_writer *k)
 {
     static const int func[] = {
@@ -193,6 +195,7 @@ int naming_keys(const struct hparams *hp, struct ggufw *w, struct err *e)
     return rc;
 }
 
+/* Longrope has two lists; llama3 is written as divisors of the unscaled frequencies. */
 int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra out[2])
 {
     const struct rope_hp *r = &hp->rope[0];

@@ -22,6 +22,7 @@ static void put_mix_heads(struct key_writer *k, const struct layer_hp *w)
     put_int(k, "attention.value_length", w->head_dim_v);
 }
 
+/* rank: of the time step (Mamba 1), or the number of heads. */
 static void put_ssm(struct key_writer *k, int taps, int inner, int state, int rank)
 {
     put_int(k, "ssm.conv_kernel", taps);
@@ -61,6 +62,7 @@ static int put_lfm2(struct key_writer *k, const struct mix_hp *h, struct err *e)
     return OK;
 }
 
+/* full_attention_interval is llama.cpp's key; the list is exact. */
 static int put_delta(struct key_writer *k, const struct mix_hp *h, struct err *e)
 {
     const struct hparams *hp = k->hp;

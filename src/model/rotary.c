@@ -16,6 +16,7 @@ static double find_yarn_dim(const struct rope_hp *r, double n)
     return r->n_rot * log(r->orig_ctx / (n * 2 * PI)) / (2 * log(r->theta));
 }
 
+/* beta_fast and beta_slow are numbers of rotations over the original context. */
 static struct ramp make_yarn_ramp(const struct rope_hp *r)
 {
     struct ramp p = { find_yarn_dim(r, r->beta_fast), find_yarn_dim(r, r->beta_slow) };
@@ -36,6 +37,7 @@ static double scale_yarn(const struct rope_hp *r, struct ramp p, double inv, int
     return inv / r->factor * t + inv * (1 - t);
 }
 
+/* Long wavelengths are interpolated, short ones kept, those between blended. */
 static double scale_llama3(const struct rope_hp *r, double inv)
 {
     double wave = 2 * PI / inv;
@@ -50,11 +52,13 @@ bool rotary_varies(const struct rope_hp *r)
     return r->scaling == ROPE_LONGROPE || r->scaling == ROPE_DYNAMIC;
 }
 
+/* longrope switches at the original context, dynamic scaling at the model's. */
 bool rotary_is_long(const struct rope_hp *r, int seq_len)
 {
     return rotary_varies(r) && seq_len > (r->scaling == ROPE_LONGROPE ? r->orig_ctx : r->max_ctx);
 }
 
+/* pow in double for every pair: the table is made once per model or step. */
 void rotary_freq(const struct rope_hp *r, int seq_len, float *freq)
 {
     struct ramp p = r->scaling == ROPE_YARN ? make_yarn_ramp(r) : (struct ramp){ 0, 1 };
@@ -85,6 +89,7 @@ double rotary_factor(const struct rope_hp *r, int seq_len)
                                                                   : r->attn_factor;
 }
 
+/* 0.1 ln(factor) + 1, or the ratio of two such terms (DeepSeek). */
 double rotary_yarn_factor(double factor, double mscale, double mscale_all_dim)
 {
     double log_f = factor > 1 ? log(factor) : 0;

@@ -29,6 +29,7 @@ static struct conv_opt make_conv_opt(const struct model *m, int l)
 
 /* ---- Mamba ---- */
 
+/* conv_opt, scan and the products of one layer, on slices of the scratch memory. */
 void mamba_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
                 int n)
 {
@@ -64,6 +65,7 @@ void mamba_plan(struct layer_step *p, const struct mix_memory *mem, const struct
                                  .dt_max = h->dt_max };
 }
 
+/* x, z = in h; x = silu(conv x); dt, b, c = x_proj x; a = scan(x) * silu(z). */
 void mamba_run(const struct mix *x)
 {
     struct backend *be = x->be;
@@ -108,6 +110,7 @@ void mamba2_plan(struct layer_step *p, const struct mix_memory *mem, const struc
                                  .dt_max = h->dt_max };
 }
 
+/* z, x, b, c, dt = in h; x, b, c = silu(conv); a = norm(scan(x) * silu(z)). */
 void mamba2_run(const struct mix *x)
 {
     struct backend *be = x->be;
@@ -140,6 +143,7 @@ void shortconv_plan(struct layer_step *p, const struct mix_memory *mem, const st
     s->conv_opt.silu = false;
 }
 
+/* b, c, x = in h; a = c * conv(b * x). */
 void shortconv_run(const struct mix *x)
 {
     struct backend *be = x->be;

@@ -80,6 +80,7 @@ static int parse_old_entry(struct imatrix *m, struct cursor *c, int i, const cha
                    name, (int)len, p);
 }
 
+/* Trailing information (chunks, text) is optional: the oldest files end after the entries. */
 static int parse_old(struct imatrix *m, struct str bytes, const char *name, struct err *e)
 {
     struct cursor c = cursor_of(bytes.p, bytes.n);
@@ -125,6 +126,7 @@ static int parse_pair(struct imatrix *m, const struct gguf *g, const struct sour
     return OK;
 }
 
+/* Tensors with other names are ignored. */
 static int parse_gguf(struct imatrix *m, struct str bytes, const char *name, struct err *e)
 {
     struct gguf *g = NULL;
@@ -182,6 +184,7 @@ int imatrix_read(struct imatrix *m, const char *path, struct err *e)
 
 static void put_u32(struct buf *b, uint32_t v) { buf_add(b, &v, 4); }
 
+/* Length and bytes. */
 static void put_text(struct buf *b, struct str s)
 {
     put_u32(b, (uint32_t)s.n);
@@ -244,6 +247,7 @@ int imatrix_write(const struct imatrix *m, const char *path, struct err *e)
 
 /* ---- use ---- */
 
+/* An entry with the columns of one matrix serves all experts alike. */
 int imatrix_weights(const struct imatrix *m, struct arena *a, struct str name, int64_t cols,
                     int n_mats, const float **out, struct err *e)
 {

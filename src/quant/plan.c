@@ -57,6 +57,7 @@ static bool equals_any_case(struct str a, const char *b)
     return true;
 }
 
+/* "Q4_K" and the like stand for the medium mix. */
 const struct plan_mix *plan_mix_by_name(struct str name)
 {
     static const char *const other[][2] = { { "Q3_K", "Q3_K_M" },
@@ -176,10 +177,12 @@ static struct str split_name(struct str name, int *layer)
     return str_skip(name, n + 1);
 }
 
+/* Values, alone or packed with queries and keys. */
 static bool is_v(struct str part)
 {
     return str_is(part, "attn_v.weight") || str_is(part, "attn_qkv.weight");
 }
+/* Down projections, also those of experts. */
 static bool is_down(struct str part)
 {
     return str_starts(part, STR("ffn_down")) && str_ends(part, STR(".weight"));
@@ -200,6 +203,7 @@ static bool mix_is(const struct shape *s, const char *list)
     return false;
 }
 
+/* The output head: Q6_K, or Q8_0 where that does not fit. */
 static enum dtype choose_output(const struct shape *s, enum dtype t, const struct plan_item *it,
                                 const char **why)
 {
@@ -208,6 +212,7 @@ static enum dtype choose_output(const struct shape *s, enum dtype t, const struc
     return t == DT_Q8_0 ? t : DT_Q6_K;
 }
 
+/* Attention values. n_gqa >= 4: they are small, so more bits are cheap. */
 static enum dtype choose_v(const struct shape *s, enum dtype t, int i)
 {
     if (s->m->n_experts == 8) return DT_Q8_0;
@@ -221,6 +226,7 @@ static enum dtype choose_v(const struct shape *s, enum dtype t, int i)
     return t;
 }
 
+/* Down projections; i counts them by layer. */
 static enum dtype choose_down(const struct shape *s, enum dtype t, int i)
 {
     int n = s->n_down;
@@ -240,6 +246,7 @@ static enum dtype choose_down(const struct shape *s, enum dtype t, int i)
     return t;
 }
 
+/* Output projections of attention. */
 static enum dtype choose_attn_out(const struct shape *s, enum dtype t)
 {
     if (s->m->falcon) return mix_is(s, "Q3_K_L") ? DT_Q4_K : t;
@@ -362,6 +369,7 @@ static int read_key_int(const struct source *src, const char *arch, const char *
     return value_u64(&v, &u) && u < 1000000 ? (int)u : other;
 }
 
+/* Counts the tensors that the rules look at. */
 static void fill_shape(struct shape *s, const struct plan *p)
 {
     int layer;
@@ -389,6 +397,7 @@ static int find_rank(const struct plan *p, int i)
     return rank;
 }
 
+/* Two passes: the rules need the number of tensors of each kind. */
 int plan_make(struct plan *out, struct arena *a, const struct plan_model *m,
               const struct source_tensor *const *list, int n, const struct plan_opt *opt,
               struct err *e)

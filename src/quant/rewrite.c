@@ -79,6 +79,7 @@ static void note_bad_row(struct job *j, int64_t row)
         continue;
 }
 
+/* Decodes the encoded row and adds its error to the thread's sums. */
 static void measure_row(struct job *j, int t, const void *row)
 {
     struct rewrite_loss *l = &j->loss[t];
@@ -97,6 +98,7 @@ static void measure_row(struct job *j, int t, const void *row)
     l->worst = worst > l->worst ? worst : l->worst;
 }
 
+/* Row i of the piece: read, check, encode, measure, checksum. */
 static void encode_row(struct job *j, int t, int i)
 {
     const struct plan_item *it = j->it;
@@ -122,6 +124,7 @@ static bool is_copy(const struct plan_item *it)
     return it->type == it->from->type && it->from->data;
 }
 
+/* A row that keeps its type but is not in memory. */
 static void read_row(struct job *j, int t, int i)
 {
     unsigned char *to = j->to + (uint64_t)i * j->to_bytes;
@@ -130,6 +133,7 @@ static void read_row(struct job *j, int t, int i)
     j->sum[t] += checksum_row(to, j->to_bytes, (uint64_t)(j->row0 + i));
 }
 
+/* Run by all threads; thread 0 writes the previous piece first. */
 static void encode_rows(void *arg, int t, int n_threads)
 {
     struct job *j = arg;
@@ -180,7 +184,7 @@ static int reserve_piece(struct job *j, size_t n, struct err *e)
     return err_set(e, E_NOMEM, "out of memory: no room for %zu bytes of '%s'", n, j->name);
 }
 
-static int run_piece(struct job *j, struct err *e)
+static int convert_piece(struct job *j, struct err *e)
 {
     size_t n = (size_t)j->n_rows * j->to_bytes;
     int rc;
@@ -243,6 +247,8 @@ static int begin_item(struct job *j, int at, struct err *e)
     return rc != OK ? rc : reserve_rows(j, e);
 }
 
+/* One tensor: prefetches the next one, converts piece by piece, collects the sums of the
+ * threads, and drops the source pages. */
 static int write_item(struct job *j, int at, struct err *e)
 {
     const struct plan *p = j->opt->plan;
@@ -256,7 +262,7 @@ static int write_item(struct job *j, int at, struct err *e)
     if (per_piece < 1) per_piece = 1;
     for (j->row0 = 0; j->row0 < it->rows && rc == OK; j->row0 += j->n_rows) {
         j->n_rows = (int)(it->rows - j->row0 < per_piece ? it->rows - j->row0 : per_piece);
-        rc = run_piece(j, e);
+        rc = convert_piece(j, e);
     }
     for (int t = 0; t < par_n(j->par); t++) {
         j->sums[at] += j->sum[t];
@@ -282,6 +288,7 @@ static bool is_rewritten(struct str key)
            str_starts(key, STR("quantize.imatrix."));
 }
 
+/* Metadata of the first part: that of the source, or what opt->keys writes. */
 static int write_keys(struct job *j, struct err *e)
 {
     const struct source *src = j->opt->src;
@@ -339,6 +346,7 @@ char *rewrite_part_name(const char *dst, int i, int n)
     return name;
 }
 
+/* One file: metadata, directory of tensors, data. */
 static int write_part(struct job *j, int part, int n_parts, int from, int to, struct err *e)
 {
     char *name = rewrite_part_name(j->opt->dst, part, n_parts);
@@ -366,6 +374,7 @@ static int write_part(struct job *j, int part, int n_parts, int from, int to, st
     return rc;
 }
 
+/* Counts the parts first, because their names contain the number. */
 static int write_parts(struct job *j, struct err *e)
 {
     int n = 0, part = 0, rc = OK;
@@ -422,6 +431,7 @@ static bool is_as_encoded(struct job *j, const struct source_tensor *t, int i)
     return sum == j->sums[i];
 }
 
+/* Compares every tensor with its checksum, and adds up the file sizes. */
 static int read_back(struct job *j, struct err *e)
 {
     struct source *s = NULL;

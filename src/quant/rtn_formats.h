@@ -22,6 +22,7 @@ typedef void encode_fn(const float *x, const float *w, void *dst, int64_t n);
         }                                                                               \
     }
 
+/* Packs one super-block from its integers. */
 static void pack_q2_k(struct block_q2_k *b, const uint8_t *q, const int *sc, const int *mc)
 {
     for (int j = 0; j < 16; j++) b->scales[j] = (uint8_t)(sc[j] | mc[j] << 4);
@@ -87,6 +88,7 @@ INLINE vf round_to_f16(uint16_t *to, vf s)
     return v_load(f);
 }
 
+/* Fits W blocks at once; q is stored with offset top. */
 INLINE void fit_small_signed(struct small *s, float top)
 {
     struct panel p;
@@ -94,6 +96,7 @@ INLINE void fit_small_signed(struct small *s, float top)
     round_signed_codes(s->c.q, &p, 32, top, round_to_f16(s->d, search_signed(&p, 32, top)));
 }
 
+/* As fit_small_signed, with a minimum. */
 INLINE void fit_small_affine(struct small *s, float top)
 {
     struct panel p;
@@ -105,6 +108,7 @@ INLINE void fit_small_affine(struct small *s, float top)
     store_panel(s->c.q, q, 32);
 }
 
+/* Defines the encoder of a 32-element format: W blocks per step. */
 #define ENCODE_SMALL(name, fit, put)                                                \
     static void encode_##name(const float *x, const float *w, void *dst, int64_t n) \
     {                                                                               \
@@ -127,6 +131,7 @@ ENCODE_SMALL(iq4_nl, fit_small_signed(&s, 0), pack_nibbles(b->qs, q))
 ENCODE_SMALL(q4_1, fit_small_affine(&s, 15), (b->m = s.m[k], pack_nibbles(b->qs, q)))
 ENCODE_SMALL(q5_1, fit_small_affine(&s, 31), (b->m = s.m[k], pack_fives(b->qh, b->qs, q)))
 
+/* No search: the scale of the largest element is best at 8 bits. */
 static void encode_q8_0(const float *x, const float *w, void *dst, int64_t n)
 {
     struct block_q8_0 *b = dst;
@@ -165,6 +170,7 @@ static float find_ternary_scale(const float *x, const float *w)
     return best_gain > 0 ? best : amax;
 }
 
+/* Elements up to d/2 become 0; quant_encode packs the rest. */
 static void encode_ternary(enum dtype t, const float *x, const float *w, void *dst, int64_t n)
 {
     char *to = dst;
@@ -198,6 +204,7 @@ static float round_mxfp4(const float *x, const float *w, int e, uint8_t *q)
     return v_sum(sum);
 }
 
+/* Tries three exponents around that of the largest element. */
 static void encode_mxfp4(const float *x, const float *w, void *dst, int64_t n)
 {
     struct block_mxfp4 *b = dst;
@@ -223,6 +230,7 @@ static void encode_mxfp4(const float *x, const float *w, void *dst, int64_t n)
 
 /* ---- unquantized types, and the table ---- */
 
+/* The last elements, less than a vector, go through quant_encode. */
 static void encode_f16(const float *x, void *dst, int64_t n)
 {
     uint16_t *h = dst;
@@ -256,6 +264,7 @@ static void encode(enum dtype t, const float *x, const float *w, void *dst, int6
     else quant_encode(t, x, dst, n);
 }
 
+/* F16 and BF16, the usual sources, are vectorized; the rest is decoded in plain C. */
 static void decode(enum dtype t, const void *src, float *dst, int64_t n)
 {
     const uint16_t *h = src;

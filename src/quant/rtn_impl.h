@@ -25,6 +25,7 @@ static_assert(CHUNK(32) <= MAX_CHUNK && W <= 16, "a chunk holds W sub-blocks");
 /* Scales are F16, so larger elements cannot be represented by any format but MXFP4. */
 #define LARGEST 1e9f
 
+/* One chunk in progress. */
 struct chunk {
     float x[MAX_CHUNK], w[MAX_CHUNK];
     uint8_t q[MAX_CHUNK];
@@ -109,6 +110,7 @@ struct pair_sums {
     float aa[32], ab[32], bb[32], ax[32], bx[32];
 };
 
+/* For sub-blocks [at, at + W), with a = sc q and b = mc. */
 INLINE void fill_pair_sums(struct pair_sums *t, struct chunk *c, const struct panel *p, int at,
                            int n, float top, const float *d, const float *dmin)
 {
@@ -156,6 +158,7 @@ static void resolve_affine(struct chunk *c, const struct pair_sums *t, int k, in
         c->d[k] = d, c->dmin[k] = m;
 }
 
+/* The final integers, with the scales as stored. */
 INLINE void round_affine_codes(struct chunk *c, const struct panel *p, int at, int n, float top,
                                const float *d, const float *dmin)
 {
@@ -168,6 +171,7 @@ INLINE void round_affine_codes(struct chunk *c, const struct panel *p, int at, i
     store_panel(c->q + at * n, q, n);
 }
 
+/* d and dmin of super-block k from its largest scale and minimum; integers by rounding. */
 static void choose_affine_scales(struct chunk *c, int k, int subs, int scale_top)
 {
     float max = 0, max_m = 0;
@@ -182,6 +186,7 @@ static void choose_affine_scales(struct chunk *c, int k, int subs, int scale_top
     }
 }
 
+/* All steps for Q2_K, Q4_K or Q5_K; n: elements of a sub-block. */
 INLINE void fit_affine_chunk(struct chunk *c, int n, float top, int scale_top)
 {
     enum { MAX_PANELS = 4 };
@@ -259,6 +264,7 @@ INLINE void refine_signed(struct chunk *c, const struct panel *p, int at, int n,
     v_store(aa + at, qq);
 }
 
+/* d of super-block k: the scale of largest magnitude becomes -scale_top. */
 static void choose_signed_scales(struct chunk *c, int k, int subs, int scale_top)
 {
     float max = 0;
@@ -270,6 +276,7 @@ static void choose_signed_scales(struct chunk *c, int k, int subs, int scale_top
         c->sc[j] = round_clamped(c->s[j] * id, -scale_top, scale_top - 1);
 }
 
+/* Solves for d of super-block k; keeps the old one if it is better. */
 static void resolve_signed(struct chunk *c, int k, int subs, const float *ax, const float *aa)
 {
     double x = 0, a = 0;
@@ -280,6 +287,7 @@ static void resolve_signed(struct chunk *c, int k, int subs, const float *ax, co
     if (new *new *a - 2 * new *x < old * old *a - 2 * old *x) c->d[k] = d;
 }
 
+/* All steps for Q3_K, Q6_K or IQ4_XS. */
 INLINE void fit_signed_chunk(struct chunk *c, int n, float top, int scale_top)
 {
     enum { MAX_PANELS = 4 };

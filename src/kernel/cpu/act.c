@@ -13,6 +13,7 @@ struct elementwise {
     void (*piece)(const struct elementwise *a, float *out, const float *x, const float *y, int n);
 };
 
+/* Columns [col, col + n) of the rows that the pieces stand for. */
 static void run_pieces(const void *arg, int begin, int end)
 {
     const struct elementwise *a = arg;
@@ -102,6 +103,7 @@ void cpu_clamp(struct backend *be, const struct tensor *x, float limit)
         be, &(struct elementwise){ .out = x, .x = x, .scale = limit, .piece = clamp_piece });
 }
 
+/* On the calling thread, row by row. */
 void cpu_gate_rows(struct backend *be, const struct tensor *x, const struct tensor *s)
 {
     const struct vec *vec = cpu_of(be)->vec;

@@ -77,6 +77,7 @@ static float *thread_scratch(const struct attn *a, int thread)
     return (float *)a->scratch.p + (size_t)thread * a->stride;
 }
 
+/* Strides of the rows of keys or values; checks type and block size. */
 static bool init_kvrows(struct cpu *c, struct kvrows *r, enum dtype type, void *base,
                         size_t block_bytes, int heads, int dim)
 {
@@ -97,6 +98,7 @@ static bool init_kvrows(struct cpu *c, struct kvrows *r, enum dtype type, void *
     return false;
 }
 
+/* Keys and values of a layer. */
 static bool init_layer(struct cpu *c, struct kvrows *k, struct kvrows *v, const struct kvview *kv,
                        int layer)
 {
@@ -121,6 +123,7 @@ struct kv_put { /* arguments of put_tokens */
     int heads, n; /* n: 2 (keys and values), or 1 (keys only) */
 };
 
+/* Converts the keys and values of tokens to the cache's type, each head into its block. */
 static void put_tokens(const void *arg, int begin, int end)
 {
     const struct kv_put *a = arg;
@@ -176,6 +179,7 @@ static bool init_job(struct cpu *c, struct attend_job *j, int layer)
     return init_layer(c, &j->k, &j->v, j->kv, layer);
 }
 
+/* Any number of threads takes (token, head) pairs. */
 static void run_reference(void *arg, int thread, int n_threads)
 {
     struct call *c = arg;
@@ -200,6 +204,8 @@ static int choose_tile_tokens(const struct call *c)
     return n;
 }
 
+/* Tokens of a tile are consecutive and of one sequence; its key range covers all of them and
+ * starts at a block. */
 static void cut_tiles(struct call *c)
 {
     const struct kvview *kv = c->j->kv;
@@ -234,7 +240,8 @@ static int choose_splits(const struct call *c)
     return n > 1 ? n : 1;
 }
 
-static void run_piece(const struct call *c, int i, float *scratch)
+/* Piece i; its partial result goes to a->parts if the keys are split. */
+static void run_flash_piece(const struct call *c, int i, float *scratch)
 {
     int split = i % c->n_splits, tile = c->n_tiles - 1 - i / c->n_splits % c->n_tiles;
     const struct tile *t = &c->tiles[tile];
@@ -272,6 +279,7 @@ static void merge_row(const struct call *c, const struct tile *t, const float *p
     c->j->vec->scale(out, out, 1 / sum, dim);
 }
 
+/* Merges the splits of one tile and KV head. */
 static void merge_tile(const struct call *c, int i)
 {
     const struct tile *t = &c->tiles[c->n_tiles - 1 - i % c->n_tiles];
@@ -287,7 +295,7 @@ static void run_pieces(void *arg, int thread, int n_threads)
 
     (void)n_threads;
     while (par_next(c->a->par, c->n_pieces, 1, &begin, &end))
-        run_piece(c, begin, thread_scratch(c->a, thread));
+        run_flash_piece(c, begin, thread_scratch(c->a, thread));
 }
 
 static void run_merges(void *arg, int thread, int n_threads)
@@ -361,6 +369,6 @@ void cpu_attend(struct backend *be, const struct tensor *out, const struct tenso
     if (!c.a->flash) par_run_any(cpu->par, run_reference, &c);
     else if (c.n_splits > 1 || is_worth_sharing(&c)) par_run_any(cpu->par, run_pieces, &c);
     else
-        for (int i = 0; i < c.n_pieces; i++) run_piece(&c, i, thread_scratch(c.a, 0));
+        for (int i = 0; i < c.n_pieces; i++) run_flash_piece(&c, i, thread_scratch(c.a, 0));
     if (c.n_splits > 1) par_run_any(cpu->par, run_merges, &c);
 }

@@ -34,6 +34,7 @@ struct shared_rows { /* argument of run_rows */
     const void *arg;
 };
 
+/* Threads take chunks of rows until none are left. */
 static void run_rows(void *arg, int thread, int n_threads)
 {
     struct shared_rows *s = arg;
@@ -56,6 +57,7 @@ void cpu_rows(struct cpu *c, int rows, long long work, cpu_rows_fn *fn, const vo
     }
 }
 
+/* Host memory; aligned to 64 bytes, on huge pages if large. */
 static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind kind,
                      struct err *e)
 {
@@ -79,12 +81,14 @@ static void cpu_free(struct backend *be, void *p, size_t bytes, enum mem_kind ki
     mem_free_aligned(p, bytes);
 }
 
+/* put and get: device memory is host memory. */
 static void cpu_copy(struct backend *be, void *dst, const void *src, size_t bytes)
 {
     (void)be;
     if (bytes) memcpy(dst, src, bytes);
 }
 
+/* Everything is executed already; reports and clears the recorded failure. */
 static int cpu_sync(struct backend *be, struct err *e)
 {
     struct cpu *c = cpu_of(be);
@@ -148,6 +152,8 @@ static void cpu_close(struct backend *be)
     mem_free(c);
 }
 
+/* The table; cpu_open copies it and fills in the rest. Entries that do not apply to the CPU are
+ * NULL: copy, flush, throttle, stats, host_alloc, reserve, available_bytes, sample. */
 static const struct backend table = {
     .name = "cpu",
     .alloc = cpu_alloc,

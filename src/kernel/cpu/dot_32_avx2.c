@@ -8,6 +8,8 @@
 
 INLINE __m256 abs8(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
 
+/* Quantizes 32 activations: q = round(x * 127 / max|x|), d = max|x| / 127. The scaled sums of
+ * both halves are kept for formats with minima. */
 static void quantize_block(struct x8 *o, const float *x)
 {
     __m256 v[4], top = _mm256_setzero_ps();
@@ -20,7 +22,8 @@ static void quantize_block(struct x8 *o, const float *x)
     __m256i q[4];
     for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], up));
     __m256i a = _mm256_packs_epi32(q[0], q[1]), b = _mm256_packs_epi32(q[2], q[3]);
-    a = _mm256_packs_epi16(a, b); /* fours of q[0] q[1] q[2] q[3], then again */
+    a = _mm256_packs_epi16(a,
+                           b); /* packing works per 128-bit lane: groups of four are out of order */
     a = _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)o->q, a);
     o->d = most / 127;
@@ -29,6 +32,7 @@ static void quantize_block(struct x8 *o, const float *x)
     o->pad = 0;
 }
 
+/* A row of activations; the last block is padded with zeros. */
 void x8_make_avx2(void *dst, const float *x, int cols)
 {
     struct x8 *out = dst;
@@ -43,9 +47,11 @@ void x8_make_avx2(void *dst, const float *x, int cols)
 
 enum { Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4 };
 
+/* Formats whose unpacked bytes are signed; the others have a constant minimum (-8 d, -16 d) or
+ * one of their own. */
 INLINE bool is_signed(const int kind) { return kind == Q8_0 || kind == IQ4_NL || kind == MXFP4; }
 
-INLINE int block_bytes(const int kind)
+INLINE int block32_bytes(const int kind)
 {
     return kind == Q4_0 || kind == IQ4_NL ? 18
            : kind == Q4_1                 ? 20
@@ -55,6 +61,7 @@ INLINE int block_bytes(const int kind)
                                           : 17;
 }
 
+/* An F16 at any alignment. */
 INLINE float half_at(const char *p)
 {
     uint16_t h;
@@ -81,6 +88,7 @@ INLINE __m256i fifth_bits(const char *p)
     return _mm256_and_si256(_mm256_cmpeq_epi8(v, bit), _mm256_set1_epi8(16));
 }
 
+/* 2^(e - 127), built as the exponent of a float. */
 INLINE float scale_mxfp4(const char *p)
 {
     uint32_t e = (uint32_t)(uint8_t)*p << 23;
@@ -89,6 +97,7 @@ INLINE float scale_mxfp4(const char *p)
     return f * 0.5f; /* the table holds doubled values */
 }
 
+/* Unpacks one block. head: offset of the nibbles; table: levels for the formats that index some. */
 INLINE struct w32 load_w32(const char *p, __m256i table, const int kind)
 {
     const int head = kind == MXFP4 ? 1 : kind == Q4_1 ? 4 : kind == Q5_0 ? 6 : kind == Q5_1 ? 8 : 2;
@@ -106,6 +115,7 @@ INLINE struct w32 load_w32(const char *p, __m256i table, const int kind)
     return w;
 }
 
+/* One row times T tokens: integer products per block, scaled and accumulated in F32. */
 INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int kind)
 {
     const char *p = gemv_row(g, r);
@@ -124,7 +134,7 @@ INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int k
         acc[t] = _mm256_setzero_ps();
         corr[t] = _mm_setzero_ps();
     }
-    for (int b = 0; b < g->cols / QK; b++, p += block_bytes(kind)) {
+    for (int b = 0; b < g->cols / QK; b++, p += block32_bytes(kind)) {
         struct w32 w = load_w32(p, table, kind);
         _mm_prefetch(p + 1024, _MM_HINT_T0);
         UNROLL

@@ -8,6 +8,8 @@
 
 size_t x32_bytes(int cols) { return (size_t)((cols + 127) / 128) * sizeof(struct x32); }
 
+/* Quantizes a row of activations to form 1: q = round(x * 127 / max|x|) per block of 32. Columns
+ * beyond the end count as zeros. */
 void x32_make(void *dst, const float *x, int cols)
 {
     struct x32 *out = dst;
@@ -41,7 +43,7 @@ struct w32 {
 
 enum { Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4, IQ4_XS };
 
-INLINE int block_bytes(const int kind)
+INLINE int block32_bytes(const int kind)
 {
     return kind == Q4_0 || kind == IQ4_NL ? 18
            : kind == Q4_1                 ? 20
@@ -58,6 +60,7 @@ INLINE int offset_log(const int kind)
     return kind == Q4_0 ? 3 : kind == Q5_0 || kind == MXFP4 ? 4 : 7;
 }
 
+/* The 16 bytes at p, p + step, p + 2 step and p + 3 step: one 128-bit lane per block. */
 INLINE __m512i load16x4(const char *p, const int step)
 {
     __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p));
@@ -87,6 +90,8 @@ INLINE __m512 halves2(__m512i v0, __m512i v1, __mmask32 k, const int a, const in
     return _mm512_cvtph_ps(_mm512_castsi512_si256(w));
 }
 
+/* The F16 scales of four consecutive blocks, each in the four lanes of its block. The word
+ * indices follow from the size of a block. */
 INLINE __m512 scales(const char *p, const int kind)
 {
     __m512i v = _mm512_loadu_si512(p);
@@ -101,6 +106,7 @@ INLINE __m512 scales(const char *p, const int kind)
     }
 }
 
+/* The F16 minima of four consecutive blocks of Q4_1 or Q5_1. */
 INLINE __m512 minima(const char *p, const int kind)
 {
     __m512i v = _mm512_loadu_si512(p);
@@ -142,6 +148,7 @@ INLINE __m512i levels(const int8_t *table, const int up)
     return _mm512_add_epi8(v, _mm512_set1_epi8((char)(1 << up)));
 }
 
+/* Unpacks four blocks to unsigned bytes. Q8_0 flips the sign bit, which adds 128. */
 INLINE struct w32 load_w32(const char *p, __m512i table, const int kind)
 {
     const __m512i low = _mm512_set1_epi8(15);
@@ -155,7 +162,7 @@ INLINE struct w32 load_w32(const char *p, __m512i table, const int kind)
         return w;
     }
     const int head = kind == MXFP4 ? 1 : kind == Q4_1 ? 4 : kind == Q5_0 ? 6 : kind == Q5_1 ? 8 : 2;
-    __m512i q = load16x4(p + head, block_bytes(kind));
+    __m512i q = load16x4(p + head, block32_bytes(kind));
     w.lo = _mm512_and_si512(q, low);
     w.hi = _mm512_and_si512(_mm512_srli_epi16(q, 4), low);
     if (kind == IQ4_NL || kind == MXFP4) {
@@ -163,14 +170,16 @@ INLINE struct w32 load_w32(const char *p, __m512i table, const int kind)
         w.hi = _mm512_shuffle_epi8(table, w.hi);
     }
     if (kind == Q5_0 || kind == Q5_1) {
-        w.lo = _mm512_or_si512(w.lo, fifth_bits(p, block_bytes(kind), head - 4, 0));
-        w.hi = _mm512_or_si512(w.hi, fifth_bits(p, block_bytes(kind), head - 4, 1));
+        w.lo = _mm512_or_si512(w.lo, fifth_bits(p, block32_bytes(kind), head - 4, 0));
+        w.hi = _mm512_or_si512(w.hi, fifth_bits(p, block32_bytes(kind), head - 4, 1));
     }
     w.d = kind == MXFP4 ? scales_mxfp4(p) : scales(p, kind);
     if (kind == Q4_1 || kind == Q5_1) w.m = minima(p, kind);
     return w;
 }
 
+/* acc += 128 columns. The sum starts at -offset * sum(x), which undoes the offset of the
+ * unsigned weights; formats with minima add m * sum(x) instead. */
 INLINE __m512 dot_w32(__m512 acc, struct w32 w, const struct x32 *x, const int kind)
 {
     const bool has_min = kind == Q4_1 || kind == Q5_1;
@@ -184,9 +193,10 @@ INLINE __m512 dot_w32(__m512 acc, struct w32 w, const struct x32 *x, const int k
     return has_min ? _mm512_fnmadd_ps(w.m, _mm512_mul_ps(_mm512_cvtepi32_ps(n), d), acc) : acc;
 }
 
+/* R rows x T tokens. Weights of a row are unpacked once for all T tokens. */
 INLINE void tile_32(const struct gemv *g, int r0, const int R, int t0, const int T, const int kind)
 {
-    const int bytes = 4 * block_bytes(kind);
+    const int bytes = 4 * block32_bytes(kind);
     const __m512i table = kind == IQ4_NL  ? levels(iq4_levels, 7)
                           : kind == MXFP4 ? levels(mxfp4_levels, 4)
                                           : _mm512_setzero_si512();
@@ -215,7 +225,7 @@ INLINE void tile_32(const struct gemv *g, int r0, const int R, int t0, const int
         UNROLL
     for (int r = 0; r < R; r++) {
         char end[4 * 34] = { 0 };
-        memcpy(end, w[r] + (size_t)n * (size_t)bytes, (size_t)(rest * block_bytes(kind)));
+        memcpy(end, w[r] + (size_t)n * (size_t)bytes, (size_t)(rest * block32_bytes(kind)));
         struct w32 v = load_w32(end, table, kind);
         UNROLL
         for (int t = 0; t < T; t++) acc[r * T + t] = dot_w32(acc[r * T + t], v, x[t] + n, kind);
@@ -260,6 +270,7 @@ INLINE void load_iq4_xs(struct w32 w[2], const struct block_iq4_xs *b, __m512i t
     }
 }
 
+/* As tile_32, with one super-block (two groups of four sub-blocks) per step. */
 INLINE void tile_iq4_xs(const struct gemv *g, int r0, const int R, int t0, const int T,
                         const int kind)
 {

@@ -4,6 +4,8 @@
 #include "kernel/cpu/dot_neon.h"
 #include "kernel/iq_grid.h"
 
+/* Quantizes 32 activations: q = round(x * 127 / max|x|), d = max|x| / 127, with scaled sums of
+ * both halves. */
 static void quantize_block(struct x8 *o, const float *x)
 {
     float32x4_t top = vdupq_n_f32(0);
@@ -24,6 +26,7 @@ static void quantize_block(struct x8 *o, const float *x)
     }
 }
 
+/* A row of activations; the last block is padded with zeros. */
 void x8_make_neon(void *dst, const float *x, int cols)
 {
     struct x8 *out = dst;
@@ -38,7 +41,7 @@ void x8_make_neon(void *dst, const float *x, int cols)
 
 enum { Q4_0, Q4_1, Q5_0, Q8_0, IQ4_NL, MXFP4 };
 
-INLINE int block_bytes(const int kind)
+INLINE int block32_bytes(const int kind)
 {
     return kind == Q4_0 || kind == IQ4_NL ? 18
            : kind == Q4_1                 ? 20
@@ -55,6 +58,7 @@ INLINE int8x16_t fifth_bits(const uint8_t *p)
     return vreinterpretq_s8_u8(vandq_u8(vtstq_u8(v, bit), vdupq_n_u8(16)));
 }
 
+/* 2^(e - 127), built as the exponent of a float. */
 INLINE float scale_mxfp4(uint8_t e)
 {
     uint32_t u = (uint32_t)e << 23;
@@ -63,6 +67,7 @@ INLINE float scale_mxfp4(uint8_t e)
     return f * 0.5f; /* the table holds doubled values */
 }
 
+/* Unpacks one block to signed bytes. Q4_0 and Q5_0 subtract their offset; Q4_1 has a minimum. */
 INLINE struct w32 load_w32(const char *p, int8x16_t table, const int kind)
 {
     const int head = kind == MXFP4 ? 1 : kind == Q4_1 ? 4 : kind == Q5_0 ? 6 : 2;
@@ -90,6 +95,7 @@ INLINE struct w32 load_w32(const char *p, int8x16_t table, const int kind)
     return w;
 }
 
+/* One row times T tokens: integer products per block, scaled and accumulated in F32. */
 INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int kind)
 {
     const char *p = gemv_row(g, r);
@@ -105,7 +111,7 @@ INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int k
         x[t] = gemv_x(g, t0 + t);
         acc[t] = vdupq_n_f32(0);
     }
-    for (int b = 0; b < g->cols / QK; b++, p += block_bytes(kind)) {
+    for (int b = 0; b < g->cols / QK; b++, p += block32_bytes(kind)) {
         struct w32 w = load_w32(p, table, kind);
         __builtin_prefetch(p + 1024);
         UNROLL

@@ -1,8 +1,9 @@
 /* dot_avx2.h - shared by the AVX2 gemv kernels.
  *
  * Integer products are vpmaddubsw: unsigned weight bytes times signed activation bytes, two summed
- * to 16 bits (weights of up to 7 bits do not saturate), then pairs to 32 bits. Signed formats move
- * the sign to the activations. Sums are F32, scaled per block of 32, in eight lanes. */
+ * to 16 bits, then pairs to 32 bits. 2 * 128 * 127 < 2^15, so the first step does not saturate.
+ * Signed formats move the sign to the activations. Sums are F32, scaled per block of 32, in eight
+ * lanes. */
 #ifndef TERN_KERNEL_CPU_DOT_AVX2_H
 #define TERN_KERNEL_CPU_DOT_AVX2_H
 

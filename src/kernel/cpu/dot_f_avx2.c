@@ -10,12 +10,13 @@ INLINE __m256 load_f(const char *p, const enum dtype t)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
+/* One row times T tokens. The last columns are copied and padded with zeros to a vector. */
 INLINE void row_f(const struct gemv *g, int r, int t0, const int T, const enum dtype type)
 {
     const size_t size = type == DT_F32 ? 4 : 2;
     const char *w = gemv_row(g, r);
     const float *x[4];
-    __m256 acc[8]; /* two for each token, so that no sum waits for itself */
+    __m256 acc[8]; /* two sums per token hide the latency of fma */
     int c = 0;
 
     UNROLL

@@ -2,6 +2,7 @@
  * fly, and for types that are decoded first. F32 sums in 16 lanes, columns ascending. */
 #include "kernel/cpu/dot_avx512.h"
 
+/* 16 weights from column c on as F32; columns outside mask k are 0. */
 INLINE __m512 load_f(const char *row, int c, __mmask16 k, const enum dtype t)
 {
     if (t == DT_F32) return _mm512_maskz_loadu_ps(k, row + (size_t)c * 4);
@@ -25,6 +26,7 @@ INLINE void step_f(__m512 *acc, const char *const *w, const int R, const float *
     }
 }
 
+/* R rows x T tokens. F32, F16 and BF16 differ only in the load. */
 INLINE void tile_f(const struct gemv *g, int r0, const int R, int t0, const int T,
                    const enum dtype type)
 {

@@ -10,12 +10,13 @@ INLINE float32x4_t load_f(const char *p, const enum dtype t)
     return vreinterpretq_f32_u32(vshll_n_u16(h, 16));
 }
 
+/* One row times T tokens. The last columns are copied and padded with zeros to a vector. */
 INLINE void row_f(const struct gemv *g, int r, int t0, const int T, const enum dtype type)
 {
     const size_t size = type == DT_F32 ? 4 : 2;
     const char *w = gemv_row(g, r);
     const float *x[4];
-    float32x4_t acc[8]; /* two for each token, so that no sum waits for itself */
+    float32x4_t acc[8]; /* two sums per token hide the latency of fma */
     int c = 0;
 
     UNROLL

@@ -18,6 +18,7 @@ static struct {
     uint16_t point_at[4][32] __attribute__((aligned(64)));
 } tab; /* built once */
 
+/* The lattice and sign tables, and the permutations from the block's order to that of form 2. */
 static void make_tables(void)
 {
     const struct iq_grid *g = iq_grid();
@@ -35,16 +36,20 @@ static void make_tables(void)
         }
 }
 
+/* The tables in registers. */
 struct tables {
     __m512i point[8], signs[2];
 };
 
+/* An unpacked super-block: magnitudes, sign masks, scales. */
 struct w256 {
     __m512i q[4];
     __mmask64 neg[4];
     __m512 d; /* scale per 16 columns */
 };
 
+/* 32 table entries of 256: four look-ups of 64 entries each, selected by bits 6 and 7 of the
+ * index. */
 INLINE __m512i lookup_points(__m512i at, const struct tables *t)
 {
     __mmask32 bit6 = _mm512_test_epi16_mask(at, _mm512_set1_epi16(64));
@@ -58,6 +63,8 @@ INLINE __m512i lookup_points(__m512i at, const struct tables *t)
     return _mm512_mask_mov_epi16(a, bit7, c);
 }
 
+/* Unpacks a super-block: 32 indices at once, 4 x 7 sign bits per 32 columns by vpmultishiftqb,
+ * then each point to eight bytes by its 2-bit coordinates. */
 INLINE struct w256 load_iq2_xxs(const struct block_iq2_xxs *b, const struct tables *t)
 {
     /* In each 64 bits, bytes 0 to 3 are indices; from bit 32 on 4 x 7 sign bits and a scale. */
@@ -88,6 +95,7 @@ INLINE struct w256 load_iq2_xxs(const struct block_iq2_xxs *b, const struct tabl
     return w;
 }
 
+/* acc += 256 columns; signs are applied to the activations. */
 INLINE __m512 dot_iq2(__m512 acc, const struct w256 *w, const struct x256 *x)
 {
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
@@ -108,6 +116,7 @@ INLINE __m512 dot_iq2(__m512 acc, const struct w256 *w, const struct x256 *x)
     return acc;
 }
 
+/* R rows x T tokens. */
 INLINE void tile_iq2(const struct gemv *g, int r0, const int R, int t0, const int T,
                      const struct tables *tables)
 {
@@ -133,6 +142,7 @@ INLINE void tile_iq2(const struct gemv *g, int r0, const int R, int t0, const in
     gemv_store(g, r0, R, t0, T, acc);
 }
 
+/* The tables are loaded into registers once per call. */
 void gemv_iq2_xxs_avx512(const struct gemv *g)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -11,6 +11,7 @@
 
 enum { IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M, TQ1_0 };
 
+/* Formats with sign bits; the others have a minimum. */
 INLINE bool has_signs(const int kind) { return kind <= IQ3_S; }
 
 /* An expanded super-block: value = d * q, negated where the bit of neg is set; or d * q + m. */
@@ -26,11 +27,13 @@ INLINE void store8(struct spread *s, int g, int h, const void *eight)
 {
     memcpy(s->q[g % 4] + 16 * (g / 4) + 8 * h, eight, 8);
 }
-INLINE void put4(struct spread *s, int g, int h, const void *four)
+/* Stores four elements: quarter h of group g. */
+INLINE void store4(struct spread *s, int g, int h, const void *four)
 {
     memcpy(s->q[g % 4] + 16 * (g / 4) + 4 * h, four, 4);
 }
-INLINE void put_signs(struct spread *s, int g, unsigned bits)
+/* The 16 sign bits of group g. */
+INLINE void store_signs(struct spread *s, int g, unsigned bits)
 {
     s->neg[g % 4][g / 4] = (uint16_t)bits;
 }
@@ -42,12 +45,14 @@ INLINE uint32_t load32(const void *p)
     return v;
 }
 
+/* d (0.5 + s) / 4 for each 16 columns, with 4-bit s. */
 INLINE void scales_iq2(struct spread *s, uint16_t d16, const uint8_t *scales)
 {
     float d = _cvtsh_ss(d16) * 0.25f;
     for (int j = 0; j < 16; j++) s->d[j] = d * (0.5f + (float)(scales[j / 2] >> (j % 2 * 4) & 15));
 }
 
+/* 9-bit index and 7 sign bits per 8 columns. */
 INLINE void spread_iq2_xs(struct spread *s, const struct block_iq2_xs *b, const struct iq_grid *g)
 {
     UNROLL
@@ -55,11 +60,12 @@ INLINE void spread_iq2_xs(struct spread *s, const struct block_iq2_xs *b, const 
         unsigned a = b->qs[2 * j], c = b->qs[2 * j + 1];
         store8(s, j, 0, g->iq2_xs[a & 511]);
         store8(s, j, 1, g->iq2_xs[c & 511]);
-        put_signs(s, j, g->signs[a >> 9] | (unsigned)g->signs[c >> 9] << 8);
+        store_signs(s, j, g->signs[a >> 9] | (unsigned)g->signs[c >> 9] << 8);
     }
     scales_iq2(s, b->d, b->scales);
 }
 
+/* 10-bit index (8 bits in qs, 2 in qh) and 8 sign bits per 8 columns. */
 INLINE void spread_iq2_s(struct spread *s, const struct block_iq2_s *b, const struct iq_grid *g)
 {
     UNROLL
@@ -67,11 +73,12 @@ INLINE void spread_iq2_s(struct spread *s, const struct block_iq2_s *b, const st
         unsigned high = b->qh[j / 2] >> (j % 2 * 4);
         store8(s, j, 0, g->iq2_s[b->qs[2 * j] | (high & 3) << 8]);
         store8(s, j, 1, g->iq2_s[b->qs[2 * j + 1] | (high >> 2 & 3) << 8]);
-        put_signs(s, j, b->signs[2 * j] | (unsigned)b->signs[2 * j + 1] << 8);
+        store_signs(s, j, b->signs[2 * j] | (unsigned)b->signs[2 * j + 1] << 8);
     }
     scales_iq2(s, b->d, b->scales);
 }
 
+/* 8-bit index per 4 columns; 4 x 7 sign bits and a 4-bit scale per 32. */
 INLINE void spread_iq3_xxs(struct spread *s, const struct block_iq3_xxs *b, const struct iq_grid *g)
 {
     float d = _cvtsh_ss(b->d) * 0.5f;
@@ -79,14 +86,15 @@ INLINE void spread_iq3_xxs(struct spread *s, const struct block_iq3_xxs *b, cons
     for (int i = 0; i < 8; i++) {
         uint32_t rest = load32(b->signs + i * 4);
         UNROLL
-        for (int l = 0; l < 8; l++) put4(s, 2 * i + l / 4, l % 4, g->iq3_xxs[b->qs[i * 8 + l]]);
-        put_signs(s, 2 * i, g->signs[rest & 127] | (unsigned)g->signs[rest >> 7 & 127] << 8);
-        put_signs(s, 2 * i + 1,
-                  g->signs[rest >> 14 & 127] | (unsigned)g->signs[rest >> 21 & 127] << 8);
+        for (int l = 0; l < 8; l++) store4(s, 2 * i + l / 4, l % 4, g->iq3_xxs[b->qs[i * 8 + l]]);
+        store_signs(s, 2 * i, g->signs[rest & 127] | (unsigned)g->signs[rest >> 7 & 127] << 8);
+        store_signs(s, 2 * i + 1,
+                    g->signs[rest >> 14 & 127] | (unsigned)g->signs[rest >> 21 & 127] << 8);
         s->d[2 * i] = s->d[2 * i + 1] = d * (0.5f + (float)(rest >> 28));
     }
 }
 
+/* 9-bit index (8 bits in qs, 1 in qh) per 4 columns; 8 sign bits per 8. */
 INLINE void spread_iq3_s(struct spread *s, const struct block_iq3_s *b, const struct iq_grid *g)
 {
     float d = _cvtsh_ss(b->d);
@@ -95,8 +103,8 @@ INLINE void spread_iq3_s(struct spread *s, const struct block_iq3_s *b, const st
         unsigned high = (unsigned)b->qh[j / 2] >> (j % 2 * 4);
         UNROLL
         for (int l = 0; l < 4; l++)
-            put4(s, j, l, g->iq3_s[b->qs[4 * j + l] | (high >> l & 1) << 8]);
-        put_signs(s, j, b->signs[2 * j] | (unsigned)b->signs[2 * j + 1] << 8);
+            store4(s, j, l, g->iq3_s[b->qs[4 * j + l] | (high >> l & 1) << 8]);
+        store_signs(s, j, b->signs[2 * j] | (unsigned)b->signs[2 * j + 1] << 8);
         s->d[j] = d * (float)(1 + 2 * (b->scales[j / 4] >> (j / 2 % 2 * 4) & 15));
     }
 }
@@ -112,6 +120,8 @@ INLINE void store8_ternary(struct spread *s, int g, int h, const int8_t *point, 
     store8(s, g, h, &v);
 }
 
+/* 11-bit index per 8 columns; 3-bit scale and the sign of the shift per 32. m = -9 d undoes the
+ * offset of store8_ternary. */
 INLINE void spread_iq1_s(struct spread *s, const struct block_iq1_s *b, const struct iq_grid *g)
 {
     float d = _cvtsh_ss(b->d) * 0.125f;
@@ -127,15 +137,16 @@ INLINE void spread_iq1_s(struct spread *s, const struct block_iq1_s *b, const st
     }
 }
 
+/* As IQ1_S, with a scale per 16 columns, a shift per 8, and d spread over the scale words. */
 INLINE void spread_iq1_m(struct spread *s, const struct block_iq1_m *b, const struct iq_grid *g)
 {
-    unsigned sc[4], whole = 0;
+    unsigned sc[4], d_bits = 0;
     UNROLL
     for (int j = 0; j < 4; j++) {
         sc[j] = b->scales[2 * j] | (unsigned)b->scales[2 * j + 1] << 8;
-        whole |= sc[j] >> 12 << 4 * j;
+        d_bits |= sc[j] >> 12 << 4 * j;
     }
-    float d = _cvtsh_ss((uint16_t)whole) * 0.125f;
+    float d = _cvtsh_ss((uint16_t)d_bits) * 0.125f;
     UNROLL
     for (int j = 0; j < 16; j++) {
         unsigned qh = b->qh[j];
@@ -154,6 +165,8 @@ INLINE void store_digits(struct spread *s, int g, __m256i bytes, __m256i power)
     _mm_store_si128((__m128i *)(s->q[g % 4] + 16 * (g / 4)), _mm256_cvtepi16_epi8(v));
 }
 
+/* Digits 0 to 4 of 48 bytes (16 at a time) and digits 0 to 3 of 4 bytes. The result is 0, 1, 2;
+ * m = -d makes it -1, 0, 1. */
 INLINE void spread_tq1_0(struct spread *s, const struct block_tq1_0 *b)
 {
     const short power[5] = { 1, 3, 9, 27, 81 };
@@ -184,7 +197,7 @@ INLINE void spread_block(struct spread *s, const char *p, const struct iq_grid *
     }
 }
 
-INLINE int block_bytes(const int kind)
+INLINE int iq_block_bytes(const int kind)
 {
     return kind == IQ2_XS    ? 74
            : kind == IQ2_S   ? 82
@@ -195,6 +208,8 @@ INLINE int block_bytes(const int kind)
                              : 54;
 }
 
+/* acc += 256 columns. Negative weights are multiplied as positive ones with negated activations,
+ * because vpdpbusd takes unsigned weights. */
 INLINE __m512 dot_spread(__m512 acc, const struct spread *s, const struct x256 *x, const int kind)
 {
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
@@ -219,6 +234,7 @@ INLINE __m512 dot_spread(__m512 acc, const struct spread *s, const struct x256 *
     return acc;
 }
 
+/* R rows x T tokens: all R super-blocks are expanded first, then multiplied with all T tokens. */
 INLINE void tile_iq(const struct gemv *g, int r0, const int R, int t0, const int T, const int kind)
 {
     const struct iq_grid *grid = kind == TQ1_0 ? NULL : iq_grid();
@@ -235,7 +251,8 @@ INLINE void tile_iq(const struct gemv *g, int r0, const int R, int t0, const int
     for (int i = 0; i < R * T; i++) acc[i] = _mm512_setzero_ps();
     for (int c = 0; c < g->cols / QK_K; c++) {
         UNROLL
-        for (int r = 0; r < R; r++) spread_block(&s[r], w[r] + c * block_bytes(kind), grid, kind);
+        for (int r = 0; r < R; r++)
+            spread_block(&s[r], w[r] + c * iq_block_bytes(kind), grid, kind);
         UNROLL
         for (int r = 0; r < R; r++) UNROLL
         for (int t = 0; t < T; t++)

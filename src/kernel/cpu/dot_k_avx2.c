@@ -8,12 +8,14 @@
 
 enum { Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS };
 
+/* An unpacked super-block. */
 struct w256 {
     __m256i q[8];       /* 32 elements each, in order */
     float d[16], m[16]; /* per 16 elements: value = d * q + m */
 };
 
-INLINE __m256i load32(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+/* 32 bytes at any alignment. */
+INLINE __m256i load_ymm(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 
 /* Bits [at, at + n) of every byte, moved to bit `to`. at + n <= 8. */
 INLINE __m256i bits(__m256i v, const int at, const int n, const int to)
@@ -23,6 +25,7 @@ INLINE __m256i bits(__m256i v, const int at, const int n, const int to)
     return _mm256_and_si256(v, mask);
 }
 
+/* Scales and minima of Q4_K and Q5_K: eight of each, for 32 elements; stored twice, for 16. */
 INLINE void scales_45(struct w256 *w, uint16_t d16, uint16_t min16, const uint8_t *scales)
 {
     float d = _cvtsh_ss(d16), min = _cvtsh_ss(min16);
@@ -34,36 +37,39 @@ INLINE void scales_45(struct w256 *w, uint16_t d16, uint16_t min16, const uint8_
     }
 }
 
+/* Each 32 bytes hold two sub-blocks: low and high nibbles. */
 INLINE void load_q4_k(struct w256 *w, const struct block_q4_k *b)
 {
     UNROLL
     for (int j = 0; j < 4; j++) {
-        __m256i v = load32(b->qs + 32 * j);
+        __m256i v = load_ymm(b->qs + 32 * j);
         w->q[2 * j] = bits(v, 0, 4, 0);
         w->q[2 * j + 1] = bits(v, 4, 4, 0);
     }
     scales_45(w, b->d, b->dmin, b->scales);
 }
 
+/* As Q4_K; bit j of qh[l] is bit 4 of element l of sub-block j. */
 INLINE void load_q5_k(struct w256 *w, const struct block_q5_k *b)
 {
-    __m256i h = load32(b->qh);
+    __m256i h = load_ymm(b->qh);
     UNROLL
     for (int j = 0; j < 4; j++) {
-        __m256i v = load32(b->qs + 32 * j);
+        __m256i v = load_ymm(b->qs + 32 * j);
         w->q[2 * j] = _mm256_or_si256(bits(v, 0, 4, 0), bits(h, 2 * j, 1, 4));
         w->q[2 * j + 1] = _mm256_or_si256(bits(v, 4, 4, 0), bits(h, 2 * j + 1, 1, 4));
     }
     scales_45(w, b->d, b->dmin, b->scales);
 }
 
+/* Nibbles of ql and pairs of bits of qh; the offset 32 becomes a minimum of -32 d. */
 INLINE void load_q6_k(struct w256 *w, const struct block_q6_k *b)
 {
     float d = _cvtsh_ss(b->d);
     UNROLL
     for (int i = 0; i < 2; i++) {
-        __m256i l0 = load32(b->ql + 64 * i), l1 = load32(b->ql + 64 * i + 32),
-                h = load32(b->qh + 32 * i);
+        __m256i l0 = load_ymm(b->ql + 64 * i), l1 = load_ymm(b->ql + 64 * i + 32),
+                h = load_ymm(b->qh + 32 * i);
         w->q[4 * i] = _mm256_or_si256(bits(l0, 0, 4, 0), bits(h, 0, 2, 4));
         w->q[4 * i + 1] = _mm256_or_si256(bits(l1, 0, 4, 0), bits(h, 2, 2, 4));
         w->q[4 * i + 2] = _mm256_or_si256(bits(l0, 4, 4, 0), bits(h, 4, 2, 4));
@@ -75,24 +81,26 @@ INLINE void load_q6_k(struct w256 *w, const struct block_q6_k *b)
     }
 }
 
+/* Two bits per element; 4-bit scales and minima. */
 INLINE void load_q2_k(struct w256 *w, const struct block_q2_k *b)
 {
     float d = _cvtsh_ss(b->d), min = _cvtsh_ss(b->dmin);
     UNROLL
-    for (int i = 0; i < 8; i++) w->q[i] = bits(load32(b->qs + 32 * (i / 4)), 2 * (i % 4), 2, 0);
+    for (int i = 0; i < 8; i++) w->q[i] = bits(load_ymm(b->qs + 32 * (i / 4)), 2 * (i % 4), 2, 0);
     for (int j = 0; j < 16; j++) {
         w->d[j] = d * (float)(b->scales[j] & 15);
         w->m[j] = -min * (float)(b->scales[j] >> 4);
     }
 }
 
+/* Two bits of qs and one of hmask; the offset 4 becomes a minimum of -4 d. */
 INLINE void load_q3_k(struct w256 *w, const struct block_q3_k *b)
 {
     float d = _cvtsh_ss(b->d);
-    __m256i h = load32(b->hmask);
+    __m256i h = load_ymm(b->hmask);
     UNROLL
     for (int i = 0; i < 8; i++)
-        w->q[i] = _mm256_or_si256(bits(load32(b->qs + 32 * (i / 4)), 2 * (i % 4), 2, 0),
+        w->q[i] = _mm256_or_si256(bits(load_ymm(b->qs + 32 * (i / 4)), 2 * (i % 4), 2, 0),
                                   bits(h, i, 1, 2));
     for (int j = 0; j < 16; j++) {
         w->d[j] = d * (float)quant_k3_scale(b->scales, j);
@@ -100,6 +108,7 @@ INLINE void load_q3_k(struct w256 *w, const struct block_q3_k *b)
     }
 }
 
+/* Nibbles index the level table; the result is signed and has no minimum. */
 INLINE void load_iq4_xs(struct w256 *w, const struct block_iq4_xs *b)
 {
     __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)iq4_levels));
@@ -126,7 +135,7 @@ INLINE void load_w256(struct w256 *w, const char *p, const int kind)
     }
 }
 
-INLINE int block_bytes(const int kind)
+INLINE int block256_bytes(const int kind)
 {
     return kind == Q2_K   ? 84
            : kind == Q3_K ? 110
@@ -136,6 +145,8 @@ INLINE int block_bytes(const int kind)
                           : 136;
 }
 
+/* One row times T tokens: a super-block is unpacked once, then multiplied with each token in
+ * steps of 32 columns, whose halves have their own scales. */
 INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int kind)
 {
     const bool is_signed = kind == IQ4_XS;
@@ -150,11 +161,11 @@ INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int ki
         acc[t] = _mm256_setzero_ps();
         corr[t] = _mm_setzero_ps();
     }
-    for (int b = 0; b < g->cols / QK_K; b++, p += block_bytes(kind)) {
+    for (int b = 0; b < g->cols / QK_K; b++, p += block256_bytes(kind)) {
         struct w256 w;
         load_w256(&w, p, kind);
         UNROLL
-        for (int i = 0; i < block_bytes(kind); i += 64) _mm_prefetch(p + 1024 + i, _MM_HINT_T0);
+        for (int i = 0; i < block256_bytes(kind); i += 64) _mm_prefetch(p + 1024 + i, _MM_HINT_T0);
         UNROLL
         for (int i = 0; i < 8; i++) {
             struct w32 v = { .q = w.q[i], .m = _mm_setzero_ps() };

@@ -4,6 +4,8 @@
 
 size_t x256_bytes(int cols) { return (size_t)((cols + 255) / 256) * sizeof(struct x256); }
 
+/* Quantizes a row of activations to form 2, per 32 columns. The two groups of 16 of a block go
+ * to registers g % 4 and g % 4 + 1, lane g / 4. */
 void x256_make(void *dst, const float *x, int cols)
 {
     struct x256 *out = dst;
@@ -67,9 +69,10 @@ INLINE __m512 dot_w16s(__m512 acc, const struct w256 *w, const struct x256 *x)
     return acc;
 }
 
+/* Formats with a scale per 32 columns; the others have one per 16. */
 INLINE bool scale_for_32(const int kind) { return kind == Q4_K || kind == Q5_K || kind == TQ2_0; }
 
-INLINE int block_bytes(const int kind)
+INLINE int block256_bytes(const int kind)
 {
     return kind == Q2_K   ? 84
            : kind == Q3_K ? 110
@@ -79,6 +82,7 @@ INLINE int block_bytes(const int kind)
                           : 66;
 }
 
+/* Unpacks the super-block at p. */
 INLINE struct w256 load_w256(const char *p, const int kind)
 {
     switch (kind) {
@@ -91,6 +95,7 @@ INLINE struct w256 load_w256(const char *p, const int kind)
     }
 }
 
+/* R rows x T tokens: a super-block is unpacked once and multiplied with all T tokens. */
 INLINE void tile_k(const struct gemv *g, int r0, const int R, int t0, const int T, const int kind)
 {
     const char *w[4];
@@ -106,9 +111,9 @@ INLINE void tile_k(const struct gemv *g, int r0, const int R, int t0, const int 
     for (int c = 0; c < g->cols / QK_K; c++) {
         UNROLL
         for (int r = 0; r < R; r++) {
-            const char *p = w[r] + c * block_bytes(kind);
+            const char *p = w[r] + c * block256_bytes(kind);
             struct w256 v = load_w256(p, kind);
-            prefetch_weights(p, block_bytes(kind));
+            prefetch_weights(p, block256_bytes(kind));
             UNROLL
             for (int t = 0; t < T; t++)
                 acc[r * T + t] = scale_for_32(kind) ? dot_w32s(acc[r * T + t], &v, x[t] + c)

@@ -6,6 +6,7 @@
 
 enum { Q4_K, Q5_K, Q6_K, IQ4_XS };
 
+/* An unpacked super-block. */
 struct w256 {
     int8x16_t q[16];    /* 16 elements each, in order */
     float d[16], m[16]; /* per 16 elements: value = d * q + m */
@@ -18,6 +19,7 @@ INLINE uint8x16_t bits(uint8x16_t v, const int at, const int n, const int to)
     return vandq_u8(v, vdupq_n_u8((uint8_t)(((1 << n) - 1) << to)));
 }
 
+/* Scales and minima of Q4_K and Q5_K: eight of each, for 32 elements; stored twice, for 16. */
 INLINE void scales_45(struct w256 *w, const void *d16, const void *min16, const uint8_t *scales)
 {
     float d = half_at(d16), min = half_at(min16);
@@ -46,6 +48,7 @@ INLINE void load_45(struct w256 *w, const uint8_t *qs, const uint8_t *qh)
     }
 }
 
+/* Nibbles of ql and pairs of bits of qh, minus 32. */
 INLINE void load_q6_k(struct w256 *w, const struct block_q6_k *b)
 {
     float d = half_at(&b->d);
@@ -60,6 +63,7 @@ INLINE void load_q6_k(struct w256 *w, const struct block_q6_k *b)
     }
 }
 
+/* Nibbles index the level table. */
 INLINE void load_iq4_xs(struct w256 *w, const struct block_iq4_xs *b)
 {
     int8x16_t table = vld1q_s8(iq4_levels);
@@ -91,11 +95,13 @@ INLINE void load_w256(struct w256 *w, const char *p, const int kind)
     }
 }
 
-INLINE int block_bytes(const int kind)
+INLINE int block256_bytes(const int kind)
 {
     return kind == Q4_K ? 144 : kind == Q5_K ? 176 : kind == Q6_K ? 210 : 136;
 }
 
+/* One row times T tokens: a super-block is unpacked once, then multiplied with each token in
+ * steps of 32 columns. */
 INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int kind)
 {
     const bool has_min = kind == Q4_K || kind == Q5_K;
@@ -109,10 +115,10 @@ INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int ki
         x[t] = gemv_x(g, t0 + t);
         acc[t] = vdupq_n_f32(0);
     }
-    for (int b = 0; b < g->cols / QK_K; b++, p += block_bytes(kind)) {
+    for (int b = 0; b < g->cols / QK_K; b++, p += block256_bytes(kind)) {
         struct w256 w;
         load_w256(&w, p, kind);
-        for (int i = 0; i < block_bytes(kind); i += 64) __builtin_prefetch(p + 1024 + i);
+        for (int i = 0; i < block256_bytes(kind); i += 64) __builtin_prefetch(p + 1024 + i);
         UNROLL
         for (int i = 0; i < 8; i++) {
             struct w32 v = { { w.q[2 * i], w.q[2 * i + 1] },

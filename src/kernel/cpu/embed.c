@@ -13,6 +13,8 @@ struct lookup { /* arguments of embed_rows and gather_rows */
     float scale;
 };
 
+/* Types of a KV cache have vector code; other types are decoded in plain C, which is fast enough
+ * for one row per token. */
 static void embed_rows(const void *arg, int begin, int end)
 {
     const struct lookup *a = arg;
@@ -31,6 +33,7 @@ static void embed_rows(const void *arg, int begin, int end)
     }
 }
 
+/* Token ids are checked, because they index memory. */
 void cpu_embed(struct backend *be, const struct tensor *out, const struct weight *w,
                const int32_t *ids, float scale)
 {

@@ -61,6 +61,7 @@ struct pass {
     float alpha[16];
 };
 
+/* Pads the query rows to a multiple of 16 and converts them to left tiles. */
 static void split_queries(struct work *w)
 {
     int padded = (w->rows + 15) & ~15;
@@ -148,6 +149,7 @@ INLINE void split_values(const enum dtype t, const struct work *w, int key, int 
     }
 }
 
+/* The switch makes the type of the cache a compile-time constant. */
 static void split_tile(const struct work *w, int key, int n)
 {
     switch (w->j->k.type) {
@@ -287,6 +289,7 @@ static void run_tile(struct work *w, struct pass pass[2], int key, int n)
     }
 }
 
+/* Few query rows (decode) are left to AVX-512. */
 static void run_piece(const struct attend_job *j, const struct flash_piece *p, float *scratch)
 {
     struct work w = { .j = j, .p = p };

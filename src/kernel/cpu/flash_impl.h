@@ -42,6 +42,7 @@ INLINE void multiply_panel(const int mr, const int nv, const float *a, int lda, 
     }
 }
 
+/* All columns: NV vectors at a time, then single vectors. */
 INLINE void multiply_columns(const int mr, int n_vecs, const float *a, int lda, const float *b,
                              int ldb, float *c, int ldc, const float *alpha, int k)
 {
@@ -71,12 +72,14 @@ INLINE void multiply_columns(const int mr, int n_vecs, const float *a, int lda, 
     default: f(DT_Q8_0, __VA_ARGS__);                   \
     }
 
+/* s = q k^T for up to PANEL rows and the converted tile of keys. */
 static void multiply_scores(int mr, int n_vecs, const float *q, int ldq, const float *kt, float *s,
                             int dim)
 {
     BY_ROWS(mr, multiply_columns, n_vecs, q, ldq, kt, KEYS, s, KEYS, NULL, dim)
 }
 
+/* o = alpha * o + p v for the converted tile of values. */
 static void multiply_values(int mr, int n_vecs, const float *p, const float *v, int ldo, float *o,
                             const float *alpha, int keys)
 {
@@ -120,6 +123,7 @@ INLINE void load_values(const enum dtype t, const struct work *w, int key, int n
     }
 }
 
+/* Converts a tile of KEYS keys and values to F32. */
 static void load_tile(const struct work *w, int key, int n)
 {
     BY_TYPE(w->j->k.type, transpose_keys, w, key, n);
@@ -192,6 +196,7 @@ INLINE void add_values(const int mr, const enum dtype t, const int nv, const str
     }
 }
 
+/* All dimensions of one block of values. */
 INLINE void add_block(const int mr, const enum dtype t, const struct work *w, const char *v,
                       const float *p, int n, float *o, const float *alpha)
 {
@@ -284,6 +289,7 @@ static void run_panel_direct(const struct work *w, int r0, int mr, int key, int 
     }
 }
 
+/* FLASH_KEYS keys at a time for all panels of query rows. */
 static void run_piece(const struct attend_job *j, const struct flash_piece *p, float *scratch)
 {
     struct work w = { .j = j, .p = p };

@@ -28,6 +28,7 @@ struct work {
     float *extra;          /* flash_extra_floats, for flash_amx */
 };
 
+/* Divides the scratch memory; sizes as in flash_scratch_floats. */
 static void work_init(struct work *w, float *scratch)
 {
     const struct attend_job *j = w->j;

@@ -90,6 +90,7 @@ static void pack_64(const struct tensor *x, int token, int col, const float up[T
     }
 }
 
+/* 256 columns of 16 tokens; missing tokens are zeros. */
 static void pack_256(const struct tensor *x, int token, int col, struct x8 *to)
 {
     float up[TOKENS] = { 0 };
@@ -218,6 +219,7 @@ static struct at locate_block(int u, int blocks, int row0, int row1)
     return (struct at){ row, row1 - row < P8_ROWS ? row1 - row : P8_ROWS, u % blocks };
 }
 
+/* Unpacks 16 rows x 256 columns, and prefetches the columns after them. */
 INLINE void unpack_block(const struct kind8 k, const struct gemm_job *j, struct at at,
                          struct panel8 *p)
 {
@@ -235,6 +237,7 @@ INLINE void unpack_block(const struct kind8 k, const struct gemm_job *j, struct 
     for (int r = at.n_rows; r < P8_ROWS; r++) memset(p->s[r], 0, sizeof p->s[r]);
 }
 
+/* Rows [row0, row1) of a job; k is a compile-time constant. */
 INLINE void run_rows(const struct kind8 k, const struct gemm_job *j, const struct x8 *x, int row0,
                      int row1, struct work *w)
 {

@@ -112,6 +112,7 @@ static void pack_tile(const struct tensor *x, int token, int col, char *hi, char
     for (int i = 0; i < 16; i++) _mm512_store_si512(lo + 64 * i, l[i]);
 }
 
+/* Packs whole tiles of 16 tokens, all blocks of columns. */
 static void amx_pack(enum dtype w, void *xp, const struct tensor *x, int token0, int token1)
 {
     struct plan p = plan_of(w, x->rows);
@@ -257,6 +258,7 @@ static void multiply_panel(const struct work *w, int b, int row, int n_rows, flo
     }
 }
 
+/* The first byte of block b of a row. */
 static const char *weights_at(const struct work *w, int row, int b)
 {
     const struct dtype_info *d = dtype_info((int)w->job->type);
@@ -274,6 +276,7 @@ struct feed {
     int step, steps;        /* done and in all; 32 columns each */
 };
 
+/* Makes the panel that was just unpacked the one to multiply. */
 static void feed_begin(struct feed *f, const char *panel, int block, int row, int n_rows)
 {
     struct span k = span_of(f->w->job->cols, f->w->plan.block, block);
@@ -281,6 +284,7 @@ static void feed_begin(struct feed *f, const char *panel, int block, int row, in
     *f = (struct feed){ f->w, panel, block, row, n_rows, 0, k.end - k.begin };
 }
 
+/* The next 32 columns of the current panel; the last step of all writes the sums. */
 static void feed_step(struct feed *f)
 {
     const struct work *w = f->w;
@@ -314,6 +318,7 @@ static void feed_panel(struct feed *f, struct unpack *u, char *panel)
     }
 }
 
+/* Rows [row0, row1) with at most FEW tokens. */
 static void run_few(const struct work *w, int row0, int row1)
 {
     struct feed f = { .w = w };

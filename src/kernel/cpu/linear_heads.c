@@ -12,6 +12,7 @@
 #define ROWS 64          /* weight rows per piece */
 #define FORM_BYTES 16384 /* stack space for quantized activations */
 
+/* Arguments of multiply_pieces. */
 struct heads {
     const struct isa *isa;
     const struct tensor *out, *x;
@@ -21,12 +22,15 @@ struct heads {
     int per_head; /* pieces per head */
 };
 
+/* The matrix of a head. */
 static const char *head_matrix(const struct heads *a, int head)
 {
     const char *base = a->w->packed ? a->w->packed : a->w->data;
     return base + (size_t)head * (size_t)a->w->rows * a->row_bytes;
 }
 
+/* ROWS rows of one head for all tokens. The activations of the head are quantized for each piece
+ * again: that costs less than a barrier. */
 static void multiply_piece(const struct heads *a, int head, int row)
 {
     _Alignas(64) char formed[FORM_BYTES];
@@ -59,6 +63,7 @@ static void multiply_pieces(const void *arg, int begin, int end)
     for (int i = begin; i < end; i++) multiply_piece(a, i / a->per_head, i % a->per_head * ROWS);
 }
 
+/* Few tokens, whose quantized activations fit the stack buffer. */
 static bool is_small(const struct heads *a)
 {
     int f = a->isa->gemv[a->w->type].form;
@@ -84,6 +89,7 @@ static int multiply_by_head(struct cpu *c, const struct heads *a)
     return rc;
 }
 
+/* The elements of each head that pass through unchanged. */
 static void copy_tails(const void *arg, int begin, int end)
 {
     const struct heads *a = arg;

@@ -63,6 +63,8 @@ INLINE __m512 scales_45(const uint16_t *p)
     return _mm512_mul_ps(_mm512_cvtepi32_ps(a), d_dmin(p));
 }
 
+/* The nibbles of Q4_K and Q5_K in the order of form 2: 128-bit lanes of even and odd index, low
+ * and high halves. */
 INLINE void nibbles_45(__m512i q[4], const uint8_t *qs)
 {
     const __m512i low = _mm512_set1_epi8(15);
@@ -74,6 +76,7 @@ INLINE void nibbles_45(__m512i q[4], const uint8_t *qs)
     q[3] = _mm512_and_si512(_mm512_srli_epi16(b, 4), low);
 }
 
+/* d serves as both, scales and minima; m is not used. */
 INLINE struct w256 load_q4_k(const struct block_q4_k *b)
 {
     struct w256 w;
@@ -82,6 +85,7 @@ INLINE struct w256 load_q4_k(const struct block_q4_k *b)
     return w;
 }
 
+/* Bit i of qh is bit 4 of sub-block i: rotations bring it to bit 4 in every lane. */
 INLINE struct w256 load_q5_k(const struct block_q5_k *b)
 {
     struct w256 w;
@@ -105,6 +109,7 @@ INLINE __m512i pairs(const uint8_t *p, const int step)
     return _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const __m128i *)(p + step)));
 }
 
+/* Nibbles of ql, and two bits of qh at bits 4 and 5. */
 INLINE struct w256 load_q6_k(const struct block_q6_k *b)
 {
     const __m512i low = _mm512_set1_epi8(15), nib = lanes(0, 4, 0, 4);
@@ -125,6 +130,7 @@ INLINE struct w256 load_q6_k(const struct block_q6_k *b)
     return w;
 }
 
+/* The two-bit elements of Q2_K, Q3_K and TQ2_0. */
 INLINE void pairs_23(__m512i q[4], const uint8_t *qs)
 {
     const __m512i low = _mm512_set1_epi8(3), even = lanes(0, 4, 0, 4), odd = lanes(2, 6, 2, 6);
@@ -135,6 +141,7 @@ INLINE void pairs_23(__m512i q[4], const uint8_t *qs)
     q[3] = _mm512_and_si512(_mm512_srlv_epi64(b, odd), low);
 }
 
+/* 4-bit scales and minima per 16 columns. */
 INLINE struct w256 load_q2_k(const struct block_q2_k *b)
 {
     struct w256 w;
@@ -148,6 +155,7 @@ INLINE struct w256 load_q2_k(const struct block_q2_k *b)
     return w;
 }
 
+/* Bit i of hmask is bit 2 of elements 32 i to 32 i + 31. The offset 4 becomes a minimum of -4 d. */
 INLINE struct w256 load_q3_k(const struct block_q3_k *b)
 {
     const __m512i even = lanes(62, 0, 2, 4), odd = lanes(63, 1, 3, 5);
@@ -171,6 +179,7 @@ INLINE struct w256 load_q3_k(const struct block_q3_k *b)
     return w;
 }
 
+/* One scale for all; the offset 1 is a minimum of -d, in the upper half of d. */
 INLINE struct w256 load_tq2_0(const struct block_tq2_0 *b)
 {
     struct w256 w;

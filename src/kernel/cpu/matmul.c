@@ -104,6 +104,7 @@ static int reserve_gemv(struct matmul *m, const bool form[ISA_FORMS], int tokens
     return OK;
 }
 
+/* Buffers for packed activations and the gemm's scratch. */
 static int reserve_gemm(struct matmul *m, const struct gemm *g, enum dtype t, int tokens, int cols,
                         struct err *e)
 {
@@ -248,6 +249,7 @@ static void make_forms(const struct call *c, int thread, int t0, int t1)
     }
 }
 
+/* Threads convert one token at a time. */
 static void run_forms(void *arg, int thread, int n_threads)
 {
     const struct call *c = arg;
@@ -273,6 +275,7 @@ static void apply_epilogue(const struct linear *job, const float *y, int t0, int
     }
 }
 
+/* Rows [r0, r1) of a job for all tokens, ISA_TOKENS at a time. */
 static void run_gemv_piece(const struct call *c, const struct linear *job, int r0, int r1,
                            int thread)
 {
@@ -317,6 +320,7 @@ static bool take_piece(struct call *c, int n, int thread, int n_threads, int *pi
     return false;
 }
 
+/* Threads take pieces of weight rows until none are left. */
 static void run_gemv(void *arg, int thread, int n_threads)
 {
     struct call *c = arg;
@@ -329,6 +333,7 @@ static void run_gemv(void *arg, int thread, int n_threads)
     }
 }
 
+/* Threads pack token_unit tokens at a time. */
 static void run_pack(void *arg, int thread, int n_threads)
 {
     const struct call *c = arg;
@@ -340,6 +345,7 @@ static void run_pack(void *arg, int thread, int n_threads)
         c->g->pack(c->gemm.job[0]->w->type, c->m->gx.p, c->x, a, b);
 }
 
+/* Threads take pieces of rows; the tile configuration is set once per thread and run. */
 static void run_gemm(void *arg, int thread, int n_threads)
 {
     const struct call *c = arg;
@@ -386,6 +392,7 @@ static bool needs_forms(const struct call *c)
     return false;
 }
 
+/* All jobs that no gemm computes, in one run of the team (two if x is quantized in common). */
 static int linear_gemv(struct call *c, const struct linear *jobs, int n_jobs)
 {
     struct matmul *m = c->m;
@@ -405,6 +412,7 @@ static int linear_gemv(struct call *c, const struct linear *jobs, int n_jobs)
     return OK;
 }
 
+/* All jobs that a gemm computes, one data type after the other. */
 static int linear_gemm(struct call *c, const struct linear *jobs, int n_jobs)
 {
     struct matmul *m = c->m;

@@ -80,6 +80,7 @@ static void route_sparsemixer(const struct route_opt *o, const float *score, int
     }
 }
 
+/* The router of one token: scores by kind, selection by score + bias, then the weights. */
 static void route_row(const struct route_opt *o, const float *logits, int n, int32_t *ids,
                       float *weights)
 {
@@ -199,6 +200,7 @@ static struct tensor row_range(const struct tensor *t, int first, int n)
     return s;
 }
 
+/* Row e of a [n][rows] bias, or NULL. */
 static const float *bias_of(const float *b, int e, int rows)
 {
     return b ? b + (size_t)e * (size_t)rows : NULL;
@@ -230,6 +232,7 @@ static int run_up_single(struct cpu *c, const struct experts_opt *o, const struc
     return cpu_linear(c->matmul, c->par, x, jobs, n);
 }
 
+/* Gate and up products, expert after expert; each is divided among all threads. */
 static int run_up(struct cpu *c, const struct experts_opt *o)
 {
     int rc = OK;
@@ -243,6 +246,7 @@ static int run_up(struct cpu *c, const struct experts_opt *o)
     return rc;
 }
 
+/* The down products, in the sorted order. */
 static int run_down(struct cpu *c, const struct experts_opt *o)
 {
     int rc = OK;

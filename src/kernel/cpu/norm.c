@@ -44,6 +44,7 @@ void cpu_layernorm(struct backend *be, const struct tensor *out, const struct te
     cpu_rows(c, x->rows, (long long)x->rows * x->cols, layernorm_rows, &a);
 }
 
+/* Each head of each row is one RMSNorm of head_dim elements. */
 static void headnorm_rows(const void *arg, int begin, int end)
 {
     const struct norm *a = arg;

@@ -39,6 +39,7 @@ const struct recur *recur_best(void)
     return &recur_ref;
 }
 
+/* The layer's state in the view is large enough. */
 static bool check_state(struct cpu *c, const float *base, size_t have, size_t need,
                         const char *what)
 {
@@ -51,6 +52,7 @@ static bool check_state(struct cpu *c, const float *base, size_t have, size_t ne
 
 /* ---- convolution ---- */
 
+/* Arguments of run_conv_pieces. */
 struct conv {
     const struct cpu *c;
     const struct tensor *out, *x;
@@ -75,6 +77,8 @@ static void store_conv_state(const struct conv *a, const struct state_run *run, 
     }
 }
 
+/* Channels [col, col + n) of one run, token by token. rows[j] points to the input j tokens after
+ * the oldest: in x, or in the state for tokens before the run. */
 static void run_conv_piece(const struct conv *a, const struct state_run *run, int col, int n)
 {
     const struct conv_opt *o = a->o;
@@ -134,6 +138,7 @@ void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor 
 
 /* ---- selective scan ---- */
 
+/* Arguments of scan_heads and scan_channels. */
 struct scan {
     const struct cpu *c;
     const struct tensor *out;
@@ -153,6 +158,7 @@ static void softplus_dt_rows(const void *arg, int begin, int end)
                               a->o->dt_max);
 }
 
+/* The part that all heads of a run share. */
 static struct scan_piece make_scan_piece(const struct scan *a, const struct state_run *run)
 {
     const struct scan_in *in = a->in;
@@ -245,6 +251,7 @@ void cpu_scan(struct backend *be, const struct tensor *out, const struct scan_in
 
 /* ---- gated delta rule ---- */
 
+/* Arguments of delta_heads. */
 struct delta {
     const struct cpu *c;
     const struct tensor *out;
@@ -263,6 +270,8 @@ static void softplus_alpha_rows(const void *arg, int begin, int end)
                               INFINITY);
 }
 
+/* One head of one run, CHUNK tokens at a time: decay = e^(a softplus(alpha)), beta =
+ * sigmoid(beta). */
 static void delta_head(const struct delta *a, const struct state_run *run, int head)
 {
     const struct delta_in *in = a->in;

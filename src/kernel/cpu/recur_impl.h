@@ -12,6 +12,7 @@
 #define TILE (W == 16 ? 16 : 8) /* rows of state in registers */
 #define CHUNK 64                /* tokens between loading and storing a tile of the state */
 
+/* The first `lanes` elements; lanes is W almost always. */
 INLINE vf load_lanes(const float *p, int lanes)
 {
     return lanes == W ? v_load(p) : v_load_n(p, lanes);
@@ -37,6 +38,7 @@ INLINE vf v_softplus(vf x)
     return v_fma(p, s, v_max(x, v_set(0)));
 }
 
+/* In place; see v_softplus. */
 static void simd_softplus(float *x, const float *bias, int n, float lo, float hi)
 {
     for (int i = 0; i < n; i += W) {
@@ -47,6 +49,7 @@ static void simd_softplus(float *x, const float *bias, int n, float lo, float hi
     }
 }
 
+/* Rows are the inputs of the last k tokens, oldest first. */
 static void simd_conv(float *out, const float *const *rows, const float *w, size_t w_stride,
                       const float *bias, int k, int n)
 {
@@ -93,6 +96,7 @@ INLINE void scan_tile(const struct scan_piece *p, const float *decay, int t0, in
     for (int r = 0; r < m; r++) store_lanes(h0 + (size_t)r * p->h_stride, h[r], lanes);
 }
 
+/* scan_tile with fewer than W channels, not inlined: rare. */
 static void scan_narrow(const struct scan_piece *p, const float *decay, int t0, int n, int row,
                         int i, int lanes)
 {
@@ -105,6 +109,8 @@ static void scan_row(const struct scan_piece *p, const float *decay, int t0, int
     scan_tile(p, decay, t0, n, row, 1, i, lanes);
 }
 
+/* Chunks of tokens outside, tiles of the state inside: the decay factors of a chunk are computed
+ * once for all tiles. */
 static void simd_scan(const struct scan_piece *p)
 {
     float decay[CHUNK];
@@ -125,6 +131,7 @@ static void simd_scan(const struct scan_piece *p)
 
 /* ---- Mamba 1: one dt and one a per channel ---- */
 
+/* As scan_tile, with e^(dt a) per channel and state row. */
 INLINE void wide_tile(const struct scan_piece *p, int row, int m, int i, int lanes)
 {
     float *h0 = p->h + (size_t)row * p->h_stride + i;
@@ -224,6 +231,7 @@ static float dot_lanes(const float *a, const float *b, int n)
     return v_sum(sum);
 }
 
+/* Four vectors of columns at a time share the loads of q and k. */
 static void simd_delta(const struct delta_piece *p)
 {
     for (int t = 0; t < p->n; t++) {

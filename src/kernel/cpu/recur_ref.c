@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+/* Above 20, log(1 + e^v) equals v in F32. */
 static void ref_softplus(float *x, const float *bias, int n, float lo, float hi)
 {
     for (int i = 0; i < n; i++) {
@@ -38,6 +39,7 @@ static void scan_step(const struct scan_piece *p, int t, int i, double dt, const
     p->out[(size_t)t * p->out_stride + (size_t)i] = (float)y;
 }
 
+/* One dt, a and d for all channels. */
 static void ref_scan(const struct scan_piece *p)
 {
     for (int t = 0; t < p->n; t++)
@@ -45,6 +47,7 @@ static void ref_scan(const struct scan_piece *p)
             scan_step(p, t, i, (double)p->dt[(size_t)t * p->dt_stride], p->a, 0, (double)*p->d);
 }
 
+/* dt and d per channel, a per channel and state element. */
 static void ref_scan_wide(const struct scan_piece *p)
 {
     for (int t = 0; t < p->n; t++)

@@ -16,6 +16,7 @@ struct rotation {
     float mscale;
 };
 
+/* One row per token: cos and sin of every frequency, interleaved. */
 static void fill_table_rows(const void *arg, int begin, int end)
 {
     const struct rotation *a = arg;

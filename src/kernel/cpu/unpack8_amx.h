@@ -50,6 +50,7 @@ INLINE void p8_q4_k(const struct block_q4_k *b, int8_t *q, float *s)
     _mm512_store_ps(s, scales_45(&b->d));
 }
 
+/* As Q4_K, with bit 4 from qh. */
 INLINE void p8_q5_k(const struct block_q5_k *b, int8_t *q, float *s)
 {
     const __m512i low = _mm512_set1_epi8(15);
@@ -66,6 +67,7 @@ INLINE void p8_q5_k(const struct block_q5_k *b, int8_t *q, float *s)
     _mm512_store_ps(s, scales_45(&b->d));
 }
 
+/* Formats that load_k_avx512.h unpacks; zero: their offset. */
 INLINE void p8_w256(struct w256 w, const int zero, int8_t *q, float *s)
 {
     UNROLL
@@ -100,12 +102,14 @@ INLINE __m256i p8_nibbles(const void *qs)
     __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128(qs));
     return _mm256_and_si256(_mm256_srlv_epi64(v, down), _mm256_set1_epi8(15));
 }
+/* Adds 16 where the bit of qh is set. */
 INLINE __m256i p8_fifth(__m256i v, const void *qh)
 {
     uint32_t bits;
     memcpy(&bits, qh, 4);
     return _mm256_mask_add_epi8(v, _cvtu32_mask32(bits), v, _mm256_set1_epi8(16));
 }
+/* Levels of IQ4 or MXFP4. */
 INLINE __m256i p8_table(__m256i v, const enum dtype t)
 {
     const __m128i iq4 =
@@ -114,6 +118,7 @@ INLINE __m256i p8_table(__m256i v, const enum dtype t)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t == DT_MXFP4 ? fp4 : iq4), v);
 }
 
+/* One block of 32 as signed bytes. */
 INLINE __m256i p8_block(const enum dtype t, const char *p)
 {
     switch (t) {
@@ -126,6 +131,7 @@ INLINE __m256i p8_block(const enum dtype t, const char *p)
     }
 }
 
+/* n blocks of a 32-element format. */
 INLINE void p8_small(const enum dtype t, const int bytes, const char *p, int n, int8_t *q, float *s)
 {
     __m256i h = p8_heads(p, bytes, n);
@@ -141,6 +147,7 @@ INLINE void p8_small(const enum dtype t, const int bytes, const char *p, int n, 
         _mm256_store_si256((__m256i *)(q + 32 * i), p8_block(t, p + i * bytes));
 }
 
+/* Eight sub-blocks with 6-bit scales. */
 INLINE void p8_iq4_xs(const struct block_iq4_xs *b, int8_t *q, float *s)
 {
     uint32_t low, high = b->scales_h;

@@ -24,6 +24,8 @@ INLINE __m512i table16(__m512 values, float d)
     return bf16x32(t, t);
 }
 
+/* Formats with 4-bit elements and one scale: 16 scales at a time, then a table of 16 values per
+ * block. */
 INLINE void row_nibbles(const char *p, int n, char *dst, int block_bytes, int at, __m512 values,
                         bool e8m0)
 {
@@ -42,6 +44,7 @@ INLINE void row_nibbles(const char *p, int n, char *dst, int block_bytes, int at
     }
 }
 
+/* Levels -8 to 7. */
 INLINE void row_q4_0(const char *p, int n, char *dst)
 {
     row_nibbles(p, n, dst, 18, 2, _mm512_sub_ps(iota(), _mm512_set1_ps(8)), false);
@@ -58,6 +61,7 @@ INLINE void row_mxfp4(const char *p, int n, char *dst)
     row_nibbles(p, n, dst, 17, 1, v, true);
 }
 
+/* The table of a block is d * q + m. */
 INLINE void row_q4_1(const char *p, int n, char *dst)
 {
     float d[16] __attribute__((aligned(64))), m[16] __attribute__((aligned(64)));
@@ -82,6 +86,7 @@ INLINE __m512i fives(const uint8_t *qh, const uint8_t *qs)
     return _mm512_mask_add_epi16(q, _cvtu32_mask32(bits), q, _mm512_set1_epi16(16));
 }
 
+/* 32 levels: -16 to 15. */
 INLINE void row_q5_0(const char *p, int n, char *dst)
 {
     float d[16] __attribute__((aligned(64)));
@@ -99,6 +104,7 @@ INLINE void row_q5_0(const char *p, int n, char *dst)
     }
 }
 
+/* 32 levels d * q + m. */
 INLINE void row_q5_1(const char *p, int n, char *dst)
 {
     float d[16] __attribute__((aligned(64))), m[16] __attribute__((aligned(64)));
@@ -118,6 +124,7 @@ INLINE void row_q5_1(const char *p, int n, char *dst)
     }
 }
 
+/* Too many levels for a table: bytes are converted and scaled. */
 INLINE void row_q8_0(const char *p, int n, char *dst)
 {
     float d[16] __attribute__((aligned(64)));
@@ -148,6 +155,7 @@ INLINE void scales_k4(const uint16_t *d_dmin, const uint8_t *scales, float out[1
                     _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(six)), f16_pair(d_dmin)));
 }
 
+/* Two sub-blocks share a table of 2 x 16 values. */
 INLINE void row_q4_k(const char *p, int n, char *dst)
 {
     float s[16] __attribute__((aligned(64)));
@@ -168,6 +176,7 @@ INLINE void row_q4_k(const char *p, int n, char *dst)
     }
 }
 
+/* The 32 values of a sub-block of Q5_K. */
 INLINE __m512i table_k5(const float *s)
 {
     __m512 d = _mm512_set1_ps(s[0]), m = _mm512_set1_ps(s[8]);
@@ -193,6 +202,7 @@ INLINE void row_q5_k(const char *p, int n, char *dst)
     }
 }
 
+/* 64 levels do not fit a table: bytes are built, converted and scaled per 16. */
 INLINE void row_q6_k(const char *p, int n, char *dst)
 {
     float s[16] __attribute__((aligned(64)));
@@ -239,6 +249,7 @@ INLINE __m512i with_sub(__m512i value, int sub, int bits)
     return blend(_mm512_set1_epi16((short)((1 << bits) - 1)), value, s);
 }
 
+/* Eight sub-blocks of four values share a table. */
 INLINE void row_q2_k(const char *p, int n, char *dst)
 {
     const __m512 value = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
@@ -277,6 +288,7 @@ INLINE void scales_k3(const struct block_q3_k *q, float out[16])
     _mm512_store_ps(out, _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sc)), d));
 }
 
+/* Four sub-blocks of eight values share a table. */
 INLINE void row_q3_k(const char *p, int n, char *dst)
 {
     const __m512 value = _mm512_setr_ps(-4, -3, -2, -1, 0, 1, 2, 3, -4, -3, -2, -1, 0, 1, 2, 3);
@@ -302,6 +314,7 @@ INLINE void row_q3_k(const char *p, int n, char *dst)
     }
 }
 
+/* A table of levels per sub-block of 32. */
 INLINE void row_iq4_xs(const char *p, int n, char *dst)
 {
     const __m512 v =
@@ -317,6 +330,7 @@ INLINE void row_iq4_xs(const char *p, int n, char *dst)
     }
 }
 
+/* One table for the whole super-block. */
 INLINE void row_tq2_0(const char *p, int n, char *dst)
 {
     const __m512 v = _mm512_setr_ps(-1, 0, 1, 2, -1, 0, 1, 2, -1, 0, 1, 2, -1, 0, 1, 2);
@@ -333,6 +347,7 @@ INLINE void row_tq2_0(const char *p, int n, char *dst)
 
 /* ---- unquantized types ---- */
 
+/* Copied; the last columns are padded with zeros. */
 INLINE void row_bf16(const char *p, int cols, char *dst)
 {
     int s = 0;
@@ -350,6 +365,7 @@ INLINE void store_split(char *dst, int step, size_t rest, __m512 a, __m512 b)
     store_step(dst + rest, step, bf16x32(a, b));
 }
 
+/* F16 has more precision than bf16: two panels. */
 INLINE void row_f16(const char *p, int cols, char *dst, size_t rest)
 {
     for (int s = 0; 32 * s < cols; s++) {
@@ -378,6 +394,7 @@ INLINE void row_f8(const char *p, int cols, char *dst, bool e4m3)
     }
 }
 
+/* As row_f16. */
 INLINE void row_f32(const char *p, int cols, char *dst, size_t rest)
 {
     for (int s = 0; 32 * s < cols; s++) {

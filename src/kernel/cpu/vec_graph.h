@@ -1,5 +1,6 @@
 /* vec_graph.h - the operations of vec.h that ONNX graphs use. Included by vec_impl.h only. */
 
+/* out = a op b for arrays, and (name1) for an array and a scalar. */
 #define BIN(name, op)                                                                \
     static void name(float *out, const float *a, const float *b, int n)              \
     {                                                                                \
@@ -18,6 +19,7 @@ BIN(bin_sub, -)
 BIN(bin_mul, *)
 BIN(bin_div, /)
 
+/* Subtracts the maximum first; the sum of the vector part is kept per lane. */
 static void simd_softmax(float *out, const float *x, int n)
 {
     vf most = v_set(-INFINITY), sum = v_set(0);
@@ -40,6 +42,7 @@ static void simd_softmax(float *out, const float *x, int n)
 INLINE vf erf_of(vf x) { return v_copysign(v_set(1) - v_erfc(v_abs(x)), x); }
 INLINE vf tanh_of(vf x) { return v_tanh(x); }
 
+/* out = f(x), element by element. */
 #define EACH(name)                                                               \
     static void name##_row(float *out, const float *x, int n)                    \
     {                                                                            \
@@ -85,6 +88,7 @@ INLINE void panel_tile(const struct vec_panel *p, int mr, int i, int j)
     }
 }
 
+/* Register tiles of 12 (AVX-512 only), 6, 3 and 1 rows by two vectors of columns. */
 static void simd_panel(const struct vec_panel *p)
 {
     for (int j = 0; j < VEC_PANEL && j < p->n; j += 2 * W) {

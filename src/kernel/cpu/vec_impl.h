@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+/* Two accumulators hide the latency of fma. */
 static void simd_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
 {
     vf a = v_set(0), b = a;
@@ -35,6 +36,7 @@ static void simd_rmsnorm(float *out, const float *x, const float *w, int n, floa
     }
 }
 
+/* Two passes: the mean first, then the variance around it. */
 static void simd_layernorm(float *out, const float *x, const float *w, const float *b, int n,
                            float eps)
 {
@@ -60,8 +62,10 @@ static void simd_layernorm(float *out, const float *x, const float *w, const flo
     }
 }
 
+/* Activation functions of one vector; v_exp is clamped, so none of them overflows. */
 INLINE vf sigmoid(vf x) { return v_set(1) / (v_set(1) + v_exp(-x)); }
 INLINE vf silu(vf x) { return x / (v_set(1) + v_exp(-x)); }
+/* x Phi(x) by erfc of |x|, which keeps full precision for negative x. */
 INLINE vf gelu(vf x)
 {
     vf half = x * v_set(0.5f), tail = half * v_erfc(v_abs(x) * v_set(0.70710678118654752f));
@@ -75,8 +79,9 @@ INLINE vf gelu_tanh(vf x) /* (1 + tanh u) / 2 = sigmoid 2u */
 INLINE vf gelu_quick(vf x) { return x * sigmoid(x * v_set(1.702f)); }
 INLINE vf relu(vf x) { return v_max(x, v_set(0)); }
 INLINE vf relu2(vf x) { return relu(x) * relu(x); }
-INLINE vf none(vf x) { return x; }
+INLINE vf identity(vf x) { return x; }
 
+/* out = f(gate) * up. f is a constant at every call and is inlined. */
 INLINE void act_row(vf (*f)(vf), float *out, const float *gate, const float *up, int n)
 {
     int i = 0;
@@ -105,8 +110,9 @@ ROW(gelu_quick)
 ROW(relu)
 ROW(relu2)
 ROW(sigmoid)
-ROW(none)
+ROW(identity)
 
+/* gpt-oss: gate at most 7, up in [-7, 7]. */
 INLINE vf swiglu_clip(vf gate, vf up)
 {
     vf g = v_sel_gt(gate, v_set(7), v_set(7), gate);
@@ -153,6 +159,7 @@ static void simd_softcap(float *x, float cap, int n)
     if (i < n) v_store_n(x + i, c * v_tanh(v_load_n(x + i, n - i) * inv), n - i);
 }
 
+/* Pairs (i, i + n_rot/2): both halves are contiguous, cos and sin are de-interleaved. */
 static void simd_rope_half(float *x, const float *table, int n_rot)
 {
     int half = n_rot / 2, i = 0;
@@ -171,6 +178,7 @@ static void simd_rope_half(float *x, const float *table, int n_rot)
     }
 }
 
+/* Pairs (2i, 2i + 1) match the layout of the table. */
 static void simd_rope_pair(float *x, const float *table, int n_rot)
 {
     int i = 0;
@@ -182,6 +190,8 @@ static void simd_rope_pair(float *x, const float *table, int n_rot)
                   n_rot - i);
 }
 
+/* Q8_0: round(x / d) with d = max|x| / 127. Blocks whose scale is out of range go through
+ * quant_encode. */
 static void store_q8(char *dst, const float *src, int n)
 {
     for (int i = 0; i < n; i += Q8, dst += Q8_BYTES) {
@@ -200,6 +210,7 @@ static void store_q8(char *dst, const float *src, int n)
     }
 }
 
+/* The inner loop has a constant count and no branch: the compiler vectorizes it. */
 static void store_f8(uint8_t *dst, const float *src, int n)
 {
     int i = 0;
@@ -211,6 +222,7 @@ static void store_f8(uint8_t *dst, const float *src, int n)
     for (; i < n; i++) dst[i] = f32_to_f8_e4m3(src[i]);
 }
 
+/* t is a constant at every call. */
 INLINE void load_row(enum dtype t, float *dst, const void *src, int n)
 {
     int i = 0;
@@ -230,6 +242,7 @@ static void simd_load(enum dtype t, float *dst, const void *src, int n)
     }
 }
 
+/* The rest of a row, less than a vector, goes through quant_encode. */
 static void simd_store(enum dtype t, void *dst, const float *src, int n)
 {
     uint16_t *h = dst;
@@ -264,7 +277,7 @@ const struct vec VEC = {
              [ACT_GELU_QUICK] = gelu_quick_row,
              [ACT_SIGMOID] = sigmoid_row,
              [ACT_SWIGLU_CLIP] = swiglu_clip_row,
-             [ACT_NONE] = none_row },
+             [ACT_NONE] = identity_row },
     .add = simd_add,
     .scale = simd_scale,
     .softcap = simd_softcap,

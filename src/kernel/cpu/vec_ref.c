@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+/* x / sqrt(mean(x^2) + eps) * w */
 static void ref_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
 {
     double sum = 0;
@@ -14,6 +15,7 @@ static void ref_rmsnorm(float *out, const float *x, const float *w, int n, float
     for (int i = 0; i < n; i++) out[i] = w ? x[i] * s * w[i] : x[i] * s;
 }
 
+/* (x - mean) / sqrt(var + eps) * w + b, with the variance around the mean. */
 static void ref_layernorm(float *out, const float *x, const float *w, const float *b, int n,
                           float eps)
 {
@@ -29,8 +31,10 @@ static void ref_layernorm(float *out, const float *x, const float *w, const floa
     }
 }
 
+/* Activation functions, see enum act. */
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double silu(double x) { return x * sigmoid(x); }
+/* x Phi(x), with erfc because 1 + erf cancels for negative x. */
 static double gelu(double x) { return 0.5 * x * erfc(-x * 0.70710678118654752); }
 static double gelu_tanh(double x)
 {
@@ -41,6 +45,7 @@ static double relu(double x) { return x > 0 ? x : 0; }
 static double relu2(double x) { return relu(x) * relu(x); }
 static double identity(double x) { return x; }
 
+/* out = f(gate) * up */
 #define ROW(f)                                                                             \
     static void f##_row(float *out, const float *gate, const float *up, int n)             \
     {                                                                                      \
@@ -55,6 +60,7 @@ ROW(relu2)
 ROW(sigmoid)
 ROW(identity)
 
+/* gpt-oss: gate at most 7, up in [-7, 7]. */
 static void swiglu_clip_row(float *out, const float *gate, const float *up, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -78,6 +84,7 @@ static void ref_softcap(float *x, float cap, int n)
     for (int i = 0; i < n; i++) x[i] = (float)(cap * tanh((double)x[i] / cap));
 }
 
+/* Rotates (a, b) by the angle whose cos and sin are cs. */
 static void rotate_pair(float *a, float *b, const float *cs)
 {
     float x = *a, y = *b;
@@ -86,11 +93,13 @@ static void rotate_pair(float *a, float *b, const float *cs)
     *b = x * cs[1] + y * cs[0];
 }
 
+/* Pairs (i, i + n_rot/2). */
 static void ref_rope_half(float *x, const float *table, int n_rot)
 {
     for (int i = 0; i < n_rot / 2; i++) rotate_pair(x + i, x + i + n_rot / 2, table + 2 * i);
 }
 
+/* Pairs (2i, 2i + 1). */
 static void ref_rope_pair(float *x, const float *table, int n_rot)
 {
     for (int i = 0; i < n_rot / 2; i++) rotate_pair(x + 2 * i, x + 2 * i + 1, table + 2 * i);
@@ -105,6 +114,7 @@ static void ref_store(enum dtype t, void *dst, const float *src, int n)
     quant_encode(t, src, dst, n);
 }
 
+/* out = a op b for arrays, and (name1) for an array and a scalar. */
 #define BIN(name, op)                                                   \
     static void name(float *out, const float *a, const float *b, int n) \
     {                                                                   \
@@ -139,6 +149,7 @@ static void tanh_row(float *out, const float *x, int n)
     for (int i = 0; i < n; i++) out[i] = (float)tanh((double)x[i]);
 }
 
+/* One output element at a time, k ascending. */
 static void ref_panel(const struct vec_panel *p)
 {
     for (int i = 0; i < p->m; i++)
