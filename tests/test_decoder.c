@@ -327,7 +327,7 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
     float *plain = mem_array((size_t)N * (size_t)vocab, sizeof *plain);
     (void)state;
 
-    assert_int_equal(w.dec->lim.max_adjust, 0);
+    assert_false(w.dec->lim.samples);
     chain_init(&c, N);
     assert_true(chain_reserve(&c, w.pool, N));
     b.table = c.blocks, b.table_stride = c.n, b.n_sample_ids = vocab;
@@ -342,7 +342,7 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
     w.be->name = "draws"; /* not the host's own memory then */
     struct decoder_opt opt = world_opt(DT_F32);
     assert_int_equal(decoder_open(&w.dec, w.m, &opt, &e), OK);
-    assert_true(w.dec->lim.max_adjust >= 2);
+    assert_true(w.dec->lim.samples && w.dec->lim.max_adjust >= 2);
     adjust[0] = (struct logit_adjust){ want[2], -INFINITY, 1, 0 };
     adjust[1] = (struct logit_adjust){ 3, 1e6f, 1, 0 };
     if (runner_run(w.dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);

@@ -105,8 +105,7 @@ static int open_ids(struct engine *g, struct err *e)
 
     if ((rc = block_pool_open(&g->pool, m->n_blocks, e)) != OK) return rc;
     if ((rc = slots_init(&g->slots, m->n_slots - (m->n_slots ? n_saved : 0), e)) != OK) return rc;
-    /* With bidirectional attention a block depends on what follows it. */
-    if (g->opt.no_prefix || m->bidirectional) return OK;
+    if (g->opt.no_prefix || !m->shares_prefix) return OK;
     if ((rc = prefix_open(&g->prefix, g->pool, e)) != OK) return rc;
     if (m->n_slots == 0) return OK;
     return snaps_open(&g->snaps, g->slots.n, n_saved, g->opt.n_ctx, e);

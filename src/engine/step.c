@@ -129,7 +129,7 @@ void step_add_sample(struct step *st, int i, const int32_t *bans, int n_bans)
     struct sample_row *p = &st->samples[st->n_samples];
     int max_adjust = st->runner->lim.max_adjust, n;
 
-    if (max_adjust == 0 || st->out[i] < 0) return;
+    if (!st->runner->lim.samples || st->out[i] < 0) return;
     n = sampler_plan(st->seqs[i]->sampler, bans, n_bans, p, st->adjust + st->n_adjust,
                      max_adjust - st->n_adjust);
     if (n < 0) return;

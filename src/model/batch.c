@@ -72,7 +72,7 @@ static int check_whole_texts(const struct batch *b, const int32_t *seq_end, int3
 /* Each sampled row is an output of its own, with its adjustments inside the list. */
 static int check_samples(const struct batch *b, const struct runner_limits *m, struct err *e)
 {
-    bool good = m->max_adjust > 0 && b->n_samples <= b->n_out && b->n_adjust >= 0 &&
+    bool good = m->samples && b->n_samples <= b->n_out && b->n_adjust >= 0 &&
                 b->n_adjust <= m->max_adjust && b->n_sample_ids > 0 &&
                 b->n_sample_ids <= m->n_vocab && b->sampled;
 

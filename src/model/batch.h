@@ -32,7 +32,7 @@ struct batch {
     const int32_t *hidden_rows; /* [n_hidden] */
     float *hidden;              /* [n_hidden][n_vec] results */
     /* Outputs of which only the sampled token is wanted, if the runner samples
-     * (runner_limits.max_adjust). `row` is an index into out_rows, ascending. Their logits do not
+     * (runner_limits.samples). `row` is an index into out_rows, ascending. Their logits do not
      * come back. */
     int n_samples;
     const struct sample_row *samples; /* [n_samples] */

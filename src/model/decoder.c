@@ -141,13 +141,15 @@ static struct runner_limits limits_of(const struct decoder *d, const struct deco
                                    .max_seqs = opt->max_seqs,
                                    .max_table = opt->max_table,
                                    .max_out = opt->max_out,
-                                   .max_adjust = s->sampled ? s->max_adjust : 0,
+                                   .max_adjust = s->max_adjust,
                                    .n_blocks = opt->n_blocks,
                                    .n_slots = state_store_n(d->states),
                                    .min_chunk = gpu ? CHUNK_GPU : 2 * KV_BLOCK,
                                    .warm_tokens =
                                        gpu && d->n_passes == 1 ? opt->max_tokens : WARM_CPU,
-                                   .bidirectional = hp->encoder };
+                                   .samples = s->sampled != NULL,
+                                   .bidirectional = hp->encoder,
+                                   .shares_prefix = !hp->encoder };
 }
 
 int decoder_open(struct runner **out, struct model *m, const struct decoder_opt *opt, struct err *e)

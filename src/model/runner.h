@@ -19,21 +19,21 @@
 
 /* Facts that do not change while the runner is open. */
 struct runner_limits {
-    int n_vocab;    /* token ids a batch may hold; columns of the logits */
-    int n_vec;      /* numbers of a hidden row (batch.hidden) */
-    int max_tokens; /* of a batch */
-    int max_seqs;   /* rows of a batch's block table */
-    int max_table;  /* its stride at most: blocks of the longest sequence */
-    int max_out;    /* rows of logits of a batch */
-    int max_adjust; /* logit adjustments of a batch; 0: the runner does not sample, logits come back
-                     */
-    int n_blocks;   /* KV blocks: ids 0 to n_blocks - 1 */
-    int n_slots;    /* slots of recurrent state: ids 0 to n_slots - 1; 0: the model has none */
-    int min_chunk;  /* prefill tokens: fewer take a step almost as long */
-    int warm_tokens; /* tokens of a first batch after which later ones run at full speed */
-    /* Attention is bidirectional: all tokens of a text must come in one batch, there are no logits,
-     * and KV blocks hold nothing that another sequence could share. */
-    bool bidirectional;
+    int n_vocab;        /* token ids a batch may hold; columns of the logits */
+    int n_vec;          /* numbers of a hidden row (batch.hidden) */
+    int max_tokens;     /* of a batch */
+    int max_seqs;       /* rows of a batch's block table */
+    int max_table;      /* its stride at most: blocks of the longest sequence */
+    int max_out;        /* rows of logits of a batch */
+    int max_adjust;     /* logit adjustments of a batch's samples together */
+    int n_blocks;       /* KV blocks: ids 0 to n_blocks - 1 */
+    int n_slots;        /* slots of recurrent state: ids 0 to n_slots - 1; 0: the model has none */
+    int min_chunk;      /* prefill tokens: fewer take a step almost as long */
+    int warm_tokens;    /* tokens of a first batch after which later ones run at full speed */
+    bool samples;       /* the runner samples tokens itself where it can (batch.samples) */
+    bool bidirectional; /* all tokens of a text must come in one batch; there are no logits */
+    bool shares_prefix; /* a full KV block depends on its tokens and those before it only, so that
+                         * sequences with the same beginning can share it */
 };
 
 /* A device at work for a runner. Strings live as long as the runner. */
