@@ -19,6 +19,7 @@
 #include "net/loop.h"
 #include "pool/pool.h"
 
+#include <assert.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -98,7 +99,15 @@ static void handle_request(void *arg, struct http_req *q)
     } else fail_send_status(q, 404, "not_found", "no such path", who.correlation);
 }
 
-static void on_wake(void *arg) { api_process_events(((struct world *)arg)->api); }
+static void on_wake(void *arg)
+{
+    struct world *me = arg;
+    const char *violated = http_check(me->http);
+
+    if (violated) fprintf(stderr, "connections: %s\n", violated);
+    assert(!violated);
+    api_process_events(me->api);
+}
 
 static void *run_loop(void *arg)
 {

@@ -391,8 +391,8 @@ static void unsupported_fields_are_refused(void **state)
     };
     static const char *const fine[] = {
         "\"tools\":[]",
-        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":"
-        "\"none\"",
+        ("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],"
+         "\"tool_choice\":\"none\""),
         "\"tool_choice\":\"auto\"",
         "\"response_format\":{\"type\":\"text\"}",
         "\"modalities\":[\"text\"]",

@@ -377,7 +377,7 @@ bool call_cancel_choices(struct call *c, int why)
     return c->n_running > 0;
 }
 
-/* A client that read too slowly is told apart in the statistics. */
+/* A client that read too slowly is counted separately in the statistics. */
 void call_note_gone(struct call *c)
 {
     const char *why = c->q ? http_gone_reason(c->q) : "";

@@ -1,8 +1,8 @@
 /* call.h - one HTTP request on its way through the API. Private to src/api.
  *
  * A handler opens a call. It ends (call_end_if_done) when its HTTP request was answered and the
- * last event of every choice was read; opt.ended is told, and the call is freed. Functions that may
- * end a call say so; whoever works on a call over such functions raises `holds` meanwhile. */
+ * last event of every choice was read; opt.ended is called, and the call is freed. Functions that
+ * may end a call say so; a caller that goes on using the call raises `holds` meanwhile. */
 #ifndef TERN_API_CALL_H
 #define TERN_API_CALL_H
 

@@ -3,8 +3,7 @@
  * A plain socket with nothing queued is written to directly with sendmsg, so most replies are never
  * copied and need no memory beyond their head. Bytes that the socket does not accept are queued in
  * the bufferevent, and TLS always goes through it. Streamed replies are limited to
- * opt.max_unread_bytes in that queue; a whole reply is not, since its size is known to whoever made
- * it.
+ * opt.max_unread_bytes in that queue; a whole reply is not, since its caller has bounded its size.
  *
  * When memory runs out there are three cases. Nothing of the reply was sent: the client gets the
  * 503 of send_nomem, composed on the stack. Some of it was sent or queued: the connection is

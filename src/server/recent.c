@@ -29,7 +29,7 @@ static int compare_floats(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts a copy of at most RECENT values: only when somebody asks. */
+/* Sorts a copy of at most RECENT values: only for GET /status. */
 void recent_quantiles(const struct recent *r, enum recent_time what, struct quantiles *out)
 {
     unsigned n = r->n[what] < RECENT ? r->n[what] : RECENT;

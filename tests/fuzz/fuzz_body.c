@@ -55,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             if (p.ignored.p[k] < ' ' || p.ignored.p[k] > '~') __builtin_trap();
         params_release(&p);
     }
-    sink += deadline_parse(str_of(copy, n), &ms) + params_priority(str_of(copy, n), &priority);
+    sink +=
+        deadline_parse(str_of(copy, n), &ms) + params_parse_priority(str_of(copy, n), &priority);
     mem_free(copy);
     return 0;
 }
