@@ -81,86 +81,29 @@ static bool check_one_arg(struct render *r, const struct jargs *a, const char *w
     return false;
 }
 
-TEST(defined)
-{
-    UNUSED;
-    return jv_bool(!jv_is_undef(v));
-}
-TEST(undefined)
-{
-    UNUSED;
-    return jv_bool(jv_is_undef(v));
-}
-TEST(none)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_NONE);
-}
-TEST(boolean)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_BOOL);
-}
-TEST(false)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_BOOL && !v.b);
-}
-TEST(is_true)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_BOOL && v.b);
-}
-TEST(integer)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_INT);
-}
-TEST(float)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_FLOAT);
-}
-TEST(number)
-{
-    UNUSED;
-    return jv_bool(jv_is_num(v));
-}
-TEST(string)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_STR);
-}
-TEST(mapping)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_DICT);
-}
-TEST(iterable)
-{
-    UNUSED;
-    return jv_bool(jv_iterable(v));
-}
-TEST(callable)
-{
-    UNUSED;
-    return jv_bool(jv_callable(v));
-}
-TEST(escaped)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_STR && v.flags & JV_MARKUP);
-}
-TEST(filter)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_STR && filter_find(v.s));
-}
-TEST(test)
-{
-    UNUSED;
-    return jv_bool(v.kind == J_STR && test_find(v.s));
-}
+/* Tests without arguments; arguments that are given are ignored. */
+#define TEST_IF(name, condition)                                                           \
+    static struct jval test_##name(struct render *r, struct jval v, const struct jargs *a) \
+    {                                                                                      \
+        UNUSED;                                                                            \
+        return jv_bool(condition);                                                         \
+    }
+TEST_IF(defined, !jv_is_undef(v))
+TEST_IF(undefined, jv_is_undef(v))
+TEST_IF(none, v.kind == J_NONE)
+TEST_IF(boolean, v.kind == J_BOOL)
+TEST_IF(false, v.kind == J_BOOL && !v.b)
+TEST_IF(is_true, v.kind == J_BOOL && v.b)
+TEST_IF(integer, v.kind == J_INT)
+TEST_IF(float, v.kind == J_FLOAT)
+TEST_IF(number, jv_is_num(v))
+TEST_IF(string, v.kind == J_STR)
+TEST_IF(mapping, v.kind == J_DICT)
+TEST_IF(iterable, jv_iterable(v))
+TEST_IF(callable, jv_callable(v))
+TEST_IF(escaped, v.kind == J_STR && v.flags & JV_MARKUP)
+TEST_IF(filter, v.kind == J_STR && filter_find(v.s))
+TEST_IF(test, v.kind == J_STR && test_find(v.s))
 
 /* jinja2 tests for len() and __getitem__: true for str and dict too, and for an undefined value. */
 TEST(sequence)
