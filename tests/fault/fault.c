@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum kind { KIND_ALLOC, KIND_READ, KIND_MMAP, KIND_THREAD, KINDS };
-enum { FRAMES = 14, SLOTS = 1 << 20, SECONDS = 60, SHOWN_LEAKS = 3 };
+enum { FRAMES = 14, SLOTS = 1 << 18, SECONDS = 60, SHOWN_LEAKS = 3 };
 
 static const char *const kind_names[KINDS] = { "allocation", "read", "mmap", "thread" };
 
@@ -38,16 +38,20 @@ static const char *scenario;
 
 /* ---- live allocations: an open-addressing table of pointers ---- */
 
-static struct {
+static struct live {
     void *p;
-    void *stack[FRAMES];
-    int n_stack;
+    unsigned long born; /* the run in which it was allocated */
 } * live;
+/* Call stacks, [SLOTS] beside `live`. Walking the stack is slow, so they are recorded only while a
+ * run that has leaked is repeated. */
+static struct stack {
+    void *frame[FRAMES];
+    int n;
+} * stacks;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t n_live;
 static size_t before_run;        /* live when the scenario began; those are not reported */
 static unsigned long generation; /* of the run that is under way */
-static unsigned long *born;      /* [SLOTS] the run in which each was allocated */
 
 static size_t slot_of(void *p)
 {
@@ -65,8 +69,8 @@ static void record_alloc(void *p)
     i = slot_of(p);
     n_live += !live[i].p;
     live[i].p = p;
-    live[i].n_stack = backtrace(live[i].stack, FRAMES);
-    born[i] = generation;
+    live[i].born = generation;
+    if (stacks) stacks[i].n = backtrace(stacks[i].frame, FRAMES);
     if (n_live > SLOTS / 2) abort(); /* the scenario is too large for the table */
     pthread_mutex_unlock(&lock);
 }
@@ -82,12 +86,11 @@ static void record_free(void *p)
         n_live--;
         live[i].p = NULL;
         for (k = (i + 1) & (SLOTS - 1); live[k].p; k = (k + 1) & (SLOTS - 1)) {
-            void *q = live[k].p;
+            struct live x = live[k];
             live[k].p = NULL;
-            size_t to = slot_of(q);
-            live[to] = live[k];
-            born[to] = born[k];
-            live[to].p = q;
+            size_t to = slot_of(x.p);
+            live[to] = x;
+            if (stacks && to != k) stacks[to] = stacks[k];
         }
     }
     pthread_mutex_unlock(&lock);
@@ -228,8 +231,7 @@ void fault_init(void)
     void *warm[2];
 
     live = __real_calloc(SLOTS, sizeof *live);
-    born = __real_calloc(SLOTS, sizeof *born);
-    if (!live || !born) abort();
+    if (!live) abort();
     backtrace(warm, 2); /* loads libgcc, which allocates */
     json_set_alloc_funcs(__wrap_malloc, __wrap_free);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
@@ -257,18 +259,29 @@ static int run_once(fault_scenario *run, void *arg, enum kind k, long at, struct
     return rc;
 }
 
-static bool leaks(void)
+static void show_leaks(void)
 {
     int shown = 0;
 
-    if (n_live <= before_run) return false;
     show_fault("leaks");
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < SLOTS && shown < SHOWN_LEAKS; i++)
-        if (live[i].p && born[i] == generation && ++shown)
-            show_stack("an allocation that is left", live[i].stack, live[i].n_stack);
+        if (live[i].p && live[i].born == generation && ++shown)
+            show_stack("an allocation that is left", stacks[i].frame, stacks[i].n);
     pthread_mutex_unlock(&lock);
-    return true;
+}
+
+/* Fails the test if the last run left an allocation behind, after repeating it with call stacks. */
+static void check_leaks(fault_scenario *run, void *arg)
+{
+    struct err e;
+
+    if (n_live <= before_run) return;
+    stacks = __real_calloc(SLOTS, sizeof *stacks);
+    if (stacks) run_once(run, arg, fail_kind, fail_at, &e);
+    if (stacks && n_live > before_run) show_leaks();
+    fail_msg("%s: an allocation is left after %s %ld failed", scenario, kind_names[fail_kind],
+             fail_at);
 }
 
 /* Sanitizers are slow: they see the first 40 events and then one in 17. */
@@ -292,7 +305,7 @@ static void run_kind(fault_scenario *run, void *arg, enum kind k, long *n_faults
             show_fault("returns an error without a code or message");
             fail_msg("%s: returned %d with code %d, message '%s'", scenario, rc, e.code, e.msg);
         }
-        if (leaks()) fail_msg("%s: an allocation is left", scenario);
+        check_leaks(run, arg);
         if (n % 16 == 1 && run_once(run, arg, k, 0, &e) != OK)
             fail_msg("%s: the run after %s %ld failed: %s", scenario, kind_names[k], n, e.msg);
     }
