@@ -1,8 +1,8 @@
 /* Chat templates: variables, shapes of message contents and tool arguments, continued messages,
  * and errors of templates.
  *
- * Expected prompts are written by hand, or were rendered by transformers (../shared fixtures;
- * those tests are skipped without them). */
+ * Expected prompts are written by hand. Those of ../shared/fixtures/chat were rendered by
+ * Python's jinja2, set up as transformers does (skipped without them). */
 #include "support.h"
 
 #include "base/file.h"

@@ -1,3 +1,7 @@
+/* Importance matrices: the GGUF format and the older binary format of llama.cpp are written and
+ * read back, weights are derived from them, invalid files are refused.
+ *
+ * Files are temporary or made in memory. */
 #include "quant/imatrix.h"
 
 #include "base/buf.h"
@@ -10,7 +14,7 @@
 
 static void put_u32(struct buf *b, uint32_t v) { buf_add(b, &v, 4); }
 
-static void make(struct imatrix *m)
+static void fill_imatrix(struct imatrix *m)
 {
     struct imatrix_entry *a = imatrix_add(m, STR("blk.0.attn_q.weight"), 8, 1);
     for (int i = 0; i < 8; i++) a->sums[i] = (float)(i * i);
@@ -23,14 +27,14 @@ static void make(struct imatrix *m)
     m->chunk_tokens = 512;
 }
 
-static void it_comes_back_as_written(void **state)
+static void an_importance_matrix_reads_back_as_written(void **state)
 {
     (void)state;
     struct imatrix m = { 0 }, back = { 0 };
     struct err e = { 0 };
     char *path = path_join(temp_dir(), "x.imatrix");
 
-    make(&m);
+    fill_imatrix(&m);
     assert_int_equal(imatrix_write(&m, path, &e), OK);
     if (imatrix_read(&back, path, &e) != OK) fail_msg("%s", e.msg);
     assert_int_equal(back.n, 2);
@@ -47,7 +51,7 @@ static void it_comes_back_as_written(void **state)
     mem_free(path);
 }
 
-static void the_older_form_says_the_same_means(void **state)
+static void the_older_format_keeps_the_mean_values(void **state)
 {
     (void)state;
     struct imatrix m = { 0 }, back = { 0 };
@@ -56,7 +60,7 @@ static void the_older_form_says_the_same_means(void **state)
     const float *x, *y;
     char *path = path_join(temp_dir(), "x.dat");
 
-    make(&m);
+    fill_imatrix(&m);
     assert_int_equal(imatrix_write(&m, path, &e), OK);
     if (imatrix_read(&back, path, &e) != OK) fail_msg("%s", e.msg);
     assert_string_equal(back.dataset, "tales.txt");
@@ -69,7 +73,7 @@ static void the_older_form_says_the_same_means(void **state)
     mem_free(path);
 }
 
-static void weights_are_means_around_one_and_never_zero(void **state)
+static void weights_have_a_mean_of_one_and_are_never_zero(void **state)
 {
     (void)state;
     struct imatrix m = { 0 };
@@ -78,7 +82,7 @@ static void weights_are_means_around_one_and_never_zero(void **state)
     const float *w;
     double sum = 0;
 
-    make(&m);
+    fill_imatrix(&m);
     assert_int_equal(imatrix_weights(&m, &a, STR("blk.0.attn_q.weight"), 8, 1, &w, &e), OK);
     for (int i = 0; i < 8; i++) {
         assert_true(w[i] > 0);
@@ -87,7 +91,7 @@ static void weights_are_means_around_one_and_never_zero(void **state)
     assert_true(fabs(sum / 8 - 1) < 1e-3 && w[7] > 40 * w[1]);
     assert_int_equal(imatrix_weights(&m, &a, STR("blk.0.ffn_up_exps.weight"), 4, 3, &w, &e), OK);
     for (int i = 8; i < 12; i++)
-        assert_true(fabsf(w[i] - 1) < 1e-3f); /* nobody chose this expert */
+        assert_true(fabsf(w[i] - 1) < 1e-3f); /* no token chose this expert */
     assert_int_equal(imatrix_weights(&m, &a, STR("other"), 8, 1, &w, &e), OK);
     assert_null(w);
     assert_int_equal(imatrix_weights(&m, &a, STR("blk.0.attn_q.weight"), 16, 1, &w, &e), E_FORMAT);
@@ -96,8 +100,8 @@ static void weights_are_means_around_one_and_never_zero(void **state)
     arena_release(&a);
 }
 
-/* As others write the older form. */
-static void old_file(struct buf *b, float value)
+/* A file in the older format, as llama.cpp writes it. */
+static void make_old_file(struct buf *b, float value)
 {
     put_u32(b, 1);
     put_u32(b, 4);
@@ -111,7 +115,7 @@ static void old_file(struct buf *b, float value)
     buf_puts(b, "a.t");
 }
 
-static int parse(struct str bytes, char *msg)
+static int parse_bytes(struct str bytes, char *msg)
 {
     struct imatrix m = { 0 };
     struct err e = { 0 };
@@ -127,24 +131,25 @@ static void bad_files_are_refused(void **state)
     struct buf b = { 0 };
     char msg[512];
 
-    old_file(&b, 20);
-    assert_int_equal(parse(buf_str(&b), msg), OK);
+    make_old_file(&b, 20);
+    assert_int_equal(parse_bytes(buf_str(&b), msg), OK);
     for (size_t n = 0; n < 28; n++)
-        assert_int_equal(parse(str_take(buf_str(&b), n), msg), E_FORMAT);
-    assert_int_equal(parse(str_take(buf_str(&b), 28), msg), OK); /* the oldest end here */
+        assert_int_equal(parse_bytes(str_take(buf_str(&b), n), msg), E_FORMAT);
+    assert_int_equal(parse_bytes(str_take(buf_str(&b), 28), msg),
+                     OK); /* the oldest files end here */
     buf_clear(&b);
-    old_file(&b, NAN);
-    assert_int_equal(parse(buf_str(&b), msg), E_FORMAT);
+    make_old_file(&b, NAN);
+    assert_int_equal(parse_bytes(buf_str(&b), msg), E_FORMAT);
     assert_non_null(strstr(msg, "w.we"));
     buf_clear(&b);
-    old_file(&b, -1);
-    assert_int_equal(parse(buf_str(&b), msg), E_FORMAT);
+    make_old_file(&b, -1);
+    assert_int_equal(parse_bytes(buf_str(&b), msg), E_FORMAT);
     memcpy(b.p, "\xff\xff\xff\x7f", 4);
-    assert_int_equal(parse(buf_str(&b), msg), E_FORMAT);
-    assert_int_equal(parse(STR("GGUF"), msg), E_FORMAT);
+    assert_int_equal(parse_bytes(buf_str(&b), msg), E_FORMAT);
+    assert_int_equal(parse_bytes(STR("GGUF"), msg), E_FORMAT);
     buf_release(&b);
     assert_int_equal(file_read(&b, repo("models/tern-tales.gguf"), 1u << 30, NULL), OK);
-    assert_int_equal(parse(buf_str(&b), msg), E_FORMAT);
+    assert_int_equal(parse_bytes(buf_str(&b), msg), E_FORMAT);
     assert_non_null(strstr(msg, "in_sum2"));
     buf_release(&b);
 }
@@ -152,9 +157,9 @@ static void bad_files_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_comes_back_as_written),
-        cmocka_unit_test(the_older_form_says_the_same_means),
-        cmocka_unit_test(weights_are_means_around_one_and_never_zero),
+        cmocka_unit_test(an_importance_matrix_reads_back_as_written),
+        cmocka_unit_test(the_older_format_keeps_the_mean_values),
+        cmocka_unit_test(weights_have_a_mean_of_one_and_are_never_zero),
         cmocka_unit_test(bad_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,6 @@
+/* The Jinja interpreter against Python's jinja2: small cases (tests/golden/jinja) and chat
+ * templates of real models (../shared/fixtures/chat, skipped without them). Also errors with
+ * their position, limits on time and memory, and concurrent rendering. */
 #include "support.h"
 
 #include "base/file.h"
@@ -32,9 +35,9 @@ static json_t *read_json(const char *path)
     return j;
 }
 
-/* ---- texts of jinja2 itself ---- */
+/* ---- texts rendered by jinja2 ---- */
 
-/* Whether a case renders to the text of jinja2, or fails with a place where jinja2 fails. */
+/* Whether a case renders to the text of jinja2, or fails with a position where jinja2 fails. */
 static bool matches_golden(const json_t *c, const json_t *vars)
 {
     const json_t *text = json_object_get(c, "text");
@@ -47,7 +50,7 @@ static bool matches_golden(const json_t *c, const json_t *vars)
                      : rc != OK && strstr(e.msg, "line ") && strstr(e.msg, "column ") && out.n == 0;
 
     if (!same)
-        print_message("%s\n  want %s\n  got  %s\n", source,
+        print_message("%s\n  expected %s\n  got      %s\n", source,
                       text ? json_string_value(text) : "an error",
                       rc == OK ? buf_cstr(&out) : e.msg);
     buf_release(&out);
@@ -96,7 +99,7 @@ static size_t check_template(const char *name, const json_t *expected, const jso
     return bad;
 }
 
-static void real_templates_render_exactly(void **state)
+static void templates_of_real_models_render_as_jinja2_renders_them(void **state)
 {
     json_t *all, *expected;
     const char *name;
@@ -165,7 +168,7 @@ static void assert_bounded(const char *source)
     json_decref(vars);
 }
 
-static void runaway_templates_end(void **state)
+static void endless_templates_are_stopped_by_limits(void **state)
 {
     struct buf deep = { 0 };
 
@@ -246,7 +249,7 @@ struct shared_job {
     int n_bad;
 };
 
-static void *render_often(void *arg)
+static void *render_repeatedly(void *arg)
 {
     struct shared_job *j = arg;
 
@@ -261,7 +264,7 @@ static void *render_often(void *arg)
     return NULL;
 }
 
-static void one_template_renders_in_many_threads(void **state)
+static void one_template_can_be_rendered_by_many_threads(void **state)
 {
     static const char source[] =
         "{% set ns = namespace(i=0) %}{% for x in l %}{{ ns.i }}:{{ x }};{% set "
@@ -276,7 +279,7 @@ static void one_template_renders_in_many_threads(void **state)
     assert_int_equal(jinja_open(&t, str_c(source), NULL, &e), OK);
     for (int i = 0; i < 4; i++) {
         jobs[i] = (struct shared_job){ t, vars, 0 };
-        pthread_create(&threads[i], NULL, render_often, &jobs[i]);
+        pthread_create(&threads[i], NULL, render_repeatedly, &jobs[i]);
     }
     for (int i = 0; i < 4; i++) {
         pthread_join(threads[i], NULL);
@@ -309,11 +312,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_case_renders_as_jinja2_renders_it),
-        cmocka_unit_test(real_templates_render_exactly),
+        cmocka_unit_test(templates_of_real_models_render_as_jinja2_renders_them),
         cmocka_unit_test(errors_name_line_column_and_what_was_expected),
-        cmocka_unit_test(runaway_templates_end),
+        cmocka_unit_test(endless_templates_are_stopped_by_limits),
         cmocka_unit_test(every_allocation_of_a_rendering_may_be_refused),
-        cmocka_unit_test(one_template_renders_in_many_threads),
+        cmocka_unit_test(one_template_can_be_rendered_by_many_threads),
         cmocka_unit_test(the_free_variables_of_a_template_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* Rate and concurrency limits of tenants. */
+/* Rate and concurrency limits per tenant (server/limit). Time is passed in by the test. Reads no
+ * files. */
 #include "support.h"
 
 #include "server/limit.h"
@@ -27,7 +28,7 @@ static void a_burst_of_one_minute_is_allowed(void **state)
     limit_close(l);
 }
 
-static void tenants_do_not_share(void **state)
+static void tenants_have_separate_limits(void **state)
 {
     struct limit *l;
     struct err e = { 0 };
@@ -43,7 +44,7 @@ static void tenants_do_not_share(void **state)
     limit_close(l);
 }
 
-static void running_requests_are_counted_until_given_back(void **state)
+static void running_requests_are_counted_until_they_end(void **state)
 {
     struct limit *l;
     struct err e = { 0 };
@@ -60,7 +61,7 @@ static void running_requests_are_counted_until_given_back(void **state)
     limit_close(l);
 }
 
-static void a_refusal_costs_nothing(void **state)
+static void a_refused_request_is_not_counted(void **state)
 {
     struct limit *l;
     struct err e = { 0 };
@@ -71,7 +72,8 @@ static void a_refusal_costs_nothing(void **state)
     for (int i = 0; i < 10; i++)
         assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e), E_CONCURRENCY);
     limit_give(l, 1);
-    assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e), OK); /* the second of this minute */
+    assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e),
+                     OK); /* the second request of this minute */
     assert_int_equal(limit_running(l, 1), 1);
     limit_close(l);
 }
@@ -95,9 +97,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_burst_of_one_minute_is_allowed),
-        cmocka_unit_test(tenants_do_not_share),
-        cmocka_unit_test(running_requests_are_counted_until_given_back),
-        cmocka_unit_test(a_refusal_costs_nothing),
+        cmocka_unit_test(tenants_have_separate_limits),
+        cmocka_unit_test(running_requests_are_counted_until_they_end),
+        cmocka_unit_test(a_refused_request_is_not_counted),
         cmocka_unit_test(limits_may_change_between_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

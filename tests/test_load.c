@@ -1,5 +1,7 @@
-/* The parts of `tern load` that need no server: percentiles, the HTTP reply parser, distributions,
- * goals and the bodies of requests. */
+/* The parts of `tern load` that need no server: percentiles, the parser of HTTP replies,
+ * distributions, goals, and the bodies of requests.
+ *
+ * Expected values are written by hand or follow from the definitions. Reads no files. */
 #include "support.h"
 
 #include "loadtest/load_http.h"
@@ -46,11 +48,11 @@ static void quantiles_of_a_hundred_values_are_exact(void **state)
 /* ---- replies ---- */
 
 struct seen {
-    struct buf text; /* events, each with '|' behind */
+    struct buf text; /* events, each followed by '|' */
     int n;
 };
 
-static void see(void *arg, struct str data)
+static void record_event(void *arg, struct str data)
 {
     struct seen *s = arg;
     buf_put_str(&s->text, data);
@@ -71,7 +73,7 @@ static const char stream[] = "HTTP/1.1 100 Continue\r\n\r\n"
                              "0\r\nTrailer: x\r\n\r\n";
 static const char stream_events[] = "{\"a\":1}|b|two\nlines|[DONE]|";
 
-/* Feeds the whole in pieces cut at a and b. */
+/* Feeds the bytes in three pieces, cut at a and b. */
 static void feed_cut(struct load_http *h, const char *p, size_t n, size_t a, size_t b)
 {
     size_t at[] = { 0, a, b, n };
@@ -88,10 +90,10 @@ static void feed_cut(struct load_http *h, const char *p, size_t n, size_t a, siz
     }
 }
 
-static void a_stream_parses_the_same_wherever_it_is_cut(void **state)
+static void a_stream_is_parsed_the_same_wherever_it_is_cut(void **state)
 {
     struct seen seen = { 0 };
-    struct load_http h = { .event = see, .arg = &seen };
+    struct load_http h = { .event = record_event, .arg = &seen };
     size_t n = sizeof stream - 1;
 
     (void)state;
@@ -111,10 +113,10 @@ static void a_stream_parses_the_same_wherever_it_is_cut(void **state)
     buf_release(&seen.text);
 }
 
-static void a_stream_parses_the_same_byte_by_byte(void **state)
+static void a_stream_is_parsed_the_same_byte_by_byte(void **state)
 {
     struct seen seen = { 0 };
-    struct load_http h = { .event = see, .arg = &seen };
+    struct load_http h = { .event = record_event, .arg = &seen };
 
     (void)state;
     for (size_t i = 0; i < sizeof stream - 1; i++)
@@ -203,7 +205,7 @@ static void bytes_that_are_not_http_are_rejected(void **state)
     for (size_t i = 0; i < sizeof bad_ones / sizeof *bad_ones; i++) {
         load_http_reset(&h);
         load_http_feed(&h, bad_ones[i], strlen(bad_ones[i]));
-        if (h.state != HTTP_BAD) fail_msg("taken: %s", bad_ones[i]);
+        if (h.state != HTTP_BAD) fail_msg("accepted: %s", bad_ones[i]);
         assert_non_null(h.why);
     }
     load_http_release(&h);
@@ -212,7 +214,7 @@ static void bytes_that_are_not_http_are_rejected(void **state)
 static void random_bytes_do_not_crash_the_parser(void **state)
 {
     struct seen seen = { 0 };
-    struct load_http h = { .event = see, .arg = &seen };
+    struct load_http h = { .event = record_event, .arg = &seen };
     struct rng r;
 
     (void)state;
@@ -229,7 +231,7 @@ static void random_bytes_do_not_crash_the_parser(void **state)
     buf_release(&seen.text);
 }
 
-static void see_and_stop(void *arg, struct str data)
+static void record_event_and_stop(void *arg, struct str data)
 {
     struct load_http *h = arg;
     (void)data;
@@ -238,7 +240,7 @@ static void see_and_stop(void *arg, struct str data)
 
 static void no_event_arrives_after_stop(void **state)
 {
-    struct load_http h = { .event = see_and_stop };
+    struct load_http h = { .event = record_event_and_stop };
     size_t took;
 
     (void)state;
@@ -308,7 +310,7 @@ static void invalid_lengths_are_rejected(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        if (load_dist_parse(&d, wrong[i], &e) == OK) fail_msg("taken: '%s'", wrong[i]);
+        if (load_dist_parse(&d, wrong[i], &e) == OK) fail_msg("accepted: '%s'", wrong[i]);
         assert_non_null(strstr(e.msg, "lognormal"));
     }
 }
@@ -410,7 +412,7 @@ static void kinds_of_errors_are_counted_up_to_a_limit(void **state)
 
 /* ---- the plan ---- */
 
-static struct load_plan plan(void)
+static struct load_plan make_plan(void)
 {
     struct load_plan p = { .seed = 9, .share = 1, .temperature = -1, .tokens_per_word = 1 };
     load_dist_parse(&p.prompt, "10-20", NULL);
@@ -419,7 +421,7 @@ static struct load_plan plan(void)
     return p;
 }
 
-static json_t *body(const struct load_plan *p, int64_t i)
+static json_t *make_body(const struct load_plan *p, int64_t i)
 {
     struct load_request a = { 0 };
     json_t *j;
@@ -434,8 +436,8 @@ static json_t *body(const struct load_plan *p, int64_t i)
 
 static void a_request_depends_on_seed_and_index_only(void **state)
 {
-    struct load_plan p = plan();
-    json_t *a = body(&p, 3), *b = body(&p, 3), *c = body(&p, 4);
+    struct load_plan p = make_plan();
+    json_t *a = make_body(&p, 3), *b = make_body(&p, 3), *c = make_body(&p, 4);
 
     (void)state;
     assert_true(json_equal(a, b));
@@ -451,15 +453,15 @@ static void a_request_depends_on_seed_and_index_only(void **state)
 
 static void the_shared_prefix_is_equal_in_all_prompts(void **state)
 {
-    struct load_plan p = plan();
+    struct load_plan p = make_plan();
     json_t *first, *second, *a, *b;
 
     (void)state;
     p.n_shared = 100;
     p.id_low = 300, p.id_high = 400;
     p.completions = true;
-    first = body(&p, 1);
-    second = body(&p, 2);
+    first = make_body(&p, 1);
+    second = make_body(&p, 2);
     a = json_object_get(first, "prompt");
     b = json_object_get(second, "prompt");
     assert_true(json_array_size(a) >= 110 && json_array_size(a) <= 120);
@@ -474,7 +476,7 @@ static void the_shared_prefix_is_equal_in_all_prompts(void **state)
 
 static void aborts_have_the_planned_rates_in_every_phase_of_a_request(void **state)
 {
-    struct load_plan p = plan();
+    struct load_plan p = make_plan();
     struct load_request a = { 0 };
     int n[4] = { 0 }, at_once = 0, by_time = 0, by_event = 0;
 
@@ -503,8 +505,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantiles_are_interpolated_between_ranks),
         cmocka_unit_test(quantiles_of_a_hundred_values_are_exact),
-        cmocka_unit_test(a_stream_parses_the_same_wherever_it_is_cut),
-        cmocka_unit_test(a_stream_parses_the_same_byte_by_byte),
+        cmocka_unit_test(a_stream_is_parsed_the_same_wherever_it_is_cut),
+        cmocka_unit_test(a_stream_is_parsed_the_same_byte_by_byte),
         cmocka_unit_test(a_truncated_stream_is_not_taken_for_a_complete_one),
         cmocka_unit_test(bodies_end_by_length_by_chunks_or_with_the_connection),
         cmocka_unit_test(bytes_of_the_next_reply_are_not_consumed),

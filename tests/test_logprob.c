@@ -1,3 +1,7 @@
+/* Log-probabilities and the top tokens of a row of logits, against the definition in double and
+ * a rank computed by counting.
+ *
+ * Logits are random or written by hand. Reads no files. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -7,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The definition, in double. */
+/* The definition: log softmax in double. */
 static double log_softmax(const float *x, int n, int id)
 {
     double max = -INFINITY, sum = 0;
@@ -69,7 +73,7 @@ static void random_logits_match_the_definition(void **state)
     }
 }
 
-static void equal_logits_go_by_id(void **state)
+static void equal_logits_are_ordered_by_id(void **state)
 {
     enum { N = 300 };
     float x[N];
@@ -140,7 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_logits_match_the_definition),
-        cmocka_unit_test(equal_logits_go_by_id),
+        cmocka_unit_test(equal_logits_are_ordered_by_id),
         cmocka_unit_test(rising_and_falling_logits_are_in_order),
         cmocka_unit_test(nan_has_no_probability),
         cmocka_unit_test(an_infinite_logit_has_all_probability),

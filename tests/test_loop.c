@@ -1,4 +1,4 @@
-/* The event loop: wake-ups from other threads, timers, signals, stopping. */
+/* The event loop: wake-ups from other threads, timers, signals, stopping. Reads no files. */
 #include "support.h"
 
 #include "base/clock.h"
@@ -38,7 +38,7 @@ static void count_wake(void *arg)
     if (posted == THREADS * WAKES) loop_stop(w->l);
 }
 
-static void *wake_often(void *arg)
+static void *wake_repeatedly(void *arg)
 {
     struct wakes *w = arg;
 
@@ -49,7 +49,7 @@ static void *wake_often(void *arg)
     return NULL;
 }
 
-static void no_wake_from_any_thread_is_lost(void **state)
+static void no_wake_up_from_any_thread_is_lost(void **state)
 {
     struct wakes w = { .l = loop_new() };
     pthread_t t[THREADS];
@@ -57,7 +57,7 @@ static void no_wake_from_any_thread_is_lost(void **state)
     (void)state;
     loop_on_wake(w.l, count_wake, &w);
     for (int i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&t[i], NULL, wake_often, &w), 0);
+        assert_int_equal(pthread_create(&t[i], NULL, wake_repeatedly, &w), 0);
     loop_run(w.l); /* hangs if a wake-up is lost */
     for (int i = 0; i < THREADS; i++) pthread_join(t[i], NULL);
     assert_int_equal(w.seen, THREADS * WAKES);
@@ -67,7 +67,7 @@ static void no_wake_from_any_thread_is_lost(void **state)
 
 static void stop_it(void *arg) { loop_stop(arg); }
 
-static void wakes_before_the_loop_runs_are_merged(void **state)
+static void wake_ups_before_the_loop_runs_are_merged(void **state)
 {
     struct wakes w = { .l = loop_new() };
     struct loop_timer *t = loop_timer(w.l, stop_it, w.l);
@@ -95,7 +95,7 @@ static void wake_again(void *arg)
     else loop_stop(a->l);
 }
 
-static void a_wake_from_inside_the_callback_runs_it_again(void **state)
+static void a_wake_up_from_inside_the_callback_runs_it_again(void **state)
 {
     struct again a = { .l = loop_new() };
 
@@ -109,7 +109,7 @@ static void a_wake_from_inside_the_callback_runs_it_again(void **state)
 
 /* ---- stopping ---- */
 
-static void *run_it(void *arg)
+static void *run_loop(void *arg)
 {
     loop_run(arg);
     return NULL;
@@ -121,7 +121,7 @@ static void stop_from_another_thread_ends_the_run(void **state)
     for (int i = 0; i < 50; i++) {
         struct loop *l = loop_new();
         pthread_t t;
-        assert_int_equal(pthread_create(&t, NULL, run_it, l), 0);
+        assert_int_equal(pthread_create(&t, NULL, run_loop, l), 0);
         if (i & 1) usleep(500);
         if (i & 2) loop_wake(l);
         loop_stop(l); /* possibly before loop_run */
@@ -140,7 +140,7 @@ struct ticks {
     uint64_t first_ns;
 };
 
-static void tick(void *arg)
+static void count_tick(void *arg)
 {
     struct ticks *k = arg;
 
@@ -158,7 +158,7 @@ static void timers_run_once_repeat_when_set_again_and_stop(void **state)
     uint64_t start = clock_ns();
 
     (void)state;
-    k.t = loop_timer(k.l, tick, &k);
+    k.t = loop_timer(k.l, count_tick, &k);
     k.other = loop_timer(k.l, other_ran, &k);
     k.end = loop_timer(k.l, stop_it, k.l); /* never set */
     loop_timer_set(k.t, 1);
@@ -201,7 +201,7 @@ struct heard {
     int n;
 };
 
-static void hear(void *arg)
+static void count_signal(void *arg)
 {
     struct heard *h = arg;
 
@@ -215,12 +215,12 @@ static void signals_run_callbacks_on_the_loop(void **state)
     struct err e = { 0 };
 
     (void)state;
-    assert_int_equal(loop_on_signal(h.l, SIGUSR1, hear, &h, &e), OK);
-    assert_int_equal(loop_on_signal(h.l, SIGHUP, hear, &h, &e), OK);
+    assert_int_equal(loop_on_signal(h.l, SIGUSR1, count_signal, &h, &e), OK);
+    assert_int_equal(loop_on_signal(h.l, SIGHUP, count_signal, &h, &e), OK);
     kill(getpid(), SIGUSR1);
     loop_run(h.l);
     assert_int_equal(h.n, 2);
-    assert_int_not_equal(loop_on_signal(h.l, 4711, hear, &h, &e), OK);
+    assert_int_not_equal(loop_on_signal(h.l, 4711, count_signal, &h, &e), OK);
     loop_close(h.l);
     loop_close(NULL);
 }
@@ -228,9 +228,9 @@ static void signals_run_callbacks_on_the_loop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_wake_from_any_thread_is_lost),
-        cmocka_unit_test(wakes_before_the_loop_runs_are_merged),
-        cmocka_unit_test(a_wake_from_inside_the_callback_runs_it_again),
+        cmocka_unit_test(no_wake_up_from_any_thread_is_lost),
+        cmocka_unit_test(wake_ups_before_the_loop_runs_are_merged),
+        cmocka_unit_test(a_wake_up_from_inside_the_callback_runs_it_again),
         cmocka_unit_test(stop_from_another_thread_ends_the_run),
         cmocka_unit_test(timers_run_once_repeat_when_set_again_and_stop),
         cmocka_unit_test(a_timer_may_close_itself),

@@ -1,4 +1,7 @@
-/* Mixers: what a batch must be for them, what a device must have, numbers that make no sense. */
+/* Token mixers other than attention (recurrent layers) and latent attention: requirements on
+ * batches, backends without their operations, memory per block, and invalid hyper-parameters.
+ *
+ * Reads models of tests/golden/hf. */
 #include "open_model.h"
 #include "safetens.h"
 
@@ -43,8 +46,8 @@ static void close_world(struct world *w)
     source_close(w->src);
 }
 
-static int run(struct world *w, const int32_t *pos, const int32_t *seq, const int32_t *slots, int n,
-               struct err *e)
+static int run_batch(struct world *w, const int32_t *pos, const int32_t *seq, const int32_t *slots,
+                     int n, struct err *e)
 {
     static const int32_t ids[32] = { 3, 1, 4, 1, 5, 9, 2, 6 };
     static const int32_t table[12] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
@@ -64,30 +67,32 @@ static int run(struct world *w, const int32_t *pos, const int32_t *seq, const in
     return runner_run(w->dec, &b, &logits, e);
 }
 
-static void tokens_of_a_sequence_must_follow_each_other(void **state)
+static void tokens_of_a_sequence_must_be_consecutive_in_a_batch(void **state)
 {
     struct world w = open_world("tests/golden/hf/mamba2");
     struct err e = { 0 };
     (void)state;
 
     assert_int_equal(w.dec->lim.n_slots, 3);
-    assert_int_equal(run(&w, (int32_t[]){ 0, 1, 0, 1 }, (int32_t[]){ 0, 0, 2, 2 }, NULL, 4, &e),
-                     OK);
-    assert_int_equal(run(&w, (int32_t[]){ 0, 0, 1 }, (int32_t[]){ 0, 1, 0 }, NULL, 3, &e),
+    assert_int_equal(
+        run_batch(&w, (int32_t[]){ 0, 1, 0, 1 }, (int32_t[]){ 0, 0, 2, 2 }, NULL, 4, &e), OK);
+    assert_int_equal(run_batch(&w, (int32_t[]){ 0, 0, 1 }, (int32_t[]){ 0, 1, 0 }, NULL, 3, &e),
                      E_INVALID);
     assert_non_null(strstr(e.msg, "follow"));
-    assert_int_equal(run(&w, (int32_t[]){ 0, 2 }, (int32_t[]){ 0, 0 }, NULL, 2, &e), E_INVALID);
-    assert_int_equal(run(&w, (int32_t[]){ 0 }, (int32_t[]){ 1 }, (int32_t[]){ 0, 3, 1 }, 1, &e),
+    assert_int_equal(run_batch(&w, (int32_t[]){ 0, 2 }, (int32_t[]){ 0, 0 }, NULL, 2, &e),
                      E_INVALID);
+    assert_int_equal(
+        run_batch(&w, (int32_t[]){ 0 }, (int32_t[]){ 1 }, (int32_t[]){ 0, 3, 1 }, 1, &e),
+        E_INVALID);
     assert_non_null(strstr(e.msg, "slot 3 of 3"));
     assert_int_equal(
-        run(&w, (int32_t[]){ 0, 0 }, (int32_t[]){ 0, 1 }, (int32_t[]){ 1, 1, 0 }, 2, &e),
+        run_batch(&w, (int32_t[]){ 0, 0 }, (int32_t[]){ 0, 1 }, (int32_t[]){ 1, 1, 0 }, 2, &e),
         E_INVALID);
     close_world(&w);
 }
 
-/* As a GPU's table is, where an operation is missing. */
-static void a_device_without_the_operation_is_refused_by_its_name(void **state)
+/* A backend may lack an operation; here it is removed from the table. */
+static void a_backend_without_a_recurrent_operation_is_refused_by_name(void **state)
 {
     static const char *const models[][2] = { { "tests/golden/hf/mamba2", "selective scan" },
                                              { "tests/golden/hf/qwen3_next", "gated delta rule" },
@@ -111,7 +116,7 @@ static void a_device_without_the_operation_is_refused_by_its_name(void **state)
     }
 }
 
-static void models_with_state_have_slots(void **state)
+static void models_with_recurrent_state_have_state_slots(void **state)
 {
     static const char *const models[] = { "tests/golden/hf/qwen2", "tests/golden/hf/deepseek_v3",
                                           "tests/golden/hf/mamba2", "tests/golden/hf/qwen3_next" };
@@ -126,8 +131,9 @@ static void models_with_state_have_slots(void **state)
     }
 }
 
-/* A latent is all that is kept: no head has keys or values of its own. */
-static void a_latent_takes_the_blocks_it_needs(void **state)
+/* The KV cache holds only the latent and the rotary part of the key. No head has keys or values
+ * of its own. */
+static void blocks_of_latent_attention_hold_only_the_latent(void **state)
 {
     struct world w = open_world("tests/golden/hf/deepseek_v3");
     const struct mix_hp *h = &w.m->hp.layers[0].mix;
@@ -138,7 +144,7 @@ static void a_latent_takes_the_blocks_it_needs(void **state)
     close_world(&w);
 }
 
-/* ---- numbers ---- */
+/* ---- hyper-parameters ---- */
 
 static int read_config(const char *config, struct err *e)
 {
@@ -174,7 +180,7 @@ static int read_config(const char *config, struct err *e)
     "rank\":"                                                                                      \
     "8,"
 
-static void numbers_of_mixers_that_make_no_sense_are_refused(void **state)
+static void invalid_hyper_parameters_of_mixers_are_refused(void **state)
 {
     static const struct {
         const char *config;
@@ -225,11 +231,11 @@ static void numbers_of_mixers_that_make_no_sense_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_of_a_sequence_must_follow_each_other),
-        cmocka_unit_test(a_device_without_the_operation_is_refused_by_its_name),
-        cmocka_unit_test(models_with_state_have_slots),
-        cmocka_unit_test(a_latent_takes_the_blocks_it_needs),
-        cmocka_unit_test(numbers_of_mixers_that_make_no_sense_are_refused),
+        cmocka_unit_test(tokens_of_a_sequence_must_be_consecutive_in_a_batch),
+        cmocka_unit_test(a_backend_without_a_recurrent_operation_is_refused_by_name),
+        cmocka_unit_test(models_with_recurrent_state_have_state_slots),
+        cmocka_unit_test(blocks_of_latent_attention_hold_only_the_latent),
+        cmocka_unit_test(invalid_hyper_parameters_of_mixers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,8 @@
-/* Whole models: against logits of another program, from the folder and through GGUF files. */
+/* Logits of whole models against golden logits of transformers: from Hugging Face folders,
+ * through GGUF files, and through GGUF files with packed tensors.
+ *
+ * Reads tests/golden/hf and, for all architectures, ../shared/fixtures/hf (skipped without it).
+ * A folder holds the weights and the golden logits. */
 #include "model_gguf.h"
 #include "model_world.h"
 
@@ -68,7 +72,7 @@ static const char *fixture(const char *name)
     return shared(path);
 }
 
-static void logits_are_those_of_the_reference(void **state)
+static void logits_agree_with_transformers(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N(committed); i++) {
@@ -77,7 +81,7 @@ static void logits_are_those_of_the_reference(void **state)
     }
 }
 
-static void logits_of_all_architectures_are_those_of_the_reference(void **state)
+static void logits_of_all_architectures_agree_with_transformers(void **state)
 {
     (void)state;
     need_shared("fixtures/hf");
@@ -87,7 +91,7 @@ static void logits_of_all_architectures_are_those_of_the_reference(void **state)
     }
 }
 
-/* ---- the GGUF way ---- */
+/* ---- through GGUF files ---- */
 
 static void check_gguf(const char *folder, const char *name)
 {
@@ -99,8 +103,9 @@ static void check_gguf(const char *folder, const char *name)
 
 /* ---- packed tensors, as some GGUF files have them ---- */
 
-/* So many tensors from items[i] on that go into one, and its name; 1: it stays alone. */
-static int packed_with(const struct gguf_item *it, char *name, size_t cap)
+/* How many tensors, beginning with this item, are packed into one, and its name; 1: the item
+ * stays alone. */
+static int find_pack(const struct gguf_item *it, char *name, size_t cap)
 {
     static const struct {
         const char *first, *one;
@@ -120,8 +125,8 @@ static int packed_with(const struct gguf_item *it, char *name, size_t cap)
     return 1;
 }
 
-/* Rows [a, b) of an item; put_rows of a part. */
-static void put_some(struct ggufw *w, struct gguf_item it, int64_t a, int64_t b)
+/* Writes rows [a, b) of an item. */
+static void write_row_range(struct ggufw *w, struct gguf_item it, int64_t a, int64_t b)
 {
     uint64_t bytes;
     float *tmp = mem_array((size_t)it.cols, sizeof *tmp);
@@ -136,7 +141,7 @@ static void put_some(struct ggufw *w, struct gguf_item it, int64_t a, int64_t b)
     mem_free(tmp);
 }
 
-static void to_packed_gguf(const char *folder, const char *path)
+static void write_packed_gguf(const char *folder, const char *path)
 {
     struct source *src = NULL;
     struct arena a = { 0 };
@@ -154,18 +159,18 @@ static void to_packed_gguf(const char *folder, const char *path)
     for (int i = 0; i < n; i += k) {
         int64_t dims[3];
         int at = items[i].n_dims - 2 > 0 ? items[i].n_dims - 2 : 0;
-        k = packed_with(&items[i], name, sizeof name);
+        k = find_pack(&items[i], name, sizeof name);
         memcpy(dims, items[i].dims, sizeof dims);
         for (int j = 1; j < k; j++) dims[at] += items[i + j].dims[at];
         ggufw_tensor(w, name, type_of(&items[i]), dims, items[i].n_dims);
     }
     for (int i = 0; i < n; i += k) {
         int64_t count = items[i].n_dims == 3 ? items[i].dims[0] : 1;
-        k = packed_with(&items[i], name, sizeof name);
+        k = find_pack(&items[i], name, sizeof name);
         for (int64_t c = 0; c < count; c++)
             for (int j = 0; j < k; j++) {
                 int64_t each = items[i + j].rows / count;
-                put_some(w, items[i + j], c * each, (c + 1) * each);
+                write_row_range(w, items[i + j], c * each, (c + 1) * each);
             }
     }
     if (ggufw_close(w, &e) != OK) fail_msg("%s", e.msg);
@@ -180,7 +185,7 @@ static void packed_tensors_of_gguf_files_are_read(void **state)
     (void)state;
     for (size_t i = 0; i < N(names); i++) {
         snprintf(path, sizeof path, "%s/%s-packed.gguf", temp_dir(), names[i]);
-        to_packed_gguf(golden(names[i]), path);
+        write_packed_gguf(golden(names[i]), path);
         check_golden(path, golden(names[i]), true, 1e-4);
     }
 }
@@ -198,7 +203,7 @@ static void gguf_files_of_all_architectures_give_the_logits_of_their_folders(voi
     for (size_t i = 0; i < N(all); i++) check_gguf(fixture(all[i]), all[i]);
 }
 
-static void scales_beside_matrices_are_multiplied_in(void **state)
+static void scale_tensors_of_matrices_are_applied(void **state)
 {
     char path[256];
     (void)state;
@@ -211,12 +216,12 @@ static void scales_beside_matrices_are_multiplied_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_are_those_of_the_reference),
-        cmocka_unit_test(logits_of_all_architectures_are_those_of_the_reference),
+        cmocka_unit_test(logits_agree_with_transformers),
+        cmocka_unit_test(logits_of_all_architectures_agree_with_transformers),
         cmocka_unit_test(packed_tensors_of_gguf_files_are_read),
         cmocka_unit_test(a_gguf_file_gives_the_logits_of_its_folder),
         cmocka_unit_test(gguf_files_of_all_architectures_give_the_logits_of_their_folders),
-        cmocka_unit_test(scales_beside_matrices_are_multiplied_in),
+        cmocka_unit_test(scale_tensors_of_matrices_are_applied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

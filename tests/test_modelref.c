@@ -1,3 +1,7 @@
+/* Names of models: paths, names on the Hugging Face Hub that are looked up in its cache, and
+ * names that are refused. Nothing is downloaded.
+ *
+ * The cache is a temporary folder. */
 #include "format/modelref.h"
 
 #include "base/buf.h"
@@ -25,7 +29,7 @@ static void make_file(const char *dir, const char *path, const char *text)
     assert_int_equal(file_replace(full, str_c(text), NULL), OK);
 }
 
-/* A cache as Hugging Face's tools leave it. */
+/* Makes a cache folder with the layout of huggingface_hub. */
 static void make_cache(void)
 {
     char *hub = path_join(temp_dir(), "hub");
@@ -44,12 +48,12 @@ static void make_cache(void)
     mem_free(hub);
 }
 
-static void assert_ends(const char *ref, const char *end)
+static void assert_resolves_to(const char *ref, const char *end)
 {
     char *path = NULL;
     struct err e = { 0 };
     if (modelref_resolve(&path, str_c(ref), &e) != OK) fail_msg("%s: %s", ref, e.msg);
-    if (!str_ends(str_c(path), str_c(end))) fail_msg("%s is %s", ref, path);
+    if (!str_ends(str_c(path), str_c(end))) fail_msg("%s resolves to %s", ref, path);
     mem_free(path);
 }
 
@@ -58,30 +62,30 @@ static void assert_refused(struct str ref, int code, const char *word)
     char *path = NULL;
     struct err e = { 0 };
     int rc = modelref_resolve(&path, ref, &e);
-    if (rc != code) fail_msg("%.*s: %d, %s", STR_ARG(ref), rc, rc == OK ? path : e.msg);
-    if (!strstr(e.msg, word)) fail_msg("no '%s' in: %s", word, e.msg);
+    if (rc != code) fail_msg("%.*s: result %d, %s", STR_ARG(ref), rc, rc == OK ? path : e.msg);
+    if (!strstr(e.msg, word)) fail_msg("the error does not contain '%s': %s", word, e.msg);
 }
 
 static void names_of_the_hub_are_found_in_the_cache(void **state)
 {
     (void)state;
     make_cache();
-    assert_ends("hf:org/name", "models--org--name/snapshots/" COMMIT);
-    assert_ends("hf:org/name@main", COMMIT);
-    assert_ends("hf:org/name@v1.0", COMMIT);
-    assert_ends("hf:org/name@" COMMIT, COMMIT);
-    assert_ends("hf:org/name@0123456", COMMIT);
-    assert_ends("hf:gpt2", "models--gpt2/snapshots/" COMMIT);
-    assert_ends("hf:org/gguf", "/m-Q4_0.gguf");
-    assert_ends("hf:org/two:b.gguf", "/b.gguf");
+    assert_resolves_to("hf:org/name", "models--org--name/snapshots/" COMMIT);
+    assert_resolves_to("hf:org/name@main", COMMIT);
+    assert_resolves_to("hf:org/name@v1.0", COMMIT);
+    assert_resolves_to("hf:org/name@" COMMIT, COMMIT);
+    assert_resolves_to("hf:org/name@0123456", COMMIT);
+    assert_resolves_to("hf:gpt2", "models--gpt2/snapshots/" COMMIT);
+    assert_resolves_to("hf:org/gguf", "/m-Q4_0.gguf");
+    assert_resolves_to("hf:org/two:b.gguf", "/b.gguf");
 }
 
 static void paths_are_returned_unchanged(void **state)
 {
     (void)state;
-    assert_ends("models/x.gguf", "models/x.gguf");
-    assert_ends("file:models/x.gguf", "models/x.gguf");
-    assert_ends("file:///srv/x.gguf", "/srv/x.gguf");
+    assert_resolves_to("models/x.gguf", "models/x.gguf");
+    assert_resolves_to("file:models/x.gguf", "models/x.gguf");
+    assert_resolves_to("file:///srv/x.gguf", "/srv/x.gguf");
     assert_false(modelref_is(STR("models/hf:x")));
 }
 

@@ -1,11 +1,14 @@
-/* GGUF files as the others write them: for each fixture the tensors, shapes and keys that
- * llama.cpp's converter gives it (tests/golden/gguf-names.jsonl.gz, a folder a line). */
+/* Names in GGUF files: for each model of ../shared/fixtures/hf the tensors, shapes and keys must
+ * be those that llama.cpp's converter writes.
+ *
+ * Expected names are in tests/golden/gguf-names.jsonl.gz, one folder per line. Skipped without
+ * ../shared. */
 #include "model_gguf.h"
 
 #include "jsonl.h"
 
-/* Dimensions of 1 at the front say nothing. */
-static bool same_shape(const struct source_tensor *t, json_t *dims)
+/* Leading dimensions of 1 are ignored. */
+static bool is_same_shape(const struct source_tensor *t, json_t *dims)
 {
     size_t n = json_array_size(dims), skip = 0;
     int own = 0;
@@ -32,8 +35,8 @@ static int check_file(const struct source *src, const char *folder, json_t *v)
     json_array_foreach (tensors, i, x) {
         const char *want = json_string_value(json_array_get(x, 0));
         const struct source_tensor *t = source_find(src, want);
-        if (t && same_shape(t, json_array_get(x, 1))) continue;
-        printf("%s: tensor %s %s\n", folder, want, t ? "has another shape" : "is missing");
+        if (t && is_same_shape(t, json_array_get(x, 1))) continue;
+        printf("%s: tensor %s %s\n", folder, want, t ? "has a different shape" : "is missing");
         bad++;
     }
     if (source_n_tensors(src) != json_array_size(tensors)) {
@@ -51,7 +54,7 @@ static int check_file(const struct source *src, const char *folder, json_t *v)
     return bad;
 }
 
-static void files_have_the_names_that_others_write(void **state)
+static void gguf_files_have_the_names_that_llama_cpp_writes(void **state)
 {
     struct jsonl all;
     char path[300];
@@ -78,7 +81,7 @@ static void files_have_the_names_that_others_write(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_have_the_names_that_others_write),
+        cmocka_unit_test(gguf_files_have_the_names_that_llama_cpp_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,8 @@
-/* ONNX models as files and folders: invalid files, cards, and texts through an engine. */
+/* ONNX models as files and folders: invalid files, model cards (task, output, pooling), and
+ * texts through an engine.
+ *
+ * Graphs are written by the test (onnx_world.h). Golden models with embeddings and
+ * classifications of onnxruntime are in tests/golden/onnx. */
 #include "support.h"
 
 #include "base/file.h"
@@ -32,9 +36,9 @@ static int parse(struct buf *graph, int opset, struct err *e)
     return rc;
 }
 
-static void assert_says(const struct err *e, const char *what)
+static void assert_error_contains(const struct err *e, const char *what)
 {
-    if (!strstr(e->msg, what)) fail_msg("'%s' does not say '%s'", e->msg, what);
+    if (!strstr(e->msg, what)) fail_msg("the error '%s' does not contain '%s'", e->msg, what);
 }
 
 static void a_truncated_file_is_refused(void **state)
@@ -64,7 +68,7 @@ static void a_graph_out_of_order_is_refused(void **state)
     add_node(&g, "Neg", "y", "z", "");
     add_io(&g, 12, "z", 1, NULL);
     assert_int_equal(parse(&g, 13, &e), E_FORMAT);
-    assert_says(&e, "'z' of node 'the_node' (Add) is not produced by an earlier node");
+    assert_error_contains(&e, "'z' of node 'the_node' (Add) is not produced by an earlier node");
 }
 
 static void duplicate_values_missing_outputs_and_a_missing_opset_are_refused(void **state)
@@ -77,14 +81,14 @@ static void duplicate_values_missing_outputs_and_a_missing_opset_are_refused(voi
     add_node(&g, "Neg", "a", "x", "");
     add_node(&g, "Neg", "a", "x", "");
     assert_int_equal(parse(&g, 13, &e), E_FORMAT);
-    assert_says(&e, "'x' is defined twice");
+    assert_error_contains(&e, "'x' is defined twice");
     add_io(&g, 11, "a", 1, NULL);
     add_io(&g, 12, "x", 1, NULL);
     assert_int_equal(parse(&g, 13, &e), E_FORMAT);
-    assert_says(&e, "output 'x' is not produced by any node");
+    assert_error_contains(&e, "output 'x' is not produced by any node");
     add_io(&g, 11, "a", 1, NULL);
     assert_int_equal(parse(&g, 0, &e), E_FORMAT);
-    assert_says(&e, "opset");
+    assert_error_contains(&e, "opset");
 }
 
 static void a_tensor_whose_bytes_do_not_match_its_dimensions_is_refused(void **state)
@@ -113,12 +117,12 @@ static void a_tensor_whose_bytes_do_not_match_its_dimensions_is_refused(void **s
         if (bad[i].raw) pbw_bytes(&t, 9, str_c(bad[i].raw));
         pbw_buf(&g, 5, &t);
         assert_int_equal(parse(&g, 13, &e), bad[i].rc);
-        assert_says(&e, bad[i].says);
-        assert_says(&e, "'w'");
+        assert_error_contains(&e, bad[i].says);
+        assert_error_contains(&e, "'w'");
     }
 }
 
-/* float_data, int32_data (of bytes and halves) and int64_data, as protobuf writes them. */
+/* float_data, int32_data (also for bytes and halves) and int64_data, in protobuf encoding. */
 static void elements_in_typed_lists_are_read(void **state)
 {
     static const struct {
@@ -155,8 +159,8 @@ static void elements_in_typed_lists_are_read(void **state)
         }
 }
 
-/* A model whose one tensor is external data. */
-static const char *external(const char *location, int64_t offset, int64_t length)
+/* Writes a model whose only tensor is external data. */
+static const char *write_external_model(const char *location, int64_t offset, int64_t length)
 {
     struct buf g = { 0 }, t = { 0 }, bytes = { 0 };
     char number[32];
@@ -203,10 +207,11 @@ static void external_data_stays_in_the_models_folder_and_in_its_file(void **stat
     (void)state;
     temp_file("external.data", two, sizeof two);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_not_equal(onnx_open(&m, external(bad[i].where, bad[i].at, bad[i].n), &e), OK);
-        assert_says(&e, bad[i].says);
+        assert_int_not_equal(
+            onnx_open(&m, write_external_model(bad[i].where, bad[i].at, bad[i].n), &e), OK);
+        assert_error_contains(&e, bad[i].says);
     }
-    assert_int_equal(onnx_open(&m, external("external.data", 0, 8), &e), OK);
+    assert_int_equal(onnx_open(&m, write_external_model("external.data", 0, 8), &e), OK);
     assert_true(((const float *)m->values[0].t.data)[1] == -2);
     onnx_close(m);
 }
@@ -363,15 +368,15 @@ static void an_unclear_task_or_output_fails_with_an_example(void **state)
         e = (struct err){ 0 };
         assert_int_not_equal(
             read_card(&c, &a, bad[i].outputs, bad[i].config, bad[i].tern, bad[i].pooling, &e), OK);
-        assert_says(&e, bad[i].says);
-        if (i < 3) assert_says(&e, "tern.json");
+        assert_error_contains(&e, bad[i].says);
+        if (i < 3) assert_error_contains(&e, "tern.json");
     }
     arena_release(&a);
 }
 
 /* ---- through an engine ---- */
 
-static json_t *expected(void)
+static json_t *load_expected(void)
 {
     json_error_t why;
     json_t *j = json_load_file(repo(GOLDEN "/expected.json"), 0, &why);
@@ -418,18 +423,18 @@ static void assert_near(const float *got, json_t *want, double eps)
 {
     for (size_t i = 0; i < json_array_size(want); i++)
         if (fabs((double)got[i] - json_number_value(json_array_get(want, i))) > eps)
-            fail_msg("number %zu is %.8g, not %.8g", i, (double)got[i],
+            fail_msg("number %zu is %.8g, expected %.8g", i, (double)got[i],
                      json_number_value(json_array_get(want, i)));
 }
 
-/* In one batch: texts of different lengths. */
+/* The texts have different lengths and run in one batch. */
 static void embeddings_match_the_golden_ones(void **state)
 {
     static const struct {
         const char *name;
         double eps;
     } models[] = { { "embed", 2e-6 }, { "quant", 0.02 } };
-    json_t *want = expected(), *texts = json_object_get(want, "texts"),
+    json_t *want = load_expected(), *texts = json_object_get(want, "texts"),
            *vecs = json_object_get(want, "embeddings");
 
     (void)state;
@@ -461,7 +466,7 @@ static void assert_scores(const float *got, json_t *logits)
 
 static void classifications_match_the_golden_ones(void **state)
 {
-    json_t *want = expected(), *texts = json_object_get(want, "texts"),
+    json_t *want = load_expected(), *texts = json_object_get(want, "texts"),
            *pair = json_object_get(want, "pair");
     struct engine *g = open_golden("classify");
     struct engine_info info;
@@ -505,7 +510,7 @@ static void pairs_are_encoded_by_the_post_processor(void **state)
     engine_close(g);
 }
 
-/* RoBERTa puts </s></s> between two texts and has one token type for both. */
+/* RoBERTa separates two texts with </s></s> and has one token type for both. */
 static void roberta_pairs_have_one_token_type(void **state)
 {
     static const char json[] =
@@ -540,15 +545,15 @@ static void requests_of_another_task_are_refused(void **state)
     (void)state;
     ids_push(&r->prompt, 2);
     assert_int_equal(engine_submit(g, r, &e), E_INVALID);
-    assert_says(&e, "classifies and generates no text");
+    assert_error_contains(&e, "classifies and generates no text");
     r->embed = true;
     assert_int_equal(engine_submit(g, r, &e), E_INVALID);
-    assert_says(&e, "/v1/classify");
+    assert_error_contains(&e, "/v1/classify");
     engine_close(g);
     g = open_golden("embed");
     r->classify = true;
     assert_int_equal(engine_submit(g, r, &e), E_INVALID);
-    assert_says(&e, "does not classify");
+    assert_error_contains(&e, "does not classify");
     for (int i = 0; i < 60; i++) ids_push(&r->prompt, 2);
     r->classify = false;
     assert_int_equal(engine_submit(g, r, &e), E_CONTEXT);
@@ -615,7 +620,7 @@ static void an_unclear_choice_of_files_is_refused(void **state)
         assert_int_equal(rc, i == 3 ? E_INVALID : OK);
         if (rc == OK)
             assert_string_equal(path_base(source_onnx(s)), i == 4 ? "other.onnx" : "model.onnx");
-        else assert_says(&e, "other.onnx");
+        else assert_error_contains(&e, "other.onnx");
         if (rc == OK) source_close(s);
     }
 }

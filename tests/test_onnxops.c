@@ -1,5 +1,7 @@
-/* Every operator against results computed by hand, with its inputs as inputs of a run and as
- * constants of the file. */
+/* Every ONNX operator against results of numpy and results computed by hand. Each case runs
+ * twice: with its inputs as inputs of a run, and as constants of the file, which are folded.
+ *
+ * Cases are text rows (onnx_world.h). Reads no files. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -10,7 +12,8 @@ enum { N_IN = 8 };
 struct row {
     const char *op;
     int opset;
-    const char *attrs, *in[N_IN], *out; /* out: "a | b"; "fails: words of the message" */
+    const char *attrs, *in[N_IN],
+        *out; /* out: expected outputs "a | b", or "fails: words of the message" */
 };
 
 #define N6 "f 2x3: 1 2 3 4 5 6"
@@ -54,7 +57,7 @@ static const struct row rows[] = {
     { "BitwiseAnd", 18, "", { "i 2: 6 5", "i : 3" }, "i 2: 2 1" },
     { "Where", 16, "", { "b 2x1: 1 0", "f 1x2: 1 2", "f : 9" }, "f 2x2: 1 2 9 9" },
     { "Where", 16, "", { "b 2: 1 0", "i : 1", "i 2: 7 8" }, "i 2: 1 8" },
-    /* one by one */
+    /* elementwise */
     { "Sqrt", 13, "", { "f 2: 4 9" }, "f 2: 2 3" },
     { "Neg", 13, "", { "i 2: 4 -9" }, "i 2: -4 9" },
     { "Abs", 13, "", { "f 2: -4 9" }, "f 2: 4 9" },
@@ -139,7 +142,7 @@ static const struct row rows[] = {
     { "Cast", 13, "to=10", { "i 1: 3" }, "f 1: 3" },
     { "Cast", 13, "to=8", { "i 1: 3" }, "fails: data type 8 is not supported" },
     { "CastLike", 15, "", { "i 1: 3", "f 1: 0" }, "f 1: 3" },
-    /* picking */
+    /* gather and select */
     { "Gather", 13, "", { N6, "i 2: 1 -2" }, "f 2x3: 4 5 6 1 2 3" },
     { "Gather", 13, "axis=1", { N6, "n : 2" }, "f 2: 3 6" },
     { "Gather", 13, "axis=-1", { N6, "i 1x2: 0 2" }, "f 2x1x2: 1 3 4 6" },
@@ -159,7 +162,7 @@ static const struct row rows[] = {
     { "Trilu", 14, "upper=0", { "i 2x2: 1 2 3 4", "i : -1" }, "i 2x2: 0 0 3 0" },
     { "NonZero", 13, "", { "i 2x2: 1 0 3 4" }, "i 2x3: 0 1 1 0 0 1" },
     { "NonZero", 13, "", { "f 4: -0 2 0 nan" }, "i 1x2: 1 3" },
-    /* over dimensions */
+    /* reductions */
     { "ReduceSum", 13, "keepdims=0", { N6, "i 1: 1" }, "f 2: 6 15" },
     { "ReduceSum", 11, "axes=[0]", { N6 }, "f 1x3: 5 7 9" },
     { "ReduceSum", 11, "axes=F[0]", { N6 }, "fails: must be a list of integers" },
@@ -192,7 +195,7 @@ static const struct row rows[] = {
     { "TopK", 11, "largest=0 axis=0", { "i 2x2: 4 1 3 2", "i 1: 1" }, "i 1x2: 3 1 | i 1x2: 1 0" },
     { "CumSum", 14, "", { "f 3: 1 2 3", "i : 0" }, "f 3: 1 3 6" },
     { "CumSum", 14, "exclusive=1 reverse=1", { "i 3: 1 2 3", "i : -1" }, "i 3: 5 3 0" },
-    /* products */
+    /* matrix products */
     { "MatMul", 13, "", { N6, "f 3x2: 1 0 0 1 1 1" }, "f 2x2: 4 5 10 11" },
     { "MatMul", 13, "", { "f 3: 1 2 3", "f 3: 1 2 3" }, "f : 14" },
     { "MatMul", 13, "", { "f 2x1x2: 1 2 3 4", "f 2x2: 1 2 3 4" }, "f 2x1x2: 7 10 15 22" },
@@ -211,7 +214,7 @@ static const struct row rows[] = {
       "f 1x1x2: 1 2" },
     { "Einsum", 13, "equation='ii->i'", { "f 2x2: 1 2 3 4" }, "f 2: 1 4" },
     { "Einsum", 13, "equation='i...->i'", { "f 2x2: 1 2 3 4" }, "fails: letters" },
-    /* bytes */
+    /* 8-bit integers */
     { "MatMulInteger",
       13,
       "",
@@ -240,7 +243,7 @@ static const struct row rows[] = {
 
 static const char *names[N_IN] = { "a", "b", "c", "d", "e", "f", "g", "h" };
 
-/* A model of one node; as_const: its inputs are tensors of the file. */
+/* Writes a model of one node; as_const: its inputs are constants of the file. */
 static void write_model(const struct row *r, bool as_const, struct buf *out)
 {
     struct buf g = { 0 }, ins = { 0 };
@@ -305,7 +308,7 @@ static void assert_tensor(const struct row *row, const struct onnx_tensor *got, 
         good = fabs(a - b) <= 1e-5 * (1 + fabs(b));
         if (!good) print_message("%s: number %zu is %.9g\n", row->op, i, a);
     }
-    if (!good) fail_msg("%s (%s): not %s", row->op, row->attrs, want);
+    if (!good) fail_msg("%s (%s): expected %s", row->op, row->attrs, want);
 }
 
 static void check_row(const struct row *row, const struct vec *vec, bool as_const)
@@ -323,7 +326,7 @@ static void check_row(const struct row *row, const struct vec *vec, bool as_cons
         int rc = run_row(m, row, vec, i, as_const, &out, &r, &e);
         if (strncmp(want, "fails: ", 7) == 0) {
             if (rc == OK || !strstr(e.msg, want + 7))
-                fail_msg("%s: rc %d, '%s', not '%s'", row->op, rc, e.msg, want + 7);
+                fail_msg("%s: result %d, '%s', expected '%s'", row->op, rc, e.msg, want + 7);
             assert_non_null(strstr(e.msg, "the_node"));
         } else if (rc != OK) {
             fail_msg("%s (%s): %s", row->op, row->attrs, e.msg);
@@ -354,14 +357,15 @@ static void constant_nodes_are_folded(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check_row(&rows[i], vec_best(), true);
 }
 
-static double noise(unsigned *x)
+static double random_unit(unsigned *x)
 {
     *x = *x * 1664525u + 1013904223u;
     return (double)(*x >> 8) / (1 << 24) - 0.5;
 }
 
-/* Sizes that are not multiples of panels, row blocks and k ranges; b constant (packed) and not. */
-static void matrix_products_of_any_size_are_right(void **state)
+/* Sizes that are not multiples of panels, row blocks and k ranges. b is constant (packed at
+ * load) or not. */
+static void matrix_products_of_any_size_are_correct(void **state)
 {
     static const int sizes[][3] = { { 1, 1, 1 },      { 13, 33, 257 }, { 97, 31, 256 },
                                     { 100, 70, 513 }, { 5, 64, 7 },    { 2, 32, 300 } };
@@ -382,8 +386,8 @@ static void matrix_products_of_any_size_are_right(void **state)
             struct err e = { 0 };
             unsigned seed = 1;
 
-            for (int i = 0; i < m * k; i++) a[i] = (float)noise(&seed);
-            for (int i = 0; i < k * n; i++) b[i] = (float)noise(&seed);
+            for (int i = 0; i < m * k; i++) a[i] = (float)random_unit(&seed);
+            for (int i = 0; i < k * n; i++) b[i] = (float)random_unit(&seed);
             add_io(&g, 11, "a", 1, NULL);
             if (fixed) {
                 pbw_int(&t, 1, k);
@@ -420,7 +424,7 @@ static void matrix_products_of_any_size_are_right(void **state)
         }
 }
 
-/* Sums that a float cannot hold exactly. */
+/* The sums are too large for a float to represent exactly. */
 static void products_of_8bit_integers_are_exact(void **state)
 {
     enum { M = 100, N = 40, K = 700 };
@@ -438,8 +442,8 @@ static void products_of_8bit_integers_are_exact(void **state)
     unsigned seed = 1;
 
     (void)state;
-    for (int i = 0; i < M * K; i++) a[i] = (uint8_t)(noise(&seed) * 90 + 210);
-    for (int i = 0; i < K * N; i++) b[i] = (int8_t)(noise(&seed) * 250);
+    for (int i = 0; i < M * K; i++) a[i] = (uint8_t)(random_unit(&seed) * 90 + 210);
+    for (int i = 0; i < K * N; i++) b[i] = (int8_t)(random_unit(&seed) * 250);
     add_io(&g, 11, "a", 2, NULL);
     add_io(&g, 11, "b", 3, NULL);
     add_io(&g, 11, "z", 2, NULL);
@@ -478,7 +482,7 @@ static void add_branch(struct buf *node, const char *name, const char *op, const
     pbw_buf(node, 5, &a);
 }
 
-/* Branches see the values around them; both may use one name. */
+/* Branches can use values of the outer graph, and both branches may use the same name. */
 static void a_condition_chooses_its_branch(void **state)
 {
     struct buf g = { 0 }, n = { 0 }, bytes = { 0 };
@@ -554,7 +558,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operator_computes_what_numpy_does),
         cmocka_unit_test(constant_nodes_are_folded),
-        cmocka_unit_test(matrix_products_of_any_size_are_right),
+        cmocka_unit_test(matrix_products_of_any_size_are_correct),
         cmocka_unit_test(products_of_8bit_integers_are_exact),
         cmocka_unit_test(a_condition_chooses_its_branch),
         cmocka_unit_test(an_unknown_operator_or_attribute_is_refused_by_name),

@@ -1,3 +1,7 @@
+/* Worker threads (base/par): every thread runs once per call, work is shared without gaps or
+ * overlaps, barriers, and calls that do not wait for late threads.
+ *
+ * Reads no files. Random delays imitate threads that lose their processor. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -15,13 +19,13 @@
 struct count {
     struct par *p;
     atomic_int calls[MOST];
-    int plain[MOST]; /* each written by one thread, read by all behind a barrier */
+    int plain[MOST]; /* each written by one thread, read by all after a barrier */
     int sums[MOST];
     atomic_int seen[10000];
     int n, chunk;
 };
 
-static struct par *team(int n)
+static struct par *open_team(int n)
 {
     struct par *p = NULL;
     struct err e = { 0 };
@@ -39,11 +43,11 @@ static void count_call(void *arg, int thread, int n_threads)
     c->plain[thread]++;
 }
 
-static void every_thread_runs_once_a_call(void **state)
+static void every_thread_runs_once_per_call(void **state)
 {
     (void)state;
     for (int n = 1; n <= MOST; n++) {
-        struct count c = { .p = team(n) };
+        struct count c = { .p = open_team(n) };
         for (int i = 0; i < 2000; i++) par_run(c.p, count_call, &c);
         for (int t = 0; t < n; t++) assert_int_equal(atomic_load(&c.calls[t]), 2000);
         for (int t = 0; t < n; t++) assert_int_equal(c.plain[t], 2000);
@@ -51,7 +55,7 @@ static void every_thread_runs_once_a_call(void **state)
     }
 }
 
-static void add_up(void *arg, int thread, int n_threads)
+static void sum_after_barrier(void *arg, int thread, int n_threads)
 {
     struct count *c = arg;
 
@@ -65,15 +69,15 @@ static void add_up(void *arg, int thread, int n_threads)
     }
 }
 
-static void barriers_show_what_others_wrote(void **state)
+static void writes_before_a_barrier_are_visible_after_it(void **state)
 {
     (void)state;
     for (int n = 1; n <= MOST; n++) {
-        struct count c = { .p = team(n) };
+        struct count c = { .p = open_team(n) };
         int want = 0;
         for (int round = 0; round < 200; round++)
             for (int t = 0; t < n; t++) want += round + t;
-        par_run(c.p, add_up, &c);
+        par_run(c.p, sum_after_barrier, &c);
         for (int t = 0; t < n; t++) assert_int_equal(c.sums[t], want);
         par_close(c.p);
     }
@@ -86,7 +90,7 @@ static void take_pieces(void *arg, int thread, int n_threads)
 
     (void)thread;
     (void)n_threads;
-    for (int round = 0; round < 3; round++) { /* the barrier winds the counter back */
+    for (int round = 0; round < 3; round++) { /* the barrier resets the counter */
         while (par_next(c->p, c->n, c->chunk, &begin, &end)) {
             assert_true(begin < end && end <= c->n);
             for (int i = begin; i < end; i++) atomic_fetch_add(&c->seen[i], 1);
@@ -95,7 +99,7 @@ static void take_pieces(void *arg, int thread, int n_threads)
     }
 }
 
-static void pieces_cover_the_range_once(void **state)
+static void pieces_cover_the_range_exactly_once(void **state)
 {
     static const int sizes[][2] = { { 10000, 1 }, { 9999, 7 }, { 3, 100 }, { 0, 5 }, { 1, 1 } };
     (void)state;
@@ -104,24 +108,25 @@ static void pieces_cover_the_range_once(void **state)
         for (int s = 0; s < 5; s++) {
             static struct count c;
             memset(&c, 0, sizeof c);
-            c.p = team(n), c.n = sizes[s][0], c.chunk = sizes[s][1];
+            c.p = open_team(n), c.n = sizes[s][0], c.chunk = sizes[s][1];
             par_run(c.p, take_pieces, &c);
             for (int i = 0; i < c.n; i++) assert_int_equal(atomic_load(&c.seen[i]), 3);
             par_close(c.p);
         }
 }
 
-/* One run: what it covers, and a mark that is wiped when the run is over. */
+/* The work of one run. mark is cleared when the run has returned, so that a thread that arrives
+ * late is found. */
 struct job {
     struct par *p;
-    unsigned mark; /* 0: over */
+    unsigned mark; /* 0: the run has returned */
     int n, chunk;
-    int done[64]; /* plain: two threads on one index are a race */
+    int done[64]; /* not atomic: two threads on one index are a data race */
     atomic_int inside;
 };
 
-/* Sometimes late, sometimes slow: what a thread does when something else has its processor. */
-static void dawdle(struct rng *r)
+/* Waits sometimes, like a thread whose processor runs something else. */
+static void delay_at_random(struct rng *r)
 {
     switch (rng_u64(r) % 8) {
     case 0: usleep((unsigned)(rng_u64(r) % 50)); break;
@@ -143,17 +148,17 @@ static void do_job(void *arg, int thread, int n_threads)
     if (!rng.s[0]) rng_seed(&rng, (uint64_t)thread + 1);
     assert_true(mark != 0 && thread < n_threads);
     atomic_fetch_add(&j->inside, 1);
-    dawdle(&rng);
+    delay_at_random(&rng);
     while (par_next(j->p, j->n, j->chunk, &begin, &end)) {
-        dawdle(&rng);
+        delay_at_random(&rng);
         for (int i = begin; i < end; i++) j->done[i]++;
     }
-    dawdle(&rng);
+    delay_at_random(&rng);
     assert_int_equal(j->mark, mark);
     atomic_fetch_sub(&j->inside, 1);
 }
 
-static void whoever_comes_does_the_work_once_and_nobody_stays(void **state)
+static void par_run_any_does_all_work_once_and_no_thread_remains_inside(void **state)
 {
     struct job *jobs = mem_array(16, sizeof *jobs);
     struct rng rng;
@@ -161,28 +166,28 @@ static void whoever_comes_does_the_work_once_and_nobody_stays(void **state)
     (void)state;
     rng_seed(&rng, 7);
     for (int n = 1; n <= MOST; n++) {
-        struct par *p = team(n);
+        struct par *p = open_team(n);
         for (unsigned run = 1; run <= 1500; run++) {
             struct job *j = &jobs[run % 16];
             memset(j, 0, sizeof *j);
             j->p = p, j->mark = run;
             j->n = (int)(rng_u64(&rng) % 64), j->chunk = 1 + (int)(rng_u64(&rng) % 5);
-            if (run % 11 == 0) { /* both kinds in turn */
+            if (run % 11 == 0) { /* both kinds of run alternate */
                 par_run(p, do_job, j);
             } else {
                 par_run_any(p, do_job, j);
             }
             assert_int_equal(atomic_load(&j->inside), 0);
             for (int i = 0; i < j->n; i++) assert_int_equal(j->done[i], 1);
-            memset(j, 0, sizeof *j); /* whoever is late reads a mark of 0 */
-            if (run % 7 == 0) dawdle(&rng);
+            memset(j, 0, sizeof *j); /* a late thread would read a mark of 0 */
+            if (run % 7 == 0) delay_at_random(&rng);
         }
         par_close(p);
     }
     mem_free(jobs);
 }
 
-static void first_come(void *arg, int thread, int n_threads)
+static void take_any_pieces(void *arg, int thread, int n_threads)
 {
     struct count *c = arg;
     int begin, end;
@@ -190,11 +195,11 @@ static void first_come(void *arg, int thread, int n_threads)
     (void)n_threads;
     while (par_next(c->p, c->n, c->chunk, &begin, &end))
         for (int i = begin; i < end; i++) atomic_fetch_add(&c->seen[i], 1);
-    c->plain[thread]++; /* read by the caller behind the run */
+    c->plain[thread]++; /* read by the caller after the run */
 }
 
-/* All threads on one processor: most workers find that the work is gone. */
-static void a_team_without_a_processor_is_not_waited_for(void **state)
+/* All threads share one processor: most workers find no work left. */
+static void par_run_any_does_not_wait_for_threads_without_a_processor(void **state)
 {
     static struct count c;
     cpu_set_t mine, one;
@@ -206,8 +211,8 @@ static void a_team_without_a_processor_is_not_waited_for(void **state)
     CPU_ZERO(&one);
     CPU_SET((unsigned)cpu, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    c.p = team(4), c.n = 100, c.chunk = 3;
-    for (int i = 0; i < 2000; i++) par_run_any(c.p, first_come, &c);
+    c.p = open_team(4), c.n = 100, c.chunk = 3;
+    for (int i = 0; i < 2000; i++) par_run_any(c.p, take_any_pieces, &c);
     for (int i = 0; i < c.n; i++) assert_int_equal(atomic_load(&c.seen[i]), 2000);
     for (int t = 1; t < 4; t++) calls += c.plain[t];
     assert_int_equal(c.plain[0], 2000);
@@ -216,7 +221,7 @@ static void a_team_without_a_processor_is_not_waited_for(void **state)
     sched_setaffinity(0, sizeof mine, &mine);
 }
 
-static void shares_cover_the_range_once(void **state)
+static void shares_cover_the_range_exactly_once(void **state)
 {
     (void)state;
     for (int n = 0; n < 70; n++)
@@ -243,7 +248,7 @@ static double cpu_ms(void)
 
 static void an_idle_team_uses_no_processor(void **state)
 {
-    struct count c = { .p = team(4) };
+    struct count c = { .p = open_team(4) };
     (void)state;
 
     par_run(c.p, count_call, &c);
@@ -251,12 +256,12 @@ static void an_idle_team_uses_no_processor(void **state)
     double before = cpu_ms();
     usleep(500000);
     assert_true(cpu_ms() - before < 25);
-    par_run(c.p, count_call, &c); /* and wakes up again */
+    par_run(c.p, count_call, &c); /* the team wakes up again */
     assert_int_equal(atomic_load(&c.calls[3]), 2);
     par_close(c.p);
 }
 
-static void cores_respect_affinity(void **state)
+static void the_core_count_respects_the_cpu_affinity(void **state)
 {
     cpu_set_t mine;
     (void)state;
@@ -265,7 +270,7 @@ static void cores_respect_affinity(void **state)
     assert_true(par_cores() >= 1 && par_cores() <= CPU_COUNT(&mine));
 }
 
-static void pinned_teams_and_crowds_work(void **state)
+static void pinned_teams_work_also_with_more_threads_than_cores(void **state)
 {
     struct par *p = NULL;
     struct err e = { 0 };
@@ -273,7 +278,7 @@ static void pinned_teams_and_crowds_work(void **state)
 
     assert_int_equal(par_open(&p, (struct par_opt){ .n_threads = 5, .pin = true }, &e), OK);
     struct count c = { .p = p };
-    par_run(p, add_up, &c);
+    par_run(p, sum_after_barrier, &c);
     assert_int_equal(c.sums[0], c.sums[4]);
     par_close(p);
     par_close(NULL);
@@ -293,15 +298,15 @@ static void too_many_threads_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_thread_runs_once_a_call),
-        cmocka_unit_test(barriers_show_what_others_wrote),
-        cmocka_unit_test(pieces_cover_the_range_once),
-        cmocka_unit_test(whoever_comes_does_the_work_once_and_nobody_stays),
-        cmocka_unit_test(a_team_without_a_processor_is_not_waited_for),
-        cmocka_unit_test(shares_cover_the_range_once),
+        cmocka_unit_test(every_thread_runs_once_per_call),
+        cmocka_unit_test(writes_before_a_barrier_are_visible_after_it),
+        cmocka_unit_test(pieces_cover_the_range_exactly_once),
+        cmocka_unit_test(par_run_any_does_all_work_once_and_no_thread_remains_inside),
+        cmocka_unit_test(par_run_any_does_not_wait_for_threads_without_a_processor),
+        cmocka_unit_test(shares_cover_the_range_exactly_once),
         cmocka_unit_test(an_idle_team_uses_no_processor),
-        cmocka_unit_test(cores_respect_affinity),
-        cmocka_unit_test(pinned_teams_and_crowds_work),
+        cmocka_unit_test(the_core_count_respects_the_cpu_affinity),
+        cmocka_unit_test(pinned_teams_work_also_with_more_threads_than_cores),
         cmocka_unit_test(too_many_threads_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

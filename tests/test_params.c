@@ -1,3 +1,7 @@
+/* Request bodies of the API: every field, its range and type, aliases, unsupported and unknown
+ * fields, deadlines.
+ *
+ * Bodies are written by hand. Reads no files. */
 #include "support.h"
 
 #include "api/deadline.h"
@@ -22,7 +26,7 @@ static int read_body(enum body_kind kind, const char *body)
 }
 
 /* A chat body with these fields in addition to its messages. */
-static int chat(const char *fields)
+static int read_chat(const char *fields)
 {
     char body[4096];
     snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]%s%s}",
@@ -30,7 +34,7 @@ static int chat(const char *fields)
     return read_body(BODY_CHAT, body);
 }
 
-static int text(const char *fields)
+static int read_completion(const char *fields)
 {
     char body[4096];
     snprintf(body, sizeof body, "{\"prompt\":\"hi\"%s%s}", *fields ? "," : "", fields);
@@ -123,8 +127,8 @@ static void every_number_has_its_range(void **state)
         for (int k = 0; k < 4; k++) {
             if (!tries[k]) continue;
             snprintf(f, sizeof f, "\"%s\":%s", rows[i].name, tries[k]);
-            if (k < 2) assert_int_equal(text(f), OK);
-            else assert_bad(text(f), rows[i].name);
+            if (k < 2) assert_int_equal(read_completion(f), OK);
+            else assert_bad(read_completion(f), rows[i].name);
         }
     }
 }
@@ -157,37 +161,39 @@ static void wrong_types_are_named_by_field(void **state)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
             snprintf(f, sizeof f, "\"%s\":%s", numbers[i], wrong[k]);
-            assert_bad(chat(f), numbers[i]);
+            assert_bad(read_chat(f), numbers[i]);
         }
         snprintf(f, sizeof f, "\"%s\":null", numbers[i]);
-        assert_int_equal(chat(f), OK);
+        assert_int_equal(read_chat(f), OK);
     }
     for (size_t i = 0; i < sizeof bools / sizeof *bools; i++) {
         for (size_t k = 0; k < 3; k++) {
             snprintf(f, sizeof f, "\"%s\":%s", bools[i], wrong[k]);
-            assert_bad(chat(f), bools[i]);
+            assert_bad(read_chat(f), bools[i]);
         }
         snprintf(f, sizeof f, "\"%s\":1", bools[i]);
-        assert_bad(chat(f), bools[i]);
+        assert_bad(read_chat(f), bools[i]);
         snprintf(f, sizeof f, "\"%s\":null", bools[i]);
-        assert_int_equal(chat(f), OK);
+        assert_int_equal(read_chat(f), OK);
     }
-    assert_bad(chat("\"max_tokens\":1.5"), "max_tokens");
-    assert_bad(chat("\"model\":5"), "model");
-    assert_bad(chat("\"stream_options\":[]"), "stream_options");
-    assert_bad(chat("\"stream_options\":{\"include_usage\":1}"), "stream_options.include_usage");
-    assert_bad(chat("\"logprobs\":\"yes\""), "logprobs");
-    assert_bad(chat("\"logprobs\":true,\"top_logprobs\":21"), "top_logprobs");
-    assert_bad(chat("\"logprobs\":true,\"top_logprobs\":true"), "top_logprobs");
-    assert_bad(chat("\"priority\":\"high\""), "priority");
-    assert_bad(text("\"echo\":\"yes\""), "echo");
-    assert_bad(text("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"), "tools");
+    assert_bad(read_chat("\"max_tokens\":1.5"), "max_tokens");
+    assert_bad(read_chat("\"model\":5"), "model");
+    assert_bad(read_chat("\"stream_options\":[]"), "stream_options");
+    assert_bad(read_chat("\"stream_options\":{\"include_usage\":1}"),
+               "stream_options.include_usage");
+    assert_bad(read_chat("\"logprobs\":\"yes\""), "logprobs");
+    assert_bad(read_chat("\"logprobs\":true,\"top_logprobs\":21"), "top_logprobs");
+    assert_bad(read_chat("\"logprobs\":true,\"top_logprobs\":true"), "top_logprobs");
+    assert_bad(read_chat("\"priority\":\"high\""), "priority");
+    assert_bad(read_completion("\"echo\":\"yes\""), "echo");
+    assert_bad(read_completion("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"),
+               "tools");
 }
 
 static void integers_may_be_written_as_reals(void **state)
 {
     (void)state;
-    assert_int_equal(chat("\"max_tokens\":16.0,\"top_k\":4e1"), OK);
+    assert_int_equal(read_chat("\"max_tokens\":16.0,\"top_k\":4e1"), OK);
     assert_int_equal(p.max_tokens, 16);
     assert_int_equal(p.sample.top_k, 40);
 }
@@ -285,38 +291,38 @@ static void stop_strings_are_limited_and_not_empty(void **state)
     char f[400];
 
     (void)state;
-    assert_int_equal(chat("\"stop\":\"x\""), OK);
+    assert_int_equal(read_chat("\"stop\":\"x\""), OK);
     assert_int_equal(p.n_stops, 1);
-    assert_int_equal(chat("\"stop\":[\"a\",\"bc\"]"), OK);
+    assert_int_equal(read_chat("\"stop\":[\"a\",\"bc\"]"), OK);
     assert_int_equal(p.n_stops, 2);
     assert_true(str_is(p.stops[1], "bc"));
-    assert_int_equal(chat("\"stop\":[]"), OK);
-    assert_int_equal(chat("\"stop\":null"), OK);
-    assert_bad(chat("\"stop\":\"\""), "stop");
-    assert_bad(chat("\"stop\":5"), "stop");
-    assert_bad(chat("\"stop\":[\"a\",\"\"]"), "stop[1]");
-    assert_bad(chat("\"stop\":[\"a\",null]"), "stop[1]");
-    assert_bad(chat("\"stop\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"), "stop");
+    assert_int_equal(read_chat("\"stop\":[]"), OK);
+    assert_int_equal(read_chat("\"stop\":null"), OK);
+    assert_bad(read_chat("\"stop\":\"\""), "stop");
+    assert_bad(read_chat("\"stop\":5"), "stop");
+    assert_bad(read_chat("\"stop\":[\"a\",\"\"]"), "stop[1]");
+    assert_bad(read_chat("\"stop\":[\"a\",null]"), "stop[1]");
+    assert_bad(read_chat("\"stop\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"), "stop");
     snprintf(f, sizeof f, "\"stop\":\"%0257d\"", 0);
-    assert_bad(chat(f), "stop");
+    assert_bad(read_chat(f), "stop");
     snprintf(f, sizeof f, "\"stop\":\"%0256d\"", 0);
-    assert_int_equal(chat(f), OK);
+    assert_int_equal(read_chat(f), OK);
 }
 
 static void logit_bias_takes_ids_and_numbers(void **state)
 {
     (void)state;
-    assert_int_equal(chat("\"logit_bias\":{\"5\":-100,\"7\":1.5}"), OK);
+    assert_int_equal(read_chat("\"logit_bias\":{\"5\":-100,\"7\":1.5}"), OK);
     assert_int_equal(p.sample.n_bias, 2);
-    assert_bad(chat("\"logit_bias\":[]"), "logit_bias");
-    assert_bad(chat("\"logit_bias\":{\"x\":1}"), "logit_bias.x");
-    assert_bad(chat("\"logit_bias\":{\"-5\":1}"), "logit_bias.-5");
-    assert_bad(chat("\"logit_bias\":{\"5\":101}"), "logit_bias.5");
-    assert_bad(chat("\"logit_bias\":{\"5\":\"1\"}"), "logit_bias.5");
-    assert_int_equal(chat("\"logit_bias\":{}"), OK);
+    assert_bad(read_chat("\"logit_bias\":[]"), "logit_bias");
+    assert_bad(read_chat("\"logit_bias\":{\"x\":1}"), "logit_bias.x");
+    assert_bad(read_chat("\"logit_bias\":{\"-5\":1}"), "logit_bias.-5");
+    assert_bad(read_chat("\"logit_bias\":{\"5\":101}"), "logit_bias.5");
+    assert_bad(read_chat("\"logit_bias\":{\"5\":\"1\"}"), "logit_bias.5");
+    assert_int_equal(read_chat("\"logit_bias\":{}"), OK);
 }
 
-static void constraints_are_read_under_every_name(void **state)
+static void output_constraints_are_read_under_every_alias(void **state)
 {
     static const struct {
         const char *fields, *field, *text;
@@ -342,12 +348,12 @@ static void constraints_are_read_under_every_name(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(chat(cases[i].fields), OK);
+        assert_int_equal(read_chat(cases[i].fields), OK);
         assert_string_equal(p.grammar_field, cases[i].field);
         assert_true(str_is(p.grammar.text, cases[i].text));
         assert_int_equal(p.grammar.kind, cases[i].kind);
     }
-    assert_int_equal(chat("\"response_format\":{\"type\":\"text\"}"), OK);
+    assert_int_equal(read_chat("\"response_format\":{\"type\":\"text\"}"), OK);
     assert_null(p.grammar_field);
 }
 
@@ -406,18 +412,19 @@ static void unsupported_fields_are_refused(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_bad(chat(bad[i][0]), bad[i][1]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_bad(read_chat(bad[i][0]), bad[i][1]);
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
-        assert_int_equal(chat(fine[i]), OK);
+        assert_int_equal(read_chat(fine[i]), OK);
         assert_int_equal(p.n_ignored, 0);
     }
-    assert_bad(text("\"echo\":true,\"logprobs\":1"), "logprobs");
+    assert_bad(read_completion("\"echo\":true,\"logprobs\":1"), "logprobs");
 }
 
 static void unknown_fields_are_listed_safely(void **state)
 {
     (void)state;
-    assert_int_equal(chat("\"zap\":1,\"b\\r\\nX-Evil: 1\":2,\"echo\":true"), OK);
+    assert_int_equal(read_chat("\"zap\":1,\"b\\r\\nX-Evil: 1\":2,\"echo\":true"), OK);
     assert_int_equal(p.n_ignored, 3);
     assert_string_equal(buf_cstr(&p.ignored), "zap, b??X-Evil??1, echo");
     assert_false(p.echo);
@@ -435,17 +442,17 @@ static void unknown_fields_are_listed_safely(void **state)
     }
 }
 
-static void given_parameters_override_the_models(void **state)
+static void request_parameters_override_those_of_the_model(void **state)
 {
     struct sample_opt o = sample_defaults();
 
     (void)state;
-    assert_int_equal(chat(""), OK);
+    assert_int_equal(read_chat(""), OK);
     params_sample(&p, &o);
     assert_float_equal(o.temp, 0.8f, 0);
     assert_int_equal(o.repeat_last, 64);
-    assert_int_equal(chat("\"temperature\":0,\"top_k\":-1,\"top_p\":0,\"frequency_penalty\":0.5"),
-                     OK);
+    assert_int_equal(
+        read_chat("\"temperature\":0,\"top_k\":-1,\"top_p\":0,\"frequency_penalty\":0.5"), OK);
     params_sample(&p, &o);
     assert_float_equal(o.temp, 0, 0);
     assert_int_equal(o.top_k, 0);
@@ -454,57 +461,57 @@ static void given_parameters_override_the_models(void **state)
     assert_float_equal(o.freq_penalty, 0.5f, 0);
     assert_int_equal(o.repeat_last, 64);
     assert_int_equal(sample_check(&o, 100, &e), OK);
-    assert_int_equal(chat("\"repetition_penalty\":1.1"), OK);
+    assert_int_equal(read_chat("\"repetition_penalty\":1.1"), OK);
     params_sample(&p, &o);
     assert_int_equal(o.repeat_last, -1);
     o = sample_defaults();
-    assert_int_equal(chat("\"repetition_penalty\":1.1,\"repeat_last_n\":8"), OK);
+    assert_int_equal(read_chat("\"repetition_penalty\":1.1,\"repeat_last_n\":8"), OK);
     params_sample(&p, &o);
     assert_int_equal(o.repeat_last, 8);
     o = sample_defaults();
-    assert_int_equal(chat("\"repeat_penalty\":1.1"), OK);
+    assert_int_equal(read_chat("\"repeat_penalty\":1.1"), OK);
     params_sample(&p, &o);
     assert_int_equal(o.repeat_last, 64);
 }
 
-static void the_newer_name_of_max_tokens_wins_in_chat(void **state)
+static void max_completion_tokens_overrides_max_tokens_in_chat(void **state)
 {
     (void)state;
-    assert_int_equal(chat("\"max_tokens\":5,\"max_completion_tokens\":7"), OK);
+    assert_int_equal(read_chat("\"max_tokens\":5,\"max_completion_tokens\":7"), OK);
     assert_int_equal(p.max_tokens, 7);
-    assert_int_equal(text("\"max_tokens\":5,\"max_completion_tokens\":7"), OK);
+    assert_int_equal(read_completion("\"max_tokens\":5,\"max_completion_tokens\":7"), OK);
     assert_int_equal(p.max_tokens, 5);
-    assert_int_equal(text("\"max_completion_tokens\":7"), OK);
+    assert_int_equal(read_completion("\"max_completion_tokens\":7"), OK);
     assert_int_equal(p.max_tokens, 7);
 }
 
-static void logprobs_are_given_in_two_ways(void **state)
+static void logprobs_have_a_form_in_chat_and_one_in_completions(void **state)
 {
     (void)state;
-    assert_int_equal(chat(""), OK);
+    assert_int_equal(read_chat(""), OK);
     assert_int_equal(p.n_top, -1);
-    assert_int_equal(chat("\"logprobs\":true"), OK);
+    assert_int_equal(read_chat("\"logprobs\":true"), OK);
     assert_int_equal(p.n_top, 0);
-    assert_int_equal(chat("\"top_logprobs\":5,\"logprobs\":true"), OK);
+    assert_int_equal(read_chat("\"top_logprobs\":5,\"logprobs\":true"), OK);
     assert_int_equal(p.n_top, 5);
-    assert_int_equal(text("\"logprobs\":3"), OK);
+    assert_int_equal(read_completion("\"logprobs\":3"), OK);
     assert_int_equal(p.n_top, 3);
-    assert_int_equal(text("\"logprobs\":0"), OK);
+    assert_int_equal(read_completion("\"logprobs\":0"), OK);
     assert_int_equal(p.n_top, 0);
 }
 
 static void priorities_have_names(void **state)
 {
     (void)state;
-    assert_int_equal(chat("\"priority\":\"batch\""), OK);
+    assert_int_equal(read_chat("\"priority\":\"batch\""), OK);
     assert_int_equal(p.priority, PRIORITY_BATCH);
-    assert_int_equal(chat("\"priority\":\"interactive\""), OK);
+    assert_int_equal(read_chat("\"priority\":\"interactive\""), OK);
     assert_int_equal(p.priority, PRIORITY_INTERACTIVE);
-    assert_int_equal(chat("\"priority\":-3"), OK);
+    assert_int_equal(read_chat("\"priority\":-3"), OK);
     assert_int_equal(p.priority, -3);
 }
 
-static void bodies_of_tokenize_and_detokenize_are_read(void **state)
+static void tokenize_and_detokenize_bodies_are_read(void **state)
 {
     (void)state;
     assert_int_equal(
@@ -575,14 +582,14 @@ int main(void)
         cmocka_unit_test(prompts_come_in_four_forms),
         cmocka_unit_test(stop_strings_are_limited_and_not_empty),
         cmocka_unit_test(logit_bias_takes_ids_and_numbers),
-        cmocka_unit_test(constraints_are_read_under_every_name),
+        cmocka_unit_test(output_constraints_are_read_under_every_alias),
         cmocka_unit_test(unsupported_fields_are_refused),
         cmocka_unit_test(unknown_fields_are_listed_safely),
-        cmocka_unit_test(given_parameters_override_the_models),
-        cmocka_unit_test(the_newer_name_of_max_tokens_wins_in_chat),
-        cmocka_unit_test(logprobs_are_given_in_two_ways),
+        cmocka_unit_test(request_parameters_override_those_of_the_model),
+        cmocka_unit_test(max_completion_tokens_overrides_max_tokens_in_chat),
+        cmocka_unit_test(logprobs_have_a_form_in_chat_and_one_in_completions),
         cmocka_unit_test(priorities_have_names),
-        cmocka_unit_test(bodies_of_tokenize_and_detokenize_are_read),
+        cmocka_unit_test(tokenize_and_detokenize_bodies_are_read),
         cmocka_unit_test(deadlines_are_dates_or_milliseconds),
     };
     return cmocka_run_group_tests(tests, NULL, teardown);

@@ -1,3 +1,7 @@
+/* Regular expressions as grammars, against PCRE2: both must agree on random texts, and PCRE2
+ * must match every text that the grammar makes.
+ *
+ * Reads no files. */
 #include "grammar_world.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -19,7 +23,7 @@ static int close_world(void **state)
     return 0;
 }
 
-static bool pcre_takes(const pcre2_code *code, struct str text)
+static bool pcre_matches(const pcre2_code *code, struct str text)
 {
     pcre2_match_data *d = pcre2_match_data_create_from_pattern(code, NULL);
     int rc = pcre2_match(code, (PCRE2_SPTR)text.p, text.n, 0, PCRE2_ANCHORED | PCRE2_ENDANCHORED, d,
@@ -29,8 +33,8 @@ static bool pcre_takes(const pcre2_code *code, struct str text)
     return rc >= 0;
 }
 
-/* Texts near the pattern: pieces of it, and letters. */
-static void random_text(struct rng *rng, const char *pattern, struct buf *out)
+/* A random text of characters of the pattern and other letters, so that it often nearly matches. */
+static void make_random_text(struct rng *rng, const char *pattern, struct buf *out)
 {
     static const char letters[] = "aabbccxyzAZ019-_.:@/ #+()[]\"\\,!";
 
@@ -40,7 +44,7 @@ static void random_text(struct rng *rng, const char *pattern, struct buf *out)
         else buf_putc(out, pattern[rng_u64(rng) % strlen(pattern)]);
 }
 
-static void check(const char *pattern)
+static void compare_with_pcre(const char *pattern)
 {
     struct grammar *g = compile(GRAMMAR_REGEX, pattern);
     struct matcher_cache *d = open_cache(grammar_pda(g), lex);
@@ -51,26 +55,28 @@ static void check(const char *pattern)
     pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
                                      PCRE2_DOLLAR_ENDONLY | PCRE2_UTF, &rc, &at, NULL);
 
-    if (!code) fail_msg("PCRE2 does not take %s", pattern);
+    if (!code) fail_msg("PCRE2 does not compile %s", pattern);
     rng_seed(&rng, 17);
     for (int i = 0; i < 3000; i++) {
         struct matcher x;
         bool got = true, want;
-        random_text(&rng, pattern, &text);
-        want = pcre_takes(code, str_of(text.n ? text.p : "", text.n));
+        make_random_text(&rng, pattern, &text);
+        want = pcre_matches(code, str_of(text.n ? text.p : "", text.n));
         begin_text(&x, d, false);
         for (size_t k = 0; k < text.n && got; k++)
             got = matcher_accept_bytes(&x, str_of(text.p + k, 1)) == OK;
         got = got && matcher_may_end(&x);
         matcher_end(&x);
         if (got != want)
-            fail_msg("%s: '%s' is %s", pattern, buf_cstr(&text), got ? "taken" : "not taken");
+            fail_msg("%s: '%s' is %s", pattern, buf_cstr(&text),
+                     got ? "matched, unlike PCRE2" : "not matched, unlike PCRE2");
     }
-    for (int i = 0; i < 40; i++) { /* and what is made is taken by the other */
+    for (int i = 0; i < 40; i++) { /* PCRE2 matches the texts of the grammar */
         buf_clear(&text);
         make_text(d, lex, &rng, 10, &text);
-        if (!pcre_takes(code, str_of(text.n ? text.p : "", text.n)))
-            fail_msg("%s: '%s' was made", pattern, buf_cstr(&text));
+        if (!pcre_matches(code, str_of(text.n ? text.p : "", text.n)))
+            fail_msg("%s: the grammar makes '%s', which PCRE2 does not match", pattern,
+                     buf_cstr(&text));
         n_taken++;
     }
     assert_int_equal(n_taken, 40);
@@ -80,7 +86,7 @@ static void check(const char *pattern)
     grammar_unref(g);
 }
 
-static void patterns_take_what_pcre_takes(void **state)
+static void patterns_match_what_pcre2_matches(void **state)
 {
     static const char *const patterns[] = { "abc",
                                             "a*b+c?",
@@ -118,10 +124,10 @@ static void patterns_take_what_pcre_takes(void **state)
                                             "\\/\\.\\-",
                                             "((a|b)(c|x)){2}" };
     (void)state;
-    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) check(patterns[i]);
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) compare_with_pcre(patterns[i]);
 }
 
-static void what_a_machine_cannot_do_is_refused_by_name(void **state)
+static void features_that_a_finite_automaton_lacks_are_refused_by_name(void **state)
 {
     static const char *const bad[][2] = { { "(?=a)b", "lookahead" },
                                           { "(?!a)b", "lookahead" },
@@ -149,7 +155,7 @@ static void what_a_machine_cannot_do_is_refused_by_name(void **state)
         assert_refused(GRAMMAR_REGEX, bad[i][0], bad[i][1]);
 }
 
-static void a_choice_is_one_of_its_strings(void **state)
+static void a_choice_matches_exactly_its_strings(void **state)
 {
     struct grammar *g = compile(GRAMMAR_CHOICE, "[\"red\",\"redder\",\"\\u00e9\"]");
     (void)state;
@@ -165,9 +171,9 @@ static void a_choice_is_one_of_its_strings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_take_what_pcre_takes),
-        cmocka_unit_test(what_a_machine_cannot_do_is_refused_by_name),
-        cmocka_unit_test(a_choice_is_one_of_its_strings),
+        cmocka_unit_test(patterns_match_what_pcre2_matches),
+        cmocka_unit_test(features_that_a_finite_automaton_lacks_are_refused_by_name),
+        cmocka_unit_test(a_choice_matches_exactly_its_strings),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

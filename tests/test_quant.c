@@ -1,3 +1,7 @@
+/* Block formats in plain C (kernel/quant): all 65536 halves, 8-bit floats, decoding and encoding
+ * of every type against golden blocks (quant_golden.h), and bounds on the loss of encoding.
+ *
+ * Halves are compared with their definition. Reads no files. */
 #include "kernel/quant.h"
 
 #include "base/mem.h"
@@ -12,7 +16,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static uint64_t hash_of(const void *p, size_t n)
+static uint64_t fnv1a(const void *p, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)p)[i]) * 0x100000001b3u;
@@ -21,7 +25,7 @@ static uint64_t hash_of(const void *p, size_t n)
 
 static bool same_bits(float a, float b) { return memcmp(&a, &b, 4) == 0; }
 
-static double half_by_definition(int h)
+static double decode_half(int h)
 {
     int e = h >> 10 & 31, m = h & 1023;
     double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
@@ -33,29 +37,29 @@ static void every_f16_has_its_value(void **state)
     (void)state;
     for (int h = 0; h < 65536; h++) {
         float got = f16_to_f32((uint16_t)h);
-        double want = half_by_definition(h);
+        double want = decode_half(h);
         if (isnan(want)) assert_true(isnan(got));
-        else if (!same_bits(got, (float)want)) fail_msg("%04x is %a, not %a", h, got, want);
+        else if (!same_bits(got, (float)want)) fail_msg("%04x is %a, expected %a", h, got, want);
     }
 }
 
-static void every_f16_survives_the_way_back(void **state)
+static void every_f16_survives_decoding_and_encoding(void **state)
 {
     (void)state;
     for (int h = 0; h < 65536; h++) {
         uint16_t back = f32_to_f16(f16_to_f32((uint16_t)h));
-        if (isnan(half_by_definition(h))) assert_true((back & 0x7c00) == 0x7c00 && (back & 0x3ff));
+        if (isnan(decode_half(h))) assert_true((back & 0x7c00) == 0x7c00 && (back & 0x3ff));
         else assert_int_equal(back, h);
     }
 }
 
-/* Between each two neighbours: the middle goes to the even one, anything beside it to the nearer.
- */
+/* Between any two neighbouring halves, the middle rounds to the even one and every other number
+ * to the nearer one. */
 static void floats_round_to_the_nearest_f16(void **state)
 {
     (void)state;
     for (int h = 0; h < 0x7c00; h++) {
-        double a = half_by_definition(h), b = h == 0x7bff ? 65536 : half_by_definition(h + 1);
+        double a = decode_half(h), b = h == 0x7bff ? 65536 : decode_half(h + 1);
         float middle = (float)((a + b) / 2);
         assert_int_equal(f32_to_f16(middle), h & 1 ? h + 1 : h);
         assert_int_equal(f32_to_f16(nextafterf(middle, 0)), h);
@@ -67,7 +71,7 @@ static void floats_round_to_the_nearest_f16(void **state)
     assert_int_equal(f32_to_f16(1e-45f), 0);
 }
 
-static void every_bf16_survives_and_floats_round_to_the_nearest(void **state)
+static void every_bf16_survives_and_floats_round_to_nearest(void **state)
 {
     (void)state;
     for (int h = 0; h < 65536; h++) {
@@ -85,7 +89,7 @@ static void every_bf16_survives_and_floats_round_to_the_nearest(void **state)
     }
 }
 
-static void arrays_of_halves_are_their_elements(void **state)
+static void arrays_of_halves_are_converted_like_single_halves(void **state)
 {
     (void)state;
     enum { N = 65536 };
@@ -99,7 +103,7 @@ static void arrays_of_halves_are_their_elements(void **state)
         assert_true(same_bits(y[i], f16_to_f32(h[i])));
         assert_int_equal(back[i], i);
     }
-    char *odd = (char *)h + 1; /* a file may put it anywhere */
+    char *odd = (char *)h + 1; /* data in a file may be unaligned */
     uint16_t one = 0x3c00;
     memcpy(odd, &one, 2);
     quant_decode(DT_F16, odd, y, 1);
@@ -125,8 +129,8 @@ static void eight_bit_floats_have_their_values(void **state)
     assert_true(isnan(y[6]));
 }
 
-/* Against the nearest of all its numbers, found by looking at each. */
-static void f8_is_rounded_to_the_nearest_and_cut_at_its_largest(void **state)
+/* Compared with the nearest of all 256 values, found by trying each. */
+static void f8_rounds_to_nearest_and_saturates(void **state)
 {
     (void)state;
     uint8_t all[256], b;
@@ -135,12 +139,12 @@ static void f8_is_rounded_to_the_nearest_and_cut_at_its_largest(void **state)
 
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
     quant_decode(DT_F8_E4M3, all, y, 256);
-    for (int i = 0; i < 256; i++) { /* each is its own */
+    for (int i = 0; i < 256; i++) { /* each value encodes to itself */
         quant_encode(DT_F8_E4M3, &y[i], &b, 1);
         assert_int_equal(b & 0x7f, i & 0x7f);
         if (!isnan(y[i])) assert_int_equal(b, i);
     }
-    for (int i = 0; i < 126; i++) { /* in the middle: the even one */
+    for (int i = 0; i < 126; i++) { /* halfway: the even one */
         float mid = (y[i] + y[i + 1]) / 2, up = nextafterf(mid, 1e9f),
               down = nextafterf(mid, -1e9f);
         assert_int_equal(f32_to_f8_e4m3(mid), i % 2 ? i + 1 : i);
@@ -162,7 +166,7 @@ static void f8_is_rounded_to_the_nearest_and_cut_at_its_largest(void **state)
     }
 }
 
-static void plain_numbers_decode_to_themselves(void **state)
+static void float_types_decode_exactly(void **state)
 {
     (void)state;
     double d[] = { 1.5, -2e10, 0.1 };
@@ -179,7 +183,7 @@ static void plain_numbers_decode_to_themselves(void **state)
     assert_true(y[0] == 0 && y[1] == 1 && y[2] == 1);
 }
 
-static void blocks_decode_to_the_golden_numbers(void **state)
+static void blocks_decode_to_the_golden_values(void **state)
 {
     (void)state;
     for (size_t k = 0; k < COUNT(golden_blocks); k++) {
@@ -196,10 +200,10 @@ static void blocks_decode_to_the_golden_numbers(void **state)
         quant_decode(g->type, block, y, d->block);
         for (int i = 0; i < 6; i++)
             if (!same_bits(y[(i * 37 + 5) % d->block], g->at[i]))
-                fail_msg("%s: element %d is %.9g, not %.9g", d->name, (i * 37 + 5) % d->block,
+                fail_msg("%s: element %d is %.9g, expected %.9g", d->name, (i * 37 + 5) % d->block,
                          y[(i * 37 + 5) % d->block], g->at[i]);
-        if (hash_of(y, (size_t)d->block * 4) != g->hash)
-            fail_msg("%s: not the golden numbers", d->name);
+        if (fnv1a(y, (size_t)d->block * 4) != g->hash)
+            fail_msg("%s: the hash of the decoded values differs from the golden one", d->name);
     }
 }
 
@@ -212,7 +216,7 @@ static void every_block_type_has_a_golden_block(void **state)
         bool found = false;
         for (size_t k = 0; k < COUNT(golden_blocks); k++)
             found |= golden_blocks[k].type == (enum dtype)t;
-        if (!found) fail_msg("%s has none", d->name);
+        if (!found) fail_msg("%s has no golden block", d->name);
         assert_true(quant_can_decode((enum dtype)t));
     }
     assert_false(quant_can_decode(DT_I32));
@@ -232,13 +236,13 @@ static void simple_types_encode_to_the_golden_bytes(void **state)
     for (size_t k = 0; k < COUNT(golden_encodings); k++) {
         const struct dtype_info *d = dtype_info(golden_encodings[k].type);
         quant_encode(golden_encodings[k].type, x, out, N);
-        if (hash_of(out, (size_t)(N / d->block * d->bytes)) != golden_encodings[k].hash)
-            fail_msg("%s: other bytes than the golden ones", d->name);
+        if (fnv1a(out, (size_t)(N / d->block * d->bytes)) != golden_encodings[k].hash)
+            fail_msg("%s: the encoded bytes differ from the golden ones", d->name);
     }
 }
 
-/* Root mean square of what is lost, relative to the numbers. */
-static double loss(enum dtype t, const float *x, int n)
+/* Root mean square of the encoding error, relative to the values. */
+static double encoding_loss(enum dtype t, const float *x, int n)
 {
     uint64_t bytes = 0;
     assert_true(dtype_row_bytes(t, (uint64_t)n, &bytes));
@@ -257,7 +261,7 @@ static double loss(enum dtype t, const float *x, int n)
     return all > 0 ? sqrt(lost / all) : sqrt(lost);
 }
 
-static void encoding_loses_no_more_than_the_format_must(void **state)
+static void the_loss_of_encoding_stays_within_bounds(void **state)
 {
     (void)state;
     static const struct {
@@ -280,25 +284,25 @@ static void encoding_loses_no_more_than_the_format_must(void **state)
     for (int t = 0; t < DT_COUNT; t++) n_encodable += quant_can_encode((enum dtype)t);
     assert_int_equal(n_encodable, COUNT(bounds));
     for (size_t k = 0; k < COUNT(bounds); k++) {
-        double lost = loss(bounds[k].type, x, N);
+        double lost = encoding_loss(bounds[k].type, x, N);
         if (lost > bounds[k].most)
-            fail_msg("%s loses %.4f, more than %.4f", dtype_name(bounds[k].type), lost,
+            fail_msg("%s: loss %.4f, allowed %.4f", dtype_name(bounds[k].type), lost,
                      bounds[k].most);
     }
 }
 
-static void ternary_weights_survive_the_ternary_types(void **state)
+static void ternary_weights_are_encoded_without_loss_by_ternary_types(void **state)
 {
     (void)state;
     float x[QK_K];
     struct rng r;
     rng_seed(&r, 5);
     for (int i = 0; i < QK_K; i++) x[i] = 0.5f * (float)((int)(rng_u64(&r) % 3) - 1);
-    assert_true(loss(DT_TQ1_0, x, QK_K) == 0);
-    assert_true(loss(DT_TQ2_0, x, QK_K) == 0);
+    assert_true(encoding_loss(DT_TQ1_0, x, QK_K) == 0);
+    assert_true(encoding_loss(DT_TQ2_0, x, QK_K) == 0);
 }
 
-static void each_encodable(void (*check)(enum dtype t))
+static void for_each_encodable(void (*check)(enum dtype t))
 {
     for (int t = 0; t < DT_COUNT; t++)
         if (quant_can_encode((enum dtype)t) && dtype_info(t)->quantized) check((enum dtype)t);
@@ -307,13 +311,13 @@ static void each_encodable(void (*check)(enum dtype t))
 static void check_zeros(enum dtype t)
 {
     static const float zeros[QK_K];
-    assert_true(loss(t, zeros, QK_K) == 0);
+    assert_true(encoding_loss(t, zeros, QK_K) == 0);
 }
 
-static void zeros_stay_zeros(void **state)
+static void zeros_are_encoded_as_zeros(void **state)
 {
     (void)state;
-    each_encodable(check_zeros);
+    for_each_encodable(check_zeros);
 }
 
 static void check_not_finite(enum dtype t)
@@ -332,10 +336,10 @@ static void check_not_finite(enum dtype t)
     assert_memory_equal(x, y, sizeof x);
 }
 
-static void what_is_no_number_counts_as_zero(void **state)
+static void nan_and_infinity_are_encoded_as_zero(void **state)
 {
     (void)state;
-    each_encodable(check_not_finite);
+    for_each_encodable(check_not_finite);
 }
 
 static void check_extremes(enum dtype t)
@@ -344,16 +348,16 @@ static void check_extremes(enum dtype t)
     for (size_t k = 0; k < COUNT(sizes); k++) {
         float x[QK_K];
         for (int i = 0; i < QK_K; i++) x[i] = sizes[k] * (float)(i % 7 - 3) / 3.0f;
-        loss(t, x, QK_K); /* finite, and nothing undefined on the way */
+        encoding_loss(t, x, QK_K); /* finite results without undefined behaviour */
         for (int i = 0; i < QK_K; i++) x[i] = i % 64 == 3 ? sizes[k] : 0;
-        loss(t, x, QK_K);
+        encoding_loss(t, x, QK_K);
     }
 }
 
-static void sizes_out_of_range_give_finite_numbers(void **state)
+static void magnitudes_out_of_range_give_finite_values(void **state)
 {
     (void)state;
-    each_encodable(check_extremes);
+    for_each_encodable(check_extremes);
 }
 
 static void check_constant(enum dtype t)
@@ -361,15 +365,15 @@ static void check_constant(enum dtype t)
     float x[QK_K];
     for (int sign = -1; sign <= 1; sign += 2) {
         for (int i = 0; i < QK_K; i++) x[i] = (float)sign * 0.25f;
-        double lost = loss(t, x, QK_K);
-        if (lost > 0.13) fail_msg("%s: %g of a constant is lost", dtype_name(t), lost);
+        double lost = encoding_loss(t, x, QK_K);
+        if (lost > 0.13) fail_msg("%s: relative loss %g of a constant block", dtype_name(t), lost);
     }
 }
 
-static void constants_stay_near(void **state)
+static void constant_blocks_are_encoded_closely(void **state)
 {
     (void)state;
-    each_encodable(check_constant);
+    for_each_encodable(check_constant);
 }
 
 static void lattices_have_distinct_points_in_order(void **state)
@@ -392,22 +396,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_f16_has_its_value),
-        cmocka_unit_test(every_f16_survives_the_way_back),
+        cmocka_unit_test(every_f16_survives_decoding_and_encoding),
         cmocka_unit_test(floats_round_to_the_nearest_f16),
-        cmocka_unit_test(every_bf16_survives_and_floats_round_to_the_nearest),
-        cmocka_unit_test(arrays_of_halves_are_their_elements),
+        cmocka_unit_test(every_bf16_survives_and_floats_round_to_nearest),
+        cmocka_unit_test(arrays_of_halves_are_converted_like_single_halves),
         cmocka_unit_test(eight_bit_floats_have_their_values),
-        cmocka_unit_test(f8_is_rounded_to_the_nearest_and_cut_at_its_largest),
-        cmocka_unit_test(plain_numbers_decode_to_themselves),
-        cmocka_unit_test(blocks_decode_to_the_golden_numbers),
+        cmocka_unit_test(f8_rounds_to_nearest_and_saturates),
+        cmocka_unit_test(float_types_decode_exactly),
+        cmocka_unit_test(blocks_decode_to_the_golden_values),
         cmocka_unit_test(every_block_type_has_a_golden_block),
         cmocka_unit_test(simple_types_encode_to_the_golden_bytes),
-        cmocka_unit_test(encoding_loses_no_more_than_the_format_must),
-        cmocka_unit_test(ternary_weights_survive_the_ternary_types),
-        cmocka_unit_test(zeros_stay_zeros),
-        cmocka_unit_test(what_is_no_number_counts_as_zero),
-        cmocka_unit_test(sizes_out_of_range_give_finite_numbers),
-        cmocka_unit_test(constants_stay_near),
+        cmocka_unit_test(the_loss_of_encoding_stays_within_bounds),
+        cmocka_unit_test(ternary_weights_are_encoded_without_loss_by_ternary_types),
+        cmocka_unit_test(zeros_are_encoded_as_zeros),
+        cmocka_unit_test(nan_and_infinity_are_encoded_as_zero),
+        cmocka_unit_test(magnitudes_out_of_range_give_finite_values),
+        cmocka_unit_test(constant_blocks_are_encoded_closely),
         cmocka_unit_test(lattices_have_distinct_points_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

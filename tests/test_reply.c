@@ -1,3 +1,6 @@
+/* Reply bodies and stream chunks of the API, byte for byte, and the status and code of every error.
+ *
+ * Expected texts are written by hand. Reads no files. */
 #include "support.h"
 
 #include "api/api.h"
@@ -11,14 +14,14 @@
 static struct buf out;
 static struct logprobs lp;
 
-static struct str piece(void *arg, int32_t id)
+static struct str token_text(void *arg, int32_t id)
 {
     static const char *const names[] = { " the", "\n", "\"q\"", "\xe2\x82" };
     (void)arg;
     return id == 4 ? STR(" the") : str_c(names[id]);
 }
 
-static struct reply head(bool chat, bool usage)
+static struct reply make_reply(bool chat, bool usage)
 {
     struct reply y = { .chat = chat,
                        .usage = usage,
@@ -26,12 +29,12 @@ static struct reply head(bool chat, bool usage)
                        .model = "tern/tales",
                        .fingerprint = "fp_1",
                        .created = 1700000000,
-                       .piece = piece };
+                       .piece = token_text };
     reply_render_head(&y);
     return y;
 }
 
-/* out has this text, which is JSON; clears out. */
+/* The buffer `out` must be exactly this text, and valid JSON; clears it. */
 static void assert_out(const char *want)
 {
     json_t *j = json_loadb(out.p, out.n, 0, NULL);
@@ -57,9 +60,9 @@ static int teardown(void **state)
     "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1700000000," \
     "\"model\":\"tern/tales\",\"system_fingerprint\":\"fp_1\",\"choices\":["
 
-static void chat_chunks_byte_for_byte(void **state)
+static void chat_chunks_are_written_byte_for_byte(void **state)
 {
-    struct reply y = head(true, false);
+    struct reply y = make_reply(true, false);
 
     (void)state;
     reply_chunk_role(&y, &out, 0);
@@ -77,9 +80,9 @@ static void chat_chunks_byte_for_byte(void **state)
     reply_release(&y);
 }
 
-static void text_chunks_byte_for_byte(void **state)
+static void completion_chunks_are_written_byte_for_byte(void **state)
 {
-    struct reply y = head(false, false);
+    struct reply y = make_reply(false, false);
 
     (void)state;
     reply_chunk_text(&y, &out, 0, STR("x"), NULL);
@@ -93,7 +96,7 @@ static void text_chunks_byte_for_byte(void **state)
 
 static void usage_is_null_until_the_last_chunk(void **state)
 {
-    struct reply y = head(true, true);
+    struct reply y = make_reply(true, true);
     struct usage u = { .prompt = 7,
                        .completion = 3,
                        .cached = 4,
@@ -115,9 +118,9 @@ static void usage_is_null_until_the_last_chunk(void **state)
     reply_release(&y);
 }
 
-static void bodies_byte_for_byte(void **state)
+static void bodies_are_written_byte_for_byte(void **state)
 {
-    struct reply y = head(true, false);
+    struct reply y = make_reply(true, false);
     struct usage u = { .prompt = 1, .completion = 2 };
 
     (void)state;
@@ -138,7 +141,7 @@ static void bodies_byte_for_byte(void **state)
         "0,"
         "\"prefill_ms\":0,\"decode_ms\":0,\"cached_tokens\":0}}}");
     reply_release(&y);
-    y = head(false, false);
+    y = make_reply(false, false);
     reply_open(&y, &out);
     reply_add_choice(&y, &out, 0, &(struct reply_parts){ .text = STR("hi") }, NULL, "stop");
     buf_puts(&out, "]}");
@@ -147,13 +150,13 @@ static void bodies_byte_for_byte(void **state)
     reply_release(&y);
 }
 
-static void logprobs_of_chat_have_bytes(void **state)
+static void logprobs_of_chat_contain_the_bytes_of_tokens(void **state)
 {
     struct event ev = {
         .id = 0, .logprob = -0.1f, .n_top = 2, .top = { { 0, -0.1f }, { 3, -INFINITY } }
     };
     struct event bare = { .id = 1, .logprob = 0 };
-    struct reply y = head(true, false);
+    struct reply y = make_reply(true, false);
 
     (void)state;
     logprobs_clear(&lp);
@@ -179,7 +182,7 @@ static void logprobs_of_completions_are_four_lists(void **state)
     };
     struct event b = { .id = 0, .logprob = -0.25f, .n_top = 1, .top = { { 0, -0.25f } } };
     struct event c = { .id = 2, .logprob = -1 };
-    struct reply y = head(false, false);
+    struct reply y = make_reply(false, false);
 
     (void)state;
     logprobs_clear(&lp);
@@ -196,9 +199,9 @@ static void logprobs_of_completions_are_four_lists(void **state)
     reply_release(&y);
 }
 
-static void chunks_of_the_steady_state_allocate_nothing(void **state)
+static void writing_chunks_allocates_nothing_after_the_first(void **state)
 {
-    struct reply y = head(true, false);
+    struct reply y = make_reply(true, false);
     size_t cap;
     char *at;
 
@@ -260,13 +263,13 @@ static void every_error_has_its_status_and_code(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chat_chunks_byte_for_byte),
-        cmocka_unit_test(text_chunks_byte_for_byte),
+        cmocka_unit_test(chat_chunks_are_written_byte_for_byte),
+        cmocka_unit_test(completion_chunks_are_written_byte_for_byte),
         cmocka_unit_test(usage_is_null_until_the_last_chunk),
-        cmocka_unit_test(bodies_byte_for_byte),
-        cmocka_unit_test(logprobs_of_chat_have_bytes),
+        cmocka_unit_test(bodies_are_written_byte_for_byte),
+        cmocka_unit_test(logprobs_of_chat_contain_the_bytes_of_tokens),
         cmocka_unit_test(logprobs_of_completions_are_four_lists),
-        cmocka_unit_test(chunks_of_the_steady_state_allocate_nothing),
+        cmocka_unit_test(writing_chunks_allocates_nothing_after_the_first),
         cmocka_unit_test(every_error_has_its_status_and_code),
     };
     return cmocka_run_group_tests(tests, NULL, teardown);

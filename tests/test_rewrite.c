@@ -1,3 +1,8 @@
+/* Quantizing a model file: the plan (which tensor gets which type), the rewritten file, split
+ * output, refusal of NaN, and stopping without leaving files.
+ *
+ * The input is a small random GGUF model that the test writes, and the model that ships with
+ * tern. */
 #include "quant/rewrite.h"
 
 #include "base/file.h"
@@ -22,7 +27,7 @@ struct world {
     struct plan_opt opt;
 };
 
-static void add(struct ggufw *w, const char *name, int64_t rows, int64_t cols)
+static void add_tensor(struct ggufw *w, const char *name, int64_t rows, int64_t cols)
 {
     ggufw_tensor(w, name, DT_F32, (int64_t[]){ rows, cols }, 2);
 }
@@ -35,9 +40,9 @@ static void add_data(struct ggufw *w, struct rng *r, int64_t n, float bad)
     }
 }
 
-/* A model of 16 layers, small but with whole super-blocks; `bad`: a number in the middle of one
- * tensor. */
-static char *model(bool tied, float bad)
+/* Writes a small GGUF model of 16 layers with whole super-blocks. bad: a value that is placed in
+ * the middle of one tensor. */
+static char *write_model(bool tied, float bad)
 {
     char *path = path_join(temp_dir(), tied ? "tied.gguf" : "in.gguf"), name[64];
     static const char *const parts[] = { "attn_q", "attn_v", "attn_output", "ffn_up", "ffn_down" };
@@ -52,14 +57,14 @@ static char *model(bool tied, float bad)
     ggufw_u32(w, "llama.attention.head_count", 8);
     ggufw_u32(w, "llama.attention.head_count_kv", 4);
     ggufw_str(w, "some.other.key", STR("stays"));
-    add(w, "token_embd.weight", 4, 256);
+    add_tensor(w, "token_embd.weight", 4, 256);
     for (int l = 0; l < LAYERS; l++)
         for (size_t k = 0; k < 5; k++) {
             snprintf(name, sizeof name, "blk.%d.%s.weight", l, parts[k]);
-            add(w, name, 4, k == 3 ? 96 : 256);
+            add_tensor(w, name, 4, k == 3 ? 96 : 256);
         }
     ggufw_tensor(w, "output_norm.weight", DT_F32, (int64_t[]){ 256 }, 1);
-    if (!tied) add(w, "output.weight", 4, 256);
+    if (!tied) add_tensor(w, "output.weight", 4, 256);
     add_data(w, &r, 1024, 0);
     for (int l = 0; l < LAYERS; l++)
         for (size_t k = 0; k < 5; k++)
@@ -104,12 +109,12 @@ static enum dtype type_of(const struct world *v, const char *name)
 
 /* ---- the plan ---- */
 
-static void q4_k_m_gives_more_to_the_layers_that_count(void **state)
+static void q4_k_m_gives_more_bits_to_the_sensitive_layers(void **state)
 {
     (void)state;
     struct world v;
     char name[64];
-    open_world(&v, model(false, 0), "q4_k_m");
+    open_world(&v, write_model(false, 0), "q4_k_m");
     plan_world(&v);
     for (int l = 0; l < LAYERS; l++) {
         bool more = l < 2 || l >= 14 || (l - 2) % 3 == 2;
@@ -120,7 +125,7 @@ static void q4_k_m_gives_more_to_the_layers_that_count(void **state)
         snprintf(name, sizeof name, "blk.%d.attn_q.weight", l);
         assert_int_equal(type_of(&v, name), DT_Q4_K);
         snprintf(name, sizeof name, "blk.%d.ffn_up.weight", l);
-        assert_int_equal(type_of(&v, name), DT_Q5_0); /* rows of 96 */
+        assert_int_equal(type_of(&v, name), DT_Q5_0); /* rows of 96 are no multiple of 256 */
     }
     assert_int_equal(type_of(&v, "output.weight"), DT_Q6_K);
     assert_int_equal(type_of(&v, "token_embd.weight"), DT_Q4_K);
@@ -128,23 +133,23 @@ static void q4_k_m_gives_more_to_the_layers_that_count(void **state)
     close_world(&v);
 }
 
-static void a_tied_embedding_is_a_head(void **state)
+static void a_tied_embedding_is_quantized_like_an_output_head(void **state)
 {
     (void)state;
     struct world v;
-    open_world(&v, model(true, 0), "Q3_K_S");
+    open_world(&v, write_model(true, 0), "Q3_K_S");
     plan_world(&v);
     assert_int_equal(type_of(&v, "token_embd.weight"), DT_Q6_K);
     assert_int_equal(type_of(&v, "blk.0.ffn_up.weight"), DT_IQ4_NL);
     close_world(&v);
 }
 
-static void patterns_win_over_the_mix(void **state)
+static void patterns_override_the_mix(void **state)
 {
     (void)state;
     struct world v;
     struct err e = { 0 };
-    open_world(&v, model(false, 0), "Q4_K_S");
+    open_world(&v, write_model(false, 0), "Q4_K_S");
     assert_int_equal(plan_rule_add(&v.opt.rules, "^blk\\.(1|2)\\.ffn_down=q8_0", &e), OK);
     assert_int_equal(plan_rule_add(&v.opt.rules, "ffn_down=q5_k", &e), OK);
     plan_world(&v);
@@ -162,7 +167,7 @@ static void every_mix_has_a_plan(void **state)
     uint64_t q2 = 0, q8 = 0;
     for (int i = 0; plan_mix_at(i); i++) {
         struct world v;
-        open_world(&v, model(false, 0), plan_mix_at(i)->name);
+        open_world(&v, write_model(false, 0), plan_mix_at(i)->name);
         plan_world(&v);
         for (int k = 0; k < v.plan.n; k++) assert_true(rtn_can(v.plan.items[k].type));
         if (strcmp(plan_mix_at(i)->name, "Q2_K_S") == 0) q2 = v.plan.bytes;
@@ -174,8 +179,8 @@ static void every_mix_has_a_plan(void **state)
 
 /* ---- the file ---- */
 
-static int rewrite(struct world *v, const char *dst, uint64_t split, struct rewrite_result *r,
-                   struct err *e)
+static int rewrite_model(struct world *v, const char *dst, uint64_t split, struct rewrite_result *r,
+                         struct err *e)
 {
     struct rewrite_opt o = { .src = v->src,
                              .dst = dst,
@@ -187,7 +192,7 @@ static int rewrite(struct world *v, const char *dst, uint64_t split, struct rewr
     return rewrite_run(&o, r, e);
 }
 
-static void the_file_holds_what_was_planned(void **state)
+static void the_file_has_the_planned_types_and_close_values(void **state)
 {
     (void)state;
     struct world v;
@@ -198,9 +203,9 @@ static void the_file_holds_what_was_planned(void **state)
     uint64_t u;
     char *dst = path_join(temp_dir(), "out.gguf");
 
-    open_world(&v, model(false, 0), "Q4_K_M");
+    open_world(&v, write_model(false, 0), "Q4_K_M");
     plan_world(&v);
-    if (rewrite(&v, dst, 0, &r, &e) != OK) fail_msg("%s", e.msg);
+    if (rewrite_model(&v, dst, 0, &r, &e) != OK) fail_msg("%s", e.msg);
     assert_int_equal(r.n_files, 1);
     if (source_open(&out, dst, &e) != OK) fail_msg("%s", e.msg);
     assert_true(source_u64(out, "general.file_type", &u) && u == 15);
@@ -218,7 +223,7 @@ static void the_file_holds_what_was_planned(void **state)
     mem_free(dst);
 }
 
-static void parts_open_as_one_model(void **state)
+static void a_split_file_opens_as_one_model(void **state)
 {
     (void)state;
     struct world v;
@@ -227,9 +232,9 @@ static void parts_open_as_one_model(void **state)
     struct source *out = NULL;
     char *dst = path_join(temp_dir(), "split.gguf"), *first;
 
-    open_world(&v, model(false, 0), "Q8_0");
+    open_world(&v, write_model(false, 0), "Q8_0");
     plan_world(&v);
-    if (rewrite(&v, dst, 20000, &r, &e) != OK) fail_msg("%s", e.msg);
+    if (rewrite_model(&v, dst, 20000, &r, &e) != OK) fail_msg("%s", e.msg);
     assert_true(r.n_files > 2);
     first = rewrite_part_name(dst, 0, r.n_files);
     assert_non_null(strstr(first, "split-00001-of-"));
@@ -242,7 +247,7 @@ static void parts_open_as_one_model(void **state)
     mem_free(dst);
 }
 
-static void what_is_no_number_is_refused_by_name(void **state)
+static void nan_weights_are_refused_naming_the_tensor(void **state)
 {
     (void)state;
     static const float bad[] = { NAN, INFINITY };
@@ -251,9 +256,9 @@ static void what_is_no_number_is_refused_by_name(void **state)
         struct rewrite_result r;
         struct err e = { 0 };
         char *dst = path_join(temp_dir(), "bad.gguf");
-        open_world(&v, model(false, bad[i]), "Q4_K_M");
+        open_world(&v, write_model(false, bad[i]), "Q4_K_M");
         plan_world(&v);
-        assert_int_equal(rewrite(&v, dst, 0, &r, &e), E_FORMAT);
+        assert_int_equal(rewrite_model(&v, dst, 0, &r, &e), E_FORMAT);
         assert_non_null(strstr(e.msg, "blk.3.ffn_down.weight"));
         assert_non_null(strstr(e.msg, "row 2"));
         assert_false(file_exists(dst));
@@ -263,7 +268,7 @@ static void what_is_no_number_is_refused_by_name(void **state)
     }
 }
 
-static void a_stop_leaves_nothing_behind(void **state)
+static void a_stopped_rewrite_leaves_no_file(void **state)
 {
     (void)state;
     struct world v;
@@ -272,7 +277,7 @@ static void a_stop_leaves_nothing_behind(void **state)
     volatile sig_atomic_t stop = 1;
     char *dst = path_join(temp_dir(), "stopped.gguf");
 
-    open_world(&v, model(false, 0), "Q4_K_M");
+    open_world(&v, write_model(false, 0), "Q4_K_M");
     plan_world(&v);
     struct rewrite_opt o = { .src = v.src,
                              .dst = dst,
@@ -288,7 +293,7 @@ static void a_stop_leaves_nothing_behind(void **state)
     mem_free(dst);
 }
 
-static void quantizing_again_has_to_be_asked_for(void **state)
+static void quantizing_a_quantized_model_needs_the_requantize_option(void **state)
 {
     (void)state;
     struct world v;
@@ -299,12 +304,12 @@ static void quantizing_again_has_to_be_asked_for(void **state)
     v.opt.requantize = true;
     assert_int_equal(plan_gguf(&v.plan, &v.arena, v.src, &v.opt, &e), OK);
     v.opt.requantize = false;
-    v.opt.mix = plan_mix_by_name(STR("F16")); /* out of blocks is always fine */
+    v.opt.mix = plan_mix_by_name(STR("F16")); /* F16 is not a block format: always allowed */
     assert_int_equal(plan_gguf(&v.plan, &v.arena, v.src, &v.opt, &e), OK);
     close_world(&v);
 }
 
-static void a_disk_without_room_is_told_before(void **state)
+static void a_disk_that_is_too_full_is_reported_before_writing(void **state)
 {
     (void)state;
     struct err e = { 0 };
@@ -316,16 +321,16 @@ static void a_disk_without_room_is_told_before(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(q4_k_m_gives_more_to_the_layers_that_count),
-        cmocka_unit_test(a_tied_embedding_is_a_head),
-        cmocka_unit_test(patterns_win_over_the_mix),
+        cmocka_unit_test(q4_k_m_gives_more_bits_to_the_sensitive_layers),
+        cmocka_unit_test(a_tied_embedding_is_quantized_like_an_output_head),
+        cmocka_unit_test(patterns_override_the_mix),
         cmocka_unit_test(every_mix_has_a_plan),
-        cmocka_unit_test(the_file_holds_what_was_planned),
-        cmocka_unit_test(parts_open_as_one_model),
-        cmocka_unit_test(what_is_no_number_is_refused_by_name),
-        cmocka_unit_test(a_stop_leaves_nothing_behind),
-        cmocka_unit_test(quantizing_again_has_to_be_asked_for),
-        cmocka_unit_test(a_disk_without_room_is_told_before),
+        cmocka_unit_test(the_file_has_the_planned_types_and_close_values),
+        cmocka_unit_test(a_split_file_opens_as_one_model),
+        cmocka_unit_test(nan_weights_are_refused_naming_the_tensor),
+        cmocka_unit_test(a_stopped_rewrite_leaves_no_file),
+        cmocka_unit_test(quantizing_a_quantized_model_needs_the_requantize_option),
+        cmocka_unit_test(a_disk_that_is_too_full_is_reported_before_writing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,14 @@
+/* Rotary frequencies and their scalings (linear, llama3, YaRN, LongRoPE, dynamic NTK) against
+ * the formulas, computed by hand.
+ *
+ * Reads no files. */
 #include "support.h"
 
 #include "model/rotary.h"
 
 #include <math.h>
 
-static struct rope_hp plain(double theta, int n_rot)
+static struct rope_hp make_rope(double theta, int n_rot)
 {
     return (struct rope_hp){ .theta = theta,
                              .n_rot = n_rot,
@@ -19,9 +23,9 @@ static struct rope_hp plain(double theta, int n_rot)
 
 static void close_to(float got, double want) { assert_true(fabs(got - want) <= 1e-6 * fabs(want)); }
 
-static void frequencies_fall_from_one_by_the_base(void **state)
+static void frequencies_decrease_from_one_by_the_base(void **state)
 {
-    struct rope_hp r = plain(10000, 8);
+    struct rope_hp r = make_rope(10000, 8);
     float f[4];
     (void)state;
     rotary_freq(&r, 1, f);
@@ -31,9 +35,9 @@ static void frequencies_fall_from_one_by_the_base(void **state)
     close_to(f[3], 0.001);
 }
 
-static void linear_scaling_divides_them_all(void **state)
+static void linear_scaling_divides_all_frequencies(void **state)
 {
-    struct rope_hp r = plain(10000, 8);
+    struct rope_hp r = make_rope(10000, 8);
     float f[4];
     (void)state;
     r.scaling = ROPE_LINEAR;
@@ -43,9 +47,9 @@ static void linear_scaling_divides_them_all(void **state)
     close_to(f[3], 0.00025);
 }
 
-static void llama3_scaling_keeps_the_fast_and_slows_the_slow(void **state)
+static void llama3_scaling_keeps_high_frequencies_and_divides_low_ones(void **state)
 {
-    struct rope_hp r = plain(10000, 8);
+    struct rope_hp r = make_rope(10000, 8);
     float f[4];
     (void)state;
     r.scaling = ROPE_LLAMA3;
@@ -54,15 +58,15 @@ static void llama3_scaling_keeps_the_fast_and_slows_the_slow(void **state)
     r.high_freq = 4;
     r.orig_ctx = 128;
     rotary_freq(&r, 1, f);
-    close_to(f[0], 1);                           /* wavelength 6.3 is under 128 / 4 */
+    close_to(f[0], 1);                           /* wavelength 6.3 is below 128 / 4 */
     double s = (128 / (2 * M_PI / 0.1) - 1) / 3; /* 62.8 lies between 32 and 128 */
     close_to(f[1], (1 - s) * 0.1 / 8 + s * 0.1);
-    close_to(f[2], 0.01 / 8); /* 628 is over it */
+    close_to(f[2], 0.01 / 8); /* 628 is above 128 */
 }
 
-static void yarn_ramps_between_whole_dimensions(void **state)
+static void yarn_ramps_between_integer_dimensions(void **state)
 {
-    struct rope_hp r = plain(10000, 16);
+    struct rope_hp r = make_rope(10000, 16);
     float f[8];
     (void)state;
     r.scaling = ROPE_YARN;
@@ -82,7 +86,7 @@ static void yarn_ramps_between_whole_dimensions(void **state)
     close_to(f[1], inv / 4 * t + inv * (1 - t));
 }
 
-static void yarn_factor_follows_mscale_where_both_are_there(void **state)
+static void yarn_uses_the_ratio_of_mscale_values_if_both_are_given(void **state)
 {
     (void)state;
     close_to((float)rotary_yarn_factor(4, 0, 0), 0.1 * log(4) + 1);
@@ -93,10 +97,10 @@ static void yarn_factor_follows_mscale_where_both_are_there(void **state)
     close_to((float)rotary_long_factor(1, 64), 1);
 }
 
-static void longrope_takes_the_long_factors_past_its_own_length(void **state)
+static void longrope_uses_the_long_factors_beyond_the_original_context(void **state)
 {
     static const float short_f[4] = { 1, 2, 4, 8 }, long_f[4] = { 2, 4, 8, 16 };
-    struct rope_hp r = plain(10000, 8);
+    struct rope_hp r = make_rope(10000, 8);
     float f[4];
     (void)state;
     r.scaling = ROPE_LONGROPE;
@@ -111,9 +115,9 @@ static void longrope_takes_the_long_factors_past_its_own_length(void **state)
     close_to(f[3], 0.001 / 16);
 }
 
-static void dynamic_scaling_grows_the_base_past_the_context(void **state)
+static void dynamic_scaling_increases_the_base_beyond_the_context(void **state)
 {
-    struct rope_hp r = plain(10000, 8);
+    struct rope_hp r = make_rope(10000, 8);
     float f[4];
     (void)state;
     r.scaling = ROPE_DYNAMIC;
@@ -130,7 +134,7 @@ static void dynamic_scaling_grows_the_base_past_the_context(void **state)
 static void divisors_from_a_file_are_applied(void **state)
 {
     static const float d[4] = { 1, 1, 2, 8 };
-    struct rope_hp r = plain(10000, 8);
+    struct rope_hp r = make_rope(10000, 8);
     float f[4];
     (void)state;
     r.freq_factors = d;
@@ -142,13 +146,13 @@ static void divisors_from_a_file_are_applied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frequencies_fall_from_one_by_the_base),
-        cmocka_unit_test(linear_scaling_divides_them_all),
-        cmocka_unit_test(llama3_scaling_keeps_the_fast_and_slows_the_slow),
-        cmocka_unit_test(yarn_ramps_between_whole_dimensions),
-        cmocka_unit_test(yarn_factor_follows_mscale_where_both_are_there),
-        cmocka_unit_test(longrope_takes_the_long_factors_past_its_own_length),
-        cmocka_unit_test(dynamic_scaling_grows_the_base_past_the_context),
+        cmocka_unit_test(frequencies_decrease_from_one_by_the_base),
+        cmocka_unit_test(linear_scaling_divides_all_frequencies),
+        cmocka_unit_test(llama3_scaling_keeps_high_frequencies_and_divides_low_ones),
+        cmocka_unit_test(yarn_ramps_between_integer_dimensions),
+        cmocka_unit_test(yarn_uses_the_ratio_of_mscale_values_if_both_are_given),
+        cmocka_unit_test(longrope_uses_the_long_factors_beyond_the_original_context),
+        cmocka_unit_test(dynamic_scaling_increases_the_base_beyond_the_context),
         cmocka_unit_test(divisors_from_a_file_are_applied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

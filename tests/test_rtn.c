@@ -1,3 +1,8 @@
+/* Round-to-nearest quantization with a search for the best scale (quant/rtn), of every
+ * instruction set: against the plain encoder of kernel/quant and against an exhaustive search
+ * over scales.
+ *
+ * Rows are random, with the shapes of real weights and worse. Reads no files. */
 #include "quant/rtn.h"
 
 #include "base/mem.h"
@@ -19,10 +24,10 @@ static const enum dtype types[] = { DT_Q8_0,   DT_Q4_0,  DT_Q4_1,   DT_Q5_0,  DT
 
 enum { N = 256 * 5 }; /* an odd number of super-blocks: the last chunk is not full */
 
-/* Rows as models have them, and worse. */
+/* Distributions of a row of weights: as models have them, and harder ones. */
 enum kind { GAUSS, HEAVY, SHIFTED, OUTLIER, LATTICE, UNIFORM, KINDS };
 
-static void fill(float *x, int n, enum kind kind, uint64_t seed)
+static void fill_row(float *x, int n, enum kind kind, uint64_t seed)
 {
     struct rng r;
 
@@ -47,8 +52,8 @@ static size_t bytes_of(enum dtype t, int64_t n)
     return b;
 }
 
-/* Sum of w (x' - x)^2. */
-static double loss(enum dtype t, const void *block, const float *x, const float *w, int n)
+/* The weighted squared error: sum of w (decoded - x)^2. */
+static double weighted_loss(enum dtype t, const void *block, const float *x, const float *w, int n)
 {
     float *y = mem_array((size_t)n, sizeof *y);
     double sum = 0;
@@ -67,22 +72,22 @@ static double rtn_loss(const struct rtn *r, enum dtype t, const float *x, const 
 {
     unsigned char *b = mem_alloc(bytes_of(t, n));
     r->encode(t, x, w, b, n);
-    double e = loss(t, b, x, judge, n);
+    double e = weighted_loss(t, b, x, judge, n);
     mem_free(b);
     return e;
 }
 
-static double plain_loss(enum dtype t, const float *x, const float *judge, int n)
+static double quant_encode_loss(enum dtype t, const float *x, const float *judge, int n)
 {
     unsigned char *b = mem_alloc(bytes_of(t, n));
     quant_encode(t, x, b, n);
-    double e = loss(t, b, x, judge, n);
+    double e = weighted_loss(t, b, x, judge, n);
     mem_free(b);
     return e;
 }
 
-/* How much each error counts where nobody says: as the encoders see it. */
-static void own_weights(const float *x, float *w, int n, int sub)
+/* The default weights of errors, as the encoders compute them: rms of the sub-block + |x|. */
+static void default_weights(const float *x, float *w, int n, int sub)
 {
     for (int at = 0; at < n; at += sub) {
         double sum = 0;
@@ -93,7 +98,10 @@ static void own_weights(const float *x, float *w, int n, int sub)
 
 static bool is_ternary(enum dtype t) { return t == DT_TQ1_0 || t == DT_TQ2_0; }
 
-static int sub_of(enum dtype t) { return t == DT_Q2_K || t == DT_Q3_K || t == DT_Q6_K ? 16 : 32; }
+static int sub_block_of(enum dtype t)
+{
+    return t == DT_Q2_K || t == DT_Q3_K || t == DT_Q6_K ? 16 : 32;
+}
 
 static void the_search_never_loses_more_than_the_plain_encoder(void **state)
 {
@@ -103,25 +111,25 @@ static void the_search_never_loses_more_than_the_plain_encoder(void **state)
         const struct rtn *r = rtn_by_name(sets[s]);
         for (size_t k = 0; r && k < COUNT(types); k++)
             for (enum kind kind = 0; kind < KINDS; kind++) {
-                fill(x, N, kind, 7 * k + kind + 1);
-                own_weights(x, w, N, sub_of(types[k]));
+                fill_row(x, N, kind, 7 * k + kind + 1);
+                default_weights(x, w, N, sub_block_of(types[k]));
                 const float *judge =
                     types[k] == DT_Q8_0 || types[k] == DT_MXFP4 || is_ternary(types[k]) ? NULL : w;
                 double mine = rtn_loss(r, types[k], x, NULL, judge, N),
-                       plain = plain_loss(types[k], x, judge, N);
+                       plain = quant_encode_loss(types[k], x, judge, N);
                 if (mine > plain * (types[k] == DT_Q8_0 ? 1.01 : 1.0005) + 1e-12)
-                    fail_msg("%s, %s, row %d: %g by the search, %g without", sets[s],
+                    fail_msg("%s, %s, row kind %d: loss %g with the search, %g without", sets[s],
                              dtype_name((int)types[k]), (int)kind, mine, plain);
             }
     }
 }
 
-static void all_instruction_sets_come_to_the_same_loss(void **state)
+static void all_instruction_sets_reach_the_same_loss(void **state)
 {
     (void)state;
     static float x[N];
     for (size_t k = 0; k < COUNT(types); k++) {
-        fill(x, N, GAUSS, 99 + k);
+        fill_row(x, N, GAUSS, 99 + k);
         double any = rtn_loss(&rtn_any, types[k], x, NULL, NULL, N),
                best = rtn_loss(rtn_best(), types[k], x, NULL, NULL, N);
         if (fabs(best / any - 1) > 0.01)
@@ -129,10 +137,9 @@ static void all_instruction_sets_come_to_the_same_loss(void **state)
     }
 }
 
-/* ---- against all there is ---- */
+/* ---- against exhaustive search ---- */
 
-/* The least weighted loss that any scale out of very many gives 32 numbers on a grid of whole
- * numbers. */
+/* The least weighted loss of n numbers on an integer grid [-top, top), over 8000 scales. */
 static double least_signed(const float *x, const float *w, int n, int top)
 {
     double best = DBL_MAX;
@@ -152,7 +159,7 @@ static double least_signed(const float *x, const float *w, int n, int top)
     return best;
 }
 
-static void one_scale_is_near_the_best_there_is(void **state)
+static void the_chosen_scale_is_close_to_the_best_of_all(void **state)
 {
     (void)state;
     static const struct {
@@ -163,17 +170,17 @@ static void one_scale_is_near_the_best_there_is(void **state)
     float x[32 * BLOCKS], w[32 * BLOCKS];
     for (size_t k = 0; k < COUNT(cases); k++) {
         double mine, least = 0;
-        fill(x, 32 * BLOCKS, GAUSS, 5);
-        own_weights(x, w, 32 * BLOCKS, 32);
+        fill_row(x, 32 * BLOCKS, GAUSS, 5);
+        default_weights(x, w, 32 * BLOCKS, 32);
         for (int b = 0; b < BLOCKS; b++)
             least += least_signed(x + 32 * b, w + 32 * b, 32, cases[k].top);
         mine = rtn_loss(rtn_best(), cases[k].t, x, NULL, w, 32 * BLOCKS);
         if (mine > 1.04 * least)
-            fail_msg("%s: %g, the least is %g", dtype_name((int)cases[k].t), mine, least);
+            fail_msg("%s: loss %g, the least is %g", dtype_name((int)cases[k].t), mine, least);
     }
 }
 
-/* The same for scale and minimum. */
+/* The least weighted loss over many pairs of scale and minimum. */
 static double least_affine(const float *x, const float *w, int n, int top)
 {
     double best = DBL_MAX;
@@ -193,33 +200,33 @@ static double least_affine(const float *x, const float *w, int n, int top)
     return best;
 }
 
-static void scale_and_minimum_are_near_the_best_there_are(void **state)
+static void the_chosen_scale_and_minimum_are_close_to_the_best_of_all(void **state)
 {
     (void)state;
     enum { BLOCKS = 8 };
     float x[32 * BLOCKS], w[32 * BLOCKS];
     double least = 0, mine;
-    fill(x, 32 * BLOCKS, SHIFTED, 6);
-    own_weights(x, w, 32 * BLOCKS, 32);
+    fill_row(x, 32 * BLOCKS, SHIFTED, 6);
+    default_weights(x, w, 32 * BLOCKS, 32);
     for (int b = 0; b < BLOCKS; b++) least += least_affine(x + 32 * b, w + 32 * b, 32, 15);
     mine = rtn_loss(rtn_best(), DT_Q4_1, x, NULL, w, 32 * BLOCKS);
-    if (mine > 1.06 * least) fail_msg("%g, the least is %g", mine, least);
-    fill(x, 32 * BLOCKS, GAUSS, 6);
-    own_weights(x, w, 32 * BLOCKS, 32);
+    if (mine > 1.06 * least) fail_msg("loss %g, the least is %g", mine, least);
+    fill_row(x, 32 * BLOCKS, GAUSS, 6);
+    default_weights(x, w, 32 * BLOCKS, 32);
     least = 0;
     for (int b = 0; b < BLOCKS; b++) least += least_affine(x + 32 * b, w + 32 * b, 32, 15);
     mine = rtn_loss(rtn_best(), DT_Q4_K, x, NULL, w, 32 * BLOCKS);
     if (mine > 1.15 * least)
-        fail_msg("Q4_K: %g, with scales of its own for each 32 %g", mine, least);
+        fail_msg("Q4_K: loss %g, with separate scales for each 32 numbers %g", mine, least);
 }
 
-static void numbers_on_a_formats_own_grid_stay(void **state)
+static void values_on_the_grid_of_a_format_are_kept(void **state)
 {
     (void)state;
     static float x[N];
     for (int i = 0; i < N; i++) x[i] = 0.25f * (float)(i * 7 % 3 - 1);
     for (size_t k = 0; k < COUNT(types); k++) {
-        if (types[k] == DT_IQ4_NL || types[k] == DT_IQ4_XS) continue; /* has no zero */
+        if (types[k] == DT_IQ4_NL || types[k] == DT_IQ4_XS) continue; /* the grid has no zero */
         double e = rtn_loss(rtn_best(), types[k], x, NULL, NULL, N) / N;
         double most = types[k] == DT_Q8_0 || is_ternary(types[k]) || types[k] == DT_Q4_1 ||
                               types[k] == DT_Q5_1 || types[k] == DT_MXFP4
@@ -233,11 +240,11 @@ static void numbers_on_a_formats_own_grid_stay(void **state)
 
 /* ---- weights ---- */
 
-static void columns_that_count_more_lose_less(void **state)
+static void columns_with_larger_weights_lose_less(void **state)
 {
     (void)state;
     static float x[N], w[N];
-    fill(x, N, GAUSS, 3);
+    fill_row(x, N, GAUSS, 3);
     for (int i = 0; i < N; i++) w[i] = i % 8 == 0 ? 100 : 0.01f;
     for (size_t k = 0; k < COUNT(types); k++) {
         if (types[k] == DT_Q8_0) continue;
@@ -265,10 +272,10 @@ static void assert_close(enum dtype t, const float *x, int n, double rel, const 
         for (int i = 0; i < n; i++) max = fmaxf(max, fabsf(x[i]));
         for (int i = 0; i < n; i++) {
             if (!isfinite(y[i]))
-                fail_msg("%s of %s by %s: number %d is %g", what, dtype_name((int)t), sets[s], i,
+                fail_msg("%s in %s by %s: value %d is %g", what, dtype_name((int)t), sets[s], i,
                          (double)y[i]);
             if (fabs((double)(y[i] - x[i])) > rel * (double)max + 1e-30)
-                fail_msg("%s of %s by %s: number %d is %g, was %g", what, dtype_name((int)t),
+                fail_msg("%s in %s by %s: value %d is %g, was %g", what, dtype_name((int)t),
                          sets[s], i, (double)y[i], (double)x[i]);
         }
         mem_free(b);
@@ -276,7 +283,7 @@ static void assert_close(enum dtype t, const float *x, int n, double rel, const 
     }
 }
 
-static void odd_rows_come_back_as_numbers(void **state)
+static void unusual_rows_give_finite_values(void **state)
 {
     (void)state;
     static float x[N];
@@ -301,22 +308,22 @@ static void odd_rows_come_back_as_numbers(void **state)
         memset(x, 0, sizeof x);
         static float w[N];
         unsigned char *b = mem_alloc(bytes_of(t, N));
-        fill(x, N, GAUSS, 1);
-        rtn_best()->encode(t, x, w, b, N); /* weights that are all zero */
-        double e = loss(t, b, x, NULL, N);
+        fill_row(x, N, GAUSS, 1);
+        rtn_best()->encode(t, x, w, b, N); /* all weights are zero */
+        double e = weighted_loss(t, b, x, NULL, N);
         assert_true(isfinite(e) && e < 0.0004 * N);
         mem_free(b);
     }
 }
 
-static void what_is_no_number_is_seen(void **state)
+static void nan_and_infinity_are_reported(void **state)
 {
     (void)state;
     static float x[1003];
     for (size_t s = 0; s < COUNT(sets); s++) {
         const struct rtn *r = rtn_by_name(sets[s]);
         if (!r) continue;
-        fill(x, 1003, GAUSS, 2);
+        fill_row(x, 1003, GAUSS, 2);
         x[17] = FLT_MAX, x[18] = -FLT_MAX, x[19] = 1e-45f;
         assert_true(r->is_finite(x, 1003));
         const int places[] = { 0, 511, 1002 };
@@ -331,14 +338,14 @@ static void what_is_no_number_is_seen(void **state)
     }
 }
 
-static void plain_numbers_go_through_bit_by_bit(void **state)
+static void float_types_are_copied_exactly(void **state)
 {
     (void)state;
     enum { M = 1003 };
     static float x[M], y[M], z[M];
     static uint16_t a[M], b[M];
     static const enum dtype plain[] = { DT_F16, DT_BF16 };
-    fill(x, M, HEAVY, 4);
+    fill_row(x, M, HEAVY, 4);
     for (size_t s = 0; s < COUNT(sets); s++) {
         const struct rtn *r = rtn_by_name(sets[s]);
         for (size_t k = 0; r && k < 2; k++) {
@@ -356,14 +363,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_search_never_loses_more_than_the_plain_encoder),
-        cmocka_unit_test(all_instruction_sets_come_to_the_same_loss),
-        cmocka_unit_test(one_scale_is_near_the_best_there_is),
-        cmocka_unit_test(scale_and_minimum_are_near_the_best_there_are),
-        cmocka_unit_test(numbers_on_a_formats_own_grid_stay),
-        cmocka_unit_test(columns_that_count_more_lose_less),
-        cmocka_unit_test(odd_rows_come_back_as_numbers),
-        cmocka_unit_test(what_is_no_number_is_seen),
-        cmocka_unit_test(plain_numbers_go_through_bit_by_bit),
+        cmocka_unit_test(all_instruction_sets_reach_the_same_loss),
+        cmocka_unit_test(the_chosen_scale_is_close_to_the_best_of_all),
+        cmocka_unit_test(the_chosen_scale_and_minimum_are_close_to_the_best_of_all),
+        cmocka_unit_test(values_on_the_grid_of_a_format_are_kept),
+        cmocka_unit_test(columns_with_larger_weights_lose_less),
+        cmocka_unit_test(unusual_rows_give_finite_values),
+        cmocka_unit_test(nan_and_infinity_are_reported),
+        cmocka_unit_test(float_types_are_copied_exactly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,7 @@
+/* The safetensors writer: one file or shards with an index, resuming after an abort, and no file
+ * when bytes are missing.
+ *
+ * Files are temporary and are read back with the reader. */
 #include "format/safetensorsw.h"
 
 #include "base/file.h"
@@ -9,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *folder(const char *name)
+static const char *make_folder(const char *name)
 {
     static char path[512];
     snprintf(path, sizeof path, "%s/%s", temp_dir(), name);
@@ -17,7 +21,7 @@ static const char *folder(const char *name)
     return path;
 }
 
-static bool has(const char *dir, const char *name)
+static bool has_file(const char *dir, const char *name)
 {
     char *path = path_join(dir, name);
     bool there = file_exists(path);
@@ -25,7 +29,7 @@ static bool has(const char *dir, const char *name)
     return there;
 }
 
-static struct safetensorsw *begin(const char *dir, uint64_t shard, bool resume)
+static struct safetensorsw *begin_write(const char *dir, uint64_t shard, bool resume)
 {
     struct safetensorsw *w = NULL;
     char name[8];
@@ -38,8 +42,9 @@ static struct safetensorsw *begin(const char *dir, uint64_t shard, bool resume)
     return w;
 }
 
-/* Tensor i holds i, byte by byte; how many were wanted. */
-static int fill(struct safetensorsw *w, int until)
+/* Writes tensors [0, until); every byte of tensor i is i. Returns how many tensors the writer
+ * wanted. */
+static int write_tensors(struct safetensorsw *w, int until)
 {
     int n = 0;
     for (int i = 0; i < until; i++) {
@@ -54,7 +59,7 @@ static int fill(struct safetensorsw *w, int until)
     return n;
 }
 
-static void assert_whole(const char *dir)
+static void assert_complete(const char *dir)
 {
     struct safetensors *s = NULL;
     struct err e = { 0 };
@@ -73,59 +78,60 @@ static void assert_whole(const char *dir)
     safetensors_close(s);
 }
 
-static void one_file_comes_back(void **state)
+static void a_single_file_reads_back_unchanged(void **state)
 {
     (void)state;
-    const char *dir = folder("one");
-    struct safetensorsw *w = begin(dir, 0, false);
-    assert_int_equal(fill(w, 5), 5);
+    const char *dir = make_folder("one");
+    struct safetensorsw *w = begin_write(dir, 0, false);
+    assert_int_equal(write_tensors(w, 5), 5);
     assert_int_equal(safetensorsw_close(w, NULL), OK);
-    assert_true(has(dir, "model.safetensors") && !has(dir, "model.safetensors.index.json"));
-    assert_whole(dir);
+    assert_true(has_file(dir, "model.safetensors") &&
+                !has_file(dir, "model.safetensors.index.json"));
+    assert_complete(dir);
 }
 
 static void shards_have_an_index(void **state)
 {
     (void)state;
-    const char *dir = folder("shards");
-    struct safetensorsw *w = begin(dir, 60, false);
-    fill(w, 5);
+    const char *dir = make_folder("shards");
+    struct safetensorsw *w = begin_write(dir, 60, false);
+    write_tensors(w, 5);
     assert_true(safetensorsw_n_files(w) >= 3);
     assert_int_equal(safetensorsw_close(w, NULL), OK);
-    assert_true(has(dir, "model.safetensors.index.json"));
-    assert_whole(dir);
+    assert_true(has_file(dir, "model.safetensors.index.json"));
+    assert_complete(dir);
 }
 
-static void what_an_earlier_run_finished_is_kept(void **state)
+static void shards_that_an_earlier_run_finished_are_kept(void **state)
 {
     (void)state;
-    const char *dir = folder("resume");
-    struct safetensorsw *w = begin(dir, 60, false);
-    fill(w, 3);
+    const char *dir = make_folder("resume");
+    struct safetensorsw *w = begin_write(dir, 60, false);
+    write_tensors(w, 3);
     safetensorsw_abort(w); /* in the middle of a shard */
-    assert_true(has(dir, "model-00001-of-00004.safetensors"));
-    assert_false(has(dir, "model.safetensors.index.json"));
-    w = begin(dir, 60, true);
-    int n = fill(w, 5);
+    assert_true(has_file(dir, "model-00001-of-00004.safetensors"));
+    assert_false(has_file(dir, "model.safetensors.index.json"));
+    w = begin_write(dir, 60, true);
+    int n = write_tensors(w, 5);
     assert_true(n < 5 && n > 0);
     assert_int_equal(safetensorsw_close(w, NULL), OK);
-    assert_whole(dir);
+    assert_complete(dir);
 }
 
 static void missing_bytes_leave_no_file(void **state)
 {
     (void)state;
     struct err e = { 0 };
-    const char *dir = folder("missing");
-    struct safetensorsw *w = begin(dir, 0, false);
-    fill(w, 4);
+    const char *dir = make_folder("missing");
+    struct safetensorsw *w = begin_write(dir, 0, false);
+    write_tensors(w, 4);
     assert_int_equal(safetensorsw_close(w, &e), E_INTERNAL);
     assert_non_null(strstr(e.msg, "t4"));
-    assert_false(has(dir, "model.safetensors"));
-    w = begin(dir, 0, false);
+    assert_false(has_file(dir, "model.safetensors"));
+    w = begin_write(dir, 0, false);
     safetensorsw_tensor(w, "t0", DT_F32, (int64_t[]){ 1 }, 1);
     assert_int_equal(safetensorsw_close(w, &e), E_INTERNAL);
-    w = begin(dir, 0, false);
+    w = begin_write(dir, 0, false);
     safetensorsw_tensor(w, "q", DT_Q4_0, (int64_t[]){ 32 }, 1);
     assert_int_equal(safetensorsw_close(w, &e), E_UNSUPPORTED);
     assert_int_equal(safetensorsw_open(&w, "/nowhere/at/all", 0, &e), E_NOTFOUND);
@@ -134,9 +140,9 @@ static void missing_bytes_leave_no_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_file_comes_back),
+        cmocka_unit_test(a_single_file_reads_back_unchanged),
         cmocka_unit_test(shards_have_an_index),
-        cmocka_unit_test(what_an_earlier_run_finished_is_kept),
+        cmocka_unit_test(shards_that_an_earlier_run_finished_are_kept),
         cmocka_unit_test(missing_bytes_leave_no_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

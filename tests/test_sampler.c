@@ -1,3 +1,7 @@
+/* The sampler on the host: filters, penalties, bias, seeds and sampling plans for devices.
+ *
+ * Sampled frequencies are compared with the exact distribution by a chi-square test; filters are
+ * compared with sorting all tokens. Logits are random or written by hand. Reads no files. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -11,7 +15,7 @@
 #include <string.h>
 
 /* No filters or penalties, temperature 1: sampling from the softmax. */
-static struct sample_opt plain(void)
+static struct sample_opt plain_options(void)
 {
     return (
         struct sample_opt){ .temp = 1, .top_p = 1, .typical = 1, .repeat_penalty = 1, .seed = 42 };
@@ -77,12 +81,12 @@ static void without_options_sampling_follows_the_softmax(void **state)
     double w[8];
     (void)state;
     for (int i = 0; i < 8; i++) w[i] = exp((double)eight[i]);
-    assert_distribution(plain(), eight, 8, w);
+    assert_distribution(plain_options(), eight, 8, w);
 }
 
 static void temperature_flattens_and_sharpens(void **state)
 {
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     double w[8];
     (void)state;
     o.temp = 0.5f;
@@ -95,7 +99,7 @@ static void temperature_flattens_and_sharpens(void **state)
 
 static void top_k_keeps_the_k_largest(void **state)
 {
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     double w[8] = { 0 };
     (void)state;
     o.top_k = 3;
@@ -107,9 +111,9 @@ static void top_p_keeps_the_smallest_set_with_the_mass(void **state)
 {
     static const float x[4] = { 0, 0, 0, 0 };
     float y[4];
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     (void)state;
-    /* probabilities 0.5 0.3 0.15 0.05 in another order */
+    /* probabilities 0.5, 0.3, 0.15 and 0.05, in another order */
     y[0] = logf(0.05f), y[1] = logf(0.5f), y[2] = logf(0.15f), y[3] = logf(0.3f);
     o.top_p = 0.7f;
     assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
@@ -117,14 +121,14 @@ static void top_p_keeps_the_smallest_set_with_the_mass(void **state)
     assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
     o.top_p = 1e-6f;
     assert_distribution(o, y, 4, (double[]){ 0, 1, 0, 0 });
-    o.top_p = 0.5f; /* of equal logits the smaller ids stay */
+    o.top_p = 0.5f; /* of equal logits the smaller ids are kept */
     assert_distribution(o, x, 4, (double[]){ 1, 1, 0, 0 });
 }
 
 static void min_p_is_relative_to_the_best(void **state)
 {
     float y[4] = { logf(0.05f), logf(0.5f), logf(0.15f), logf(0.3f) };
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     (void)state;
     o.min_p = 0.25f;
     assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
@@ -132,12 +136,12 @@ static void min_p_is_relative_to_the_best(void **state)
     assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
 }
 
-/* Entropy 1.142 nats; surprises 0.693, 1.204, 1.897, 2.996: nearest are 0.3, then 0.5, then 0.15.
- */
+/* The entropy is 1.142 nats and the surprisals are 0.693, 1.204, 1.897 and 2.996: the nearest is
+ * that of 0.3, then 0.5, then 0.15. */
 static void typical_keeps_surprisals_near_the_entropy(void **state)
 {
     float y[4] = { logf(0.05f), logf(0.5f), logf(0.15f), logf(0.3f) };
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     (void)state;
     o.typical = 0.25f;
     assert_distribution(o, y, 4, (double[]){ 0, 0, 0, 1 });
@@ -152,14 +156,14 @@ static void typical_keeps_surprisals_near_the_entropy(void **state)
 static void filters_apply_in_order(void **state)
 {
     float y[4] = { logf(0.4f), logf(0.3f), logf(0.2f), logf(0.1f) };
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     (void)state;
     o.top_k = 2;
-    o.top_p = 0.5f; /* of 0.4/0.7: one is enough */
+    o.top_p = 0.5f; /* 0.4/0.7 is more than 0.5: one token is enough */
     assert_distribution(o, y, 4, (double[]){ 1, 0, 0, 0 });
     o.top_k = 0;
     assert_distribution(o, y, 4, (double[]){ 0.4, 0.3, 0, 0 });
-    o.temp = 2; /* the set is chosen before it flattens */
+    o.temp = 2; /* temperature is applied after the filters */
     assert_distribution(o, y, 4, (double[]){ sqrt(0.4), sqrt(0.3), 0, 0 });
 }
 
@@ -261,7 +265,7 @@ static void bucketed_selection_keeps_the_same_mass(void **state)
         for (int k = 1; k < 20; k += 3) {
             for (int i = 0; i < N; i++) {
                 float x = kind == 0 ? rng_normal(&rng) : kind == 1 ? 3 : (float)(rng_u64(&rng) % 5);
-                if (kind == 3 && i == 77) x = -1e37f; /* one far away makes the buckets wide */
+                if (kind == 3 && i == 77) x = -1e37f; /* one distant value makes the buckets wide */
                 c[i] = (struct cand){
                     .key = -x, .d = x - 5, .p = filter_exp(x - 5), .id = (i * 7) % N
                 };
@@ -271,7 +275,7 @@ static void bucketed_selection_keeps_the_same_mass(void **state)
     mem_free(c);
 }
 
-static void a_bound_leaves_the_mass(void **state)
+static void a_lower_bound_on_logits_keeps_the_mass(void **state)
 {
     enum { N = 20000 };
     float *x = mem_array(N, sizeof *x);
@@ -298,7 +302,7 @@ static void a_bound_leaves_the_mass(void **state)
     mem_free(x);
 }
 
-static void greedy_takes_the_largest_and_the_first_of_equal_ones(void **state)
+static void greedy_sampling_takes_the_largest_logit_and_the_first_of_equal_ones(void **state)
 {
     float x[300];
     (void)state;
@@ -313,7 +317,7 @@ static void greedy_takes_the_largest_and_the_first_of_equal_ones(void **state)
     assert_int_equal(sample_greedy(x, 300), 0);
 }
 
-static void the_seed_decides_and_nothing_else(void **state)
+static void sampled_tokens_depend_only_on_the_seed_and_the_logits(void **state)
 {
     enum { N = 1000 };
     float x[N];
@@ -339,10 +343,11 @@ static void the_seed_decides_and_nothing_else(void **state)
     }
 }
 
-static void nan_is_never_sampled_and_only_nan_is_an_error(void **state)
+static void nan_is_never_sampled_and_a_row_of_only_nan_is_an_error(void **state)
 {
     float x[200];
-    struct sample_opt opts[] = { plain(), sample_defaults(), plain(), plain() };
+    struct sample_opt opts[] = { plain_options(), sample_defaults(), plain_options(),
+                                 plain_options() };
     (void)state;
     opts[2].temp = 0;
     opts[3].top_p = 0.9f;
@@ -371,7 +376,7 @@ static void infinite_logits_are_equally_likely(void **state)
     for (int i = 0; i < 100; i++) x[i] = (float)i;
     x[3] = INFINITY, x[70] = INFINITY;
     for (int k = 0; k < 2; k++) {
-        count_samples(k ? sample_defaults() : plain(), x, 100, 400, counts);
+        count_samples(k ? sample_defaults() : plain_options(), x, 100, 400, counts);
         assert_int_equal(counts[3] + counts[70], 400);
         assert_true(counts[3] > 120 && counts[70] > 120);
     }
@@ -381,37 +386,37 @@ static void extreme_options_still_sample(void **state)
 {
     float equal[130] = { 0 }, one[1] = { -3 };
     int counts[130], used = 0;
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     (void)state;
-    o.top_k = 100000; /* more than there are */
+    o.top_k = 100000; /* larger than the vocabulary */
     count_samples(o, equal, 130, 5000, counts);
     for (int i = 0; i < 130; i++) used += counts[i] > 0;
     assert_int_equal(used, 130);
-    o.top_k = 1; /* one survivor: the first of equals */
+    o.top_k = 1; /* one token is left: the first of equal ones */
     count_samples(o, equal, 130, 20, counts);
     assert_int_equal(counts[0], 20);
     o.top_k = 0, o.top_p = 1e-30f, o.min_p = 0.999f, o.typical = 1e-30f;
     count_samples(o, equal, 130, 20, counts);
     assert_int_equal(counts[0], 20);
     count_samples(o, one, 1, 5, counts);
-    o = plain();
+    o = plain_options();
     o.temp = 1e-40f; /* 1 / temp is infinite */
     equal[9] = 1;
     count_samples(o, equal, 130, 20, counts);
     assert_int_equal(counts[9], 20);
 }
 
-static void a_bias_moves_and_bans_tokens(void **state)
+static void a_logit_bias_raises_and_bans_tokens(void **state)
 {
     struct logit_bias bias[] = { { 2, 100 }, { 7, -INFINITY } };
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     struct sampler *s;
     int counts[8];
     (void)state;
     o.bias = bias, o.n_bias = 2;
     o.temp = 0;
     s = open_sampler(o, 8);
-    bias[0].bias = 0; /* it was copied */
+    bias[0].bias = 0; /* the sampler has its own copy */
     for (int i = 0; i < 5; i++) assert_int_equal(next_token(s, eight), 2);
     sampler_close(s);
     o.temp = 1;
@@ -420,23 +425,23 @@ static void a_bias_moves_and_bans_tokens(void **state)
     assert_true(counts[1] > 0);
 }
 
-static void the_repetition_penalty_covers_its_window_only(void **state)
+static void the_repetition_penalty_covers_only_its_window(void **state)
 {
     static const float x[4] = { 1.0f, 0.9f, 0.8f, -0.5f };
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     struct sampler *s;
     (void)state;
     o.temp = 0, o.repeat_penalty = 2, o.repeat_last = 2;
     s = open_sampler(o, 4);
     for (int i = 0; i < 9; i++)
-        assert_int_equal(next_token(s, x), i % 3); /* 0 1 2 and round again */
+        assert_int_equal(next_token(s, x), i % 3); /* 0, 1, 2, then 0 again */
     sampler_close(s);
     o.repeat_last = -1;
     s = open_sampler(o, 4);
     assert_int_equal(next_token(s, x), 0);
     assert_int_equal(next_token(s, x), 1);
     assert_int_equal(next_token(s, x), 2);
-    assert_int_equal(next_token(s, x), 0); /* all halved; no more by counting */
+    assert_int_equal(next_token(s, x), 0); /* all are halved; repetitions do not count more */
     sampler_close(s);
     o.repeat_last = 0;
     s = open_sampler(o, 4);
@@ -447,7 +452,7 @@ static void the_repetition_penalty_covers_its_window_only(void **state)
 static void a_penalty_makes_negative_logits_smaller_too(void **state)
 {
     static const float x[2] = { -1.0f, -1.5f };
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     struct sampler *s;
     (void)state;
     o.temp = 0, o.repeat_penalty = 2, o.repeat_last = 8;
@@ -457,10 +462,11 @@ static void a_penalty_makes_negative_logits_smaller_too(void **state)
     sampler_close(s);
 }
 
-static void the_frequency_penalty_counts_the_presence_penalty_does_not(void **state)
+static void the_frequency_penalty_grows_with_repetitions_and_the_presence_penalty_does_not(
+    void **state)
 {
     static const float x[3] = { 1.0f, 0.45f, -5 };
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     struct sampler *s;
     (void)state;
     o.temp = 0, o.repeat_last = 64, o.freq_penalty = 0.2f;
@@ -478,10 +484,10 @@ static void the_frequency_penalty_counts_the_presence_penalty_does_not(void **st
     sampler_close(s);
 }
 
-static void only_the_repetition_penalty_counts_the_prompt(void **state)
+static void only_the_repetition_penalty_includes_the_prompt(void **state)
 {
     static const float x[3] = { 1.0f, 0.9f, 0.85f };
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     struct logit_adjust a[4];
     struct sampler *s;
     struct sample_row p;
@@ -491,9 +497,9 @@ static void only_the_repetition_penalty_counts_the_prompt(void **state)
     s = open_sampler(o, 3);
     for (int i = 0; i < 9; i++) sampler_accept_prompt(s, 0);
     assert_int_equal(sampler_plan(s, NULL, 0, &p, a, 4), 0);
-    assert_int_equal(next_token(s, x), 0); /* nothing of the prompt counts */
+    assert_int_equal(next_token(s, x), 0); /* the prompt has no effect */
     assert_int_equal(next_token(s, x), 1); /* 0.87 against 0.9 */
-    assert_int_equal(next_token(s, x), 0); /* 0.87; and no window is over what was made */
+    assert_int_equal(next_token(s, x), 0); /* 0.87; these penalties have no window */
     assert_int_equal(next_token(s, x), 2); /* 0.75, 0.77, 0.85 */
     sampler_close(s);
     o.freq_penalty = o.presence_penalty = 0, o.repeat_penalty = 1.2f, o.repeat_last = -1;
@@ -504,7 +510,7 @@ static void only_the_repetition_penalty_counts_the_prompt(void **state)
     sampler_close(s);
 }
 
-static void invalid_options_are_named(void **state)
+static void the_error_for_an_invalid_option_names_it(void **state)
 {
     struct err e;
     struct sample_opt o;
@@ -541,15 +547,15 @@ static void invalid_options_are_named(void **state)
     sampler_close(NULL);
 }
 
-static void a_flat_vocabulary_is_sampled_evenly(void **state)
+static void equal_logits_are_sampled_evenly(void **state)
 {
     enum { N = 40000 };
     float *x = mem_array(N, sizeof *x);
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     struct sampler *s;
     double mean = 0;
     (void)state;
-    o.top_p = 0.5f; /* the first half: smaller ids first */
+    o.top_p = 0.5f; /* the first half: of equal logits the smaller ids are kept */
     s = open_sampler(o, N);
     for (int i = 0; i < 200; i++) {
         int32_t id = next_token(s, x);
@@ -561,7 +567,7 @@ static void a_flat_vocabulary_is_sampled_evenly(void **state)
     mem_free(x);
 }
 
-/* What a device does with a plan: adjusts the logits and samples with the random number p->u. */
+/* Executes a plan as a device does: adjusts the logits and samples with the random number p->u. */
 static int32_t execute_plan(const struct sample_row *p, const struct logit_adjust *a,
                             const float *logits, int n)
 {
@@ -584,7 +590,7 @@ static int32_t execute_plan(const struct sample_row *p, const struct logit_adjus
         *v = *v > 0 ? *v / a[i].repeat : *v * a[i].repeat;
         *v -= a[i].sub;
     }
-    /* No seed gives exactly this random number; search one that gives nearly the same. */
+    /* Search a seed whose first random number is close to p->u. */
     for (o.seed = 0;; o.seed++) {
         rng_seed(&r, o.seed);
         if (p->temp == 0 || fabs(rng_unit(&r) - p->u) < 2e-3) break;
@@ -632,9 +638,9 @@ static void a_device_plan_gives_the_same_token(void **state)
 static void bans_override_adjustments_and_too_many_are_refused(void **state)
 {
     static const float x[4] = { 4, 3, 2, 1 };
-    struct sample_opt o = plain();
+    struct sample_opt o = plain_options();
     struct logit_bias bias = { 0, 10 };
-    const int32_t bans[] = { 0, 1, 99 }; /* the last one is no token that is sampled */
+    const int32_t bans[] = { 0, 1, 99 }; /* 99 is outside the vocabulary */
     struct logit_adjust a[8];
     struct sampler *s;
     struct sample_row p;
@@ -669,19 +675,20 @@ int main(void)
         cmocka_unit_test(the_exponential_is_good_to_float),
         cmocka_unit_test(exponentials_of_blocks_equal_single_ones),
         cmocka_unit_test(bucketed_selection_keeps_the_same_mass),
-        cmocka_unit_test(a_bound_leaves_the_mass),
-        cmocka_unit_test(greedy_takes_the_largest_and_the_first_of_equal_ones),
-        cmocka_unit_test(the_seed_decides_and_nothing_else),
-        cmocka_unit_test(nan_is_never_sampled_and_only_nan_is_an_error),
+        cmocka_unit_test(a_lower_bound_on_logits_keeps_the_mass),
+        cmocka_unit_test(greedy_sampling_takes_the_largest_logit_and_the_first_of_equal_ones),
+        cmocka_unit_test(sampled_tokens_depend_only_on_the_seed_and_the_logits),
+        cmocka_unit_test(nan_is_never_sampled_and_a_row_of_only_nan_is_an_error),
         cmocka_unit_test(infinite_logits_are_equally_likely),
         cmocka_unit_test(extreme_options_still_sample),
-        cmocka_unit_test(a_bias_moves_and_bans_tokens),
-        cmocka_unit_test(the_repetition_penalty_covers_its_window_only),
+        cmocka_unit_test(a_logit_bias_raises_and_bans_tokens),
+        cmocka_unit_test(the_repetition_penalty_covers_only_its_window),
         cmocka_unit_test(a_penalty_makes_negative_logits_smaller_too),
-        cmocka_unit_test(only_the_repetition_penalty_counts_the_prompt),
-        cmocka_unit_test(the_frequency_penalty_counts_the_presence_penalty_does_not),
-        cmocka_unit_test(invalid_options_are_named),
-        cmocka_unit_test(a_flat_vocabulary_is_sampled_evenly),
+        cmocka_unit_test(only_the_repetition_penalty_includes_the_prompt),
+        cmocka_unit_test(
+            the_frequency_penalty_grows_with_repetitions_and_the_presence_penalty_does_not),
+        cmocka_unit_test(the_error_for_an_invalid_option_names_it),
+        cmocka_unit_test(equal_logits_are_sampled_evenly),
         cmocka_unit_test(a_device_plan_gives_the_same_token),
         cmocka_unit_test(bans_override_adjustments_and_too_many_are_refused),
     };

@@ -1,4 +1,7 @@
-/* Settings from flags, environment and YAML. */
+/* Settings of `tern serve` from flags, environment and YAML: names, units, ranges, precedence,
+ * errors, reload.
+ *
+ * Expected values are written by hand. YAML files are temporary. */
 #include "support.h"
 
 #include "server/settings.h"
@@ -10,8 +13,8 @@
 
 #define MAX_ARGS 24
 
-/* settings_load with these words after the command. */
-static int load(struct settings *s, struct err *e, const char *words)
+/* Calls settings_load with these words after the command. */
+static int load_settings(struct settings *s, struct err *e, const char *words)
 {
     static char copy[2048];
     char *argv[MAX_ARGS] = { "serve" }, *word;
@@ -23,22 +26,23 @@ static int load(struct settings *s, struct err *e, const char *words)
     return settings_load(s, n, argv, &helped, e);
 }
 
-static void good(struct settings *s, const char *words)
+static void assert_accepted(struct settings *s, const char *words)
 {
     struct err e = { 0 };
-    if (load(s, &e, words) != OK) fail_msg("'%s': %s", words, e.msg);
+    if (load_settings(s, &e, words) != OK) fail_msg("'%s': %s", words, e.msg);
 }
 
-static void bad(const char *words, const char *says)
+static void assert_refused(const char *words, const char *says)
 {
     struct settings s;
     struct err e = { 0 };
 
-    if (load(&s, &e, words) == OK) fail_msg("'%s' was taken", words);
-    if (!strstr(e.msg, says)) fail_msg("'%s': '%s' is not in '%s'", words, says, e.msg);
+    if (load_settings(&s, &e, words) == OK) fail_msg("'%s' was accepted", words);
+    if (!strstr(e.msg, says))
+        fail_msg("'%s': the error does not contain '%s': '%s'", words, says, e.msg);
 }
 
-static const struct knob *knob(const char *name)
+static const struct knob *find_knob(const char *name)
 {
     const struct knob *k = knob_find(str_c(name), false);
     assert_non_null(k);
@@ -52,7 +56,7 @@ static void every_knob_has_a_valid_default_and_help(void **state)
     struct settings s;
 
     (void)state;
-    good(&s, "");
+    assert_accepted(&s, "");
     assert_int_equal(s.port, 8080);
     assert_string_equal(s.host, "127.0.0.1");
     assert_int_equal(s.max_body, 16 << 20);
@@ -73,9 +77,10 @@ static void flags_have_the_names_of_other_servers(void **state)
     struct settings s;
 
     (void)state;
-    good(&s,
-         "-m a.gguf -c 32K -np 64 -b 2048 -t 2 -ctk q8_0 -a x --port=9000 --cors --no-prefix-cache "
-         "--warm=off");
+    assert_accepted(
+        &s,
+        "-m a.gguf -c 32K -np 64 -b 2048 -t 2 -ctk q8_0 -a x --port=9000 --cors --no-prefix-cache "
+        "--warm=off");
     assert_int_equal(s.ctx, 32768);
     assert_int_equal(s.max_seqs, 64);
     assert_int_equal(s.max_batch, 2048);
@@ -84,9 +89,10 @@ static void flags_have_the_names_of_other_servers(void **state)
     assert_int_equal(s.port, 9000);
     assert_true(s.cors && !s.prefix_cache && !s.warm);
     settings_release(&s);
-    good(&s, "a.gguf --max-model-len 1k --max-num-seqs 3 --max_num_batched_tokens 7 "
-             "--kv-cache-dtype f16 "
-             "--served-model-name y --ssl-cert-file c --ssl-key-file k --shutdown-timeout 5");
+    assert_accepted(
+        &s, "a.gguf --max-model-len 1k --max-num-seqs 3 --max_num_batched_tokens 7 "
+            "--kv-cache-dtype f16 "
+            "--served-model-name y --ssl-cert-file c --ssl-key-file k --shutdown-timeout 5");
     assert_string_equal(s.models[0], "a.gguf");
     assert_string_equal(s.aliases[0], "y");
     assert_int_equal(s.ctx, 1024);
@@ -112,11 +118,12 @@ static void sizes_and_times_have_units(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         snprintf(words, sizeof words, "--max-body %s", sizes[i].text);
-        good(&s, words);
+        assert_accepted(&s, words);
         assert_int_equal(s.max_body, sizes[i].bytes);
         settings_release(&s);
     }
-    good(&s, "--drain-timeout 500ms --idle-timeout 2m --step-ms 50 --age-ms 2s --watchdog 0");
+    assert_accepted(
+        &s, "--drain-timeout 500ms --idle-timeout 2m --step-ms 50 --age-ms 2s --watchdog 0");
     assert_int_equal(s.drain_timeout_ms, 500);
     assert_int_equal(s.idle_timeout_ms, 120000);
     assert_int_equal(s.step_ms, 50);
@@ -128,27 +135,28 @@ static void sizes_and_times_have_units(void **state)
 static void a_bad_flag_is_refused_with_what_is_allowed(void **state)
 {
     (void)state;
-    bad("--max-batch abc", "--max-batch is 'abc': it must be an integer from 0 to 65536");
-    bad("-np 0", "-np is '0'");
-    bad("--port 65536", "from 0 to 65535");
-    bad("--port 1.5", "--port is '1.5'");
-    bad("--port", "--port needs a value");
-    bad("--max-body 1X", "64K");
-    bad("--max-body 1KQ", "'1KQ'");
-    bad("--max-body -1K", "'-1K'");
-    bad("--max-body 10000T", "to 4G");
-    bad("--kv-type q3", "one of auto, f16, bf16, q8_0, f8, fp8, f32");
-    bad("--metrics-compat vllm,graphite", "any of vllm, llamacpp");
-    bad("--cors=maybe", "true or false");
-    bad("--drain-timeout 5y", "a time such as");
-    bad("--kv-overcommit 0.5", "--kv-overcommit is '0.5'");
-    bad("--max-bacth 3", "unknown flag '--max-bacth'; did you mean --max-batch?");
-    bad("--zzzzzz 3", "unknown flag '--zzzzzz'");
-    bad("--no-port", "unknown flag '--no-port'");
-    bad("-m a -a x,y", "alias 'y' has no model");
-    bad("--tls-cert c", "TLS needs both");
-    bad("--host= --port 1", "listen nowhere");
-    bad("--ctx 1", "ctx is 1");
+    assert_refused("--max-batch abc",
+                   "--max-batch is 'abc': it must be an integer from 0 to 65536");
+    assert_refused("-np 0", "-np is '0'");
+    assert_refused("--port 65536", "from 0 to 65535");
+    assert_refused("--port 1.5", "--port is '1.5'");
+    assert_refused("--port", "--port needs a value");
+    assert_refused("--max-body 1X", "64K");
+    assert_refused("--max-body 1KQ", "'1KQ'");
+    assert_refused("--max-body -1K", "'-1K'");
+    assert_refused("--max-body 10000T", "to 4G");
+    assert_refused("--kv-type q3", "one of auto, f16, bf16, q8_0, f8, fp8, f32");
+    assert_refused("--metrics-compat vllm,graphite", "any of vllm, llamacpp");
+    assert_refused("--cors=maybe", "true or false");
+    assert_refused("--drain-timeout 5y", "a time such as");
+    assert_refused("--kv-overcommit 0.5", "--kv-overcommit is '0.5'");
+    assert_refused("--max-bacth 3", "unknown flag '--max-bacth'; did you mean --max-batch?");
+    assert_refused("--zzzzzz 3", "unknown flag '--zzzzzz'");
+    assert_refused("--no-port", "unknown flag '--no-port'");
+    assert_refused("-m a -a x,y", "alias 'y' has no model");
+    assert_refused("--tls-cert c", "TLS needs both");
+    assert_refused("--host= --port 1", "listen nowhere");
+    assert_refused("--ctx 1", "ctx is 1");
 }
 
 static void flags_override_variables_and_variables_override_the_file(void **state)
@@ -163,33 +171,34 @@ static void flags_override_variables_and_variables_override_the_file(void **stat
     setenv("TERN_PORT", "", 1); /* empty: treated as unset */
     snprintf(words, sizeof words, "--config %s --max-batch 10",
              yaml("max-batch: 1\nmax-seqs: 2\nage-ms: 3\n"));
-    good(&s, words);
+    assert_accepted(&s, words);
     assert_int_equal(s.max_batch, 10);
     assert_int_equal(s.max_seqs, 12);
     assert_int_equal(s.age_ms, 3);
-    assert_int_equal(settings_from(&s, knob("max-batch")), FROM_FLAG);
-    assert_int_equal(settings_from(&s, knob("max-seqs")), FROM_ENV);
-    assert_int_equal(settings_from(&s, knob("age-ms")), FROM_FILE);
-    assert_int_equal(settings_from(&s, knob("port")), FROM_DEFAULT);
+    assert_int_equal(settings_from(&s, find_knob("max-batch")), FROM_FLAG);
+    assert_int_equal(settings_from(&s, find_knob("max-seqs")), FROM_ENV);
+    assert_int_equal(settings_from(&s, find_knob("age-ms")), FROM_FILE);
+    assert_int_equal(settings_from(&s, find_knob("port")), FROM_DEFAULT);
     settings_release(&s);
     setenv("TERN_MAX_SEQS", "many", 1);
-    bad("--max-seqs 5", "TERN_MAX_SEQS is 'many'"); /* refused although the flag overrides it */
+    assert_refused("--max-seqs 5",
+                   "TERN_MAX_SEQS is 'many'"); /* refused although the flag overrides it */
     unsetenv("TERN_MAX_BATCH"), unsetenv("TERN_MAX_SEQS"), unsetenv("TERN_API_KEY"),
         unsetenv("TERN_PORT");
 }
 
-static void models_come_from_one_source(void **state)
+static void models_are_taken_from_one_source(void **state)
 {
     struct settings s;
     char words[256];
 
     (void)state;
     setenv("TERN_MODEL", "e.gguf, f.gguf", 1);
-    good(&s, "");
+    assert_accepted(&s, "");
     assert_int_equal(s.n_models, 2);
     assert_string_equal(s.models[1], "f.gguf");
     settings_release(&s);
-    good(&s, "-m a,b.gguf -m c.gguf -a one,two");
+    assert_accepted(&s, "-m a,b.gguf -m c.gguf -a one,two");
     assert_int_equal(s.n_models, 2);
     assert_string_equal(s.models[0], "a,b.gguf");
     assert_string_equal(s.aliases[1], "two");
@@ -198,7 +207,7 @@ static void models_come_from_one_source(void **state)
     snprintf(words, sizeof words, "--config %s",
              yaml("models:\n  - a.gguf\n  - {path: b.gguf, alias: bee}\n  - alias: sea\n    path: "
                   "c.gguf\n"));
-    good(&s, words);
+    assert_accepted(&s, words);
     assert_int_equal(s.n_models, 3);
     assert_int_equal(s.n_aliases, 3);
     assert_string_equal(s.aliases[0], "");
@@ -207,7 +216,7 @@ static void models_come_from_one_source(void **state)
     settings_release(&s);
     snprintf(words, sizeof words, "-m x.gguf --config %s",
              yaml("models: [{path: b.gguf, alias: bee}]\n"));
-    good(&s, words);
+    assert_accepted(&s, words);
     assert_int_equal(s.n_models, 1);
     assert_int_equal(s.n_aliases, 0); /* the file's alias was for the file's model */
     settings_release(&s);
@@ -242,9 +251,9 @@ static void a_yaml_file_is_refused_with_file_and_line(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(words, sizeof words, "--config %s", yaml(cases[i][0]));
-        bad(words, cases[i][1]);
+        assert_refused(words, cases[i][1]);
     }
-    bad("--config /nowhere/tern.yaml", "/nowhere/tern.yaml");
+    assert_refused("--config /nowhere/tern.yaml", "/nowhere/tern.yaml");
 }
 
 static void yaml_accepts_common_forms(void **state)
@@ -259,7 +268,7 @@ static void yaml_accepts_common_forms(void **state)
             "# comment\nport: \"9001\"\nmax_body: 2M\ncors: yes\nhost: ~\nsocket:\nmetrics-compat: "
             "[vllm, llamacpp]\n"
             "drain-timeout: 3\nkv_cache_dtype: f32\nmodel: one.gguf\n"));
-    good(&s, words);
+    assert_accepted(&s, words);
     assert_int_equal(s.port, 9001);
     assert_int_equal(s.max_body, 2 << 20);
     assert_true(s.cors);
@@ -270,10 +279,10 @@ static void yaml_accepts_common_forms(void **state)
     assert_string_equal(s.models[0], "one.gguf");
     settings_release(&s);
     snprintf(words, sizeof words, "--config %s", yaml("# nothing\n"));
-    good(&s, words);
+    assert_accepted(&s, words);
     settings_release(&s);
     snprintf(words, sizeof words, "--config %s", yaml(""));
-    good(&s, words);
+    assert_accepted(&s, words);
     settings_release(&s);
 }
 
@@ -283,7 +292,7 @@ static void json_shows_every_knob_and_no_secret(void **state)
     struct buf out = { 0 };
 
     (void)state;
-    good(&s, "-m a.gguf --api-key sk-secret --max-batch 64 --drain-timeout 1500ms");
+    assert_accepted(&s, "-m a.gguf --api-key sk-secret --max-batch 64 --drain-timeout 1500ms");
     settings_json(&s, &out);
     assert_null(strstr(buf_cstr(&out), "sk-secret"));
     assert_non_null(strstr(buf_cstr(&out), "\"api-key\":{\"value\":\"(set)\",\"from\":\"flag\"}"));
@@ -309,7 +318,7 @@ static void a_reload_applies_reloadable_knobs_only(void **state)
 
     (void)state;
     snprintf(words, sizeof words, "--concurrency 3 --config %s", path);
-    good(&s, words);
+    assert_accepted(&s, words);
     assert_string_equal(yaml("rate-per-min: 20\nmax-batch: 6\nconcurrency: 9\n"), path);
     assert_int_equal(settings_reload(&s, &changed, &e), OK);
     assert_int_equal(s.rate_per_min, 20);
@@ -327,7 +336,7 @@ static void a_reload_applies_reloadable_knobs_only(void **state)
     settings_release(&s);
 }
 
-static void help_finds_words(void **state)
+static void help_can_be_searched_by_word(void **state)
 {
     char *text = NULL;
     size_t n = 0;
@@ -356,12 +365,12 @@ int main(void)
         cmocka_unit_test(sizes_and_times_have_units),
         cmocka_unit_test(a_bad_flag_is_refused_with_what_is_allowed),
         cmocka_unit_test(flags_override_variables_and_variables_override_the_file),
-        cmocka_unit_test(models_come_from_one_source),
+        cmocka_unit_test(models_are_taken_from_one_source),
         cmocka_unit_test(a_yaml_file_is_refused_with_file_and_line),
         cmocka_unit_test(yaml_accepts_common_forms),
         cmocka_unit_test(json_shows_every_knob_and_no_secret),
         cmocka_unit_test(a_reload_applies_reloadable_knobs_only),
-        cmocka_unit_test(help_finds_words),
+        cmocka_unit_test(help_can_be_searched_by_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

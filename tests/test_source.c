@@ -1,3 +1,8 @@
+/* Model sources (format/source): GGUF files, Hugging Face folders and lone safetensors files
+ * behind one interface; what each refuses.
+ *
+ * Files and folders are temporary. Models of ../shared are read too; those tests are skipped
+ * without them. */
 #include "support.h"
 
 #include "base/buf.h"
@@ -13,30 +18,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct source *open_ok(const char *path)
+static struct source *open_source(const char *path)
 {
     struct source *s = NULL;
     struct err e = { 0 };
 
-    if (source_open(&s, path, &e) != OK) print_message("found: %s\n", e.msg);
+    if (source_open(&s, path, &e) != OK) print_message("result: %s\n", e.msg);
     assert_non_null(s);
     return s;
 }
 
-static void refuses(const char *path, int code, const char *saying)
+static void assert_refused(const char *path, int code, const char *saying)
 {
     struct source *s = NULL;
     struct err e = { 0 };
     int rc = source_open(&s, path, &e);
 
-    if (rc != code || !strstr(e.msg, saying)) print_message("found: %d %s\n", rc, e.msg);
+    if (rc != code || !strstr(e.msg, saying)) print_message("result: %d %s\n", rc, e.msg);
     assert_int_equal(rc, code);
     assert_non_null(strstr(e.msg, saying));
     assert_int_equal(strncmp(e.msg, path, strlen(path)), 0);
 }
 
-/* A fresh folder; put() writes a file into it. */
-static const char *folder(const char *name)
+/* Makes an empty folder; write_file writes a file into it. */
+static const char *make_folder(const char *name)
 {
     static char path[512];
 
@@ -45,7 +50,7 @@ static const char *folder(const char *name)
     return path;
 }
 
-static void put(const char *dir, const char *name, const void *p, size_t n)
+static void write_file(const char *dir, const char *name, const void *p, size_t n)
 {
     char path[600];
     FILE *f;
@@ -57,12 +62,12 @@ static void put(const char *dir, const char *name, const void *p, size_t n)
     fclose(f);
 }
 
-static void put_text(const char *dir, const char *name, const char *text)
+static void write_text(const char *dir, const char *name, const char *text)
 {
-    put(dir, name, text, strlen(text));
+    write_file(dir, name, text, strlen(text));
 }
 
-static void put_weights(const char *dir, const char *name)
+static void write_weights(const char *dir, const char *name)
 {
     static const char header[] =
         "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}      ";
@@ -71,11 +76,11 @@ static void put_weights(const char *dir, const char *name)
     put_u64(&b, sizeof header - 1);
     buf_puts(&b, header);
     put_zeros(&b, 8);
-    put(dir, name, b.p, b.n);
+    write_file(dir, name, b.p, b.n);
     buf_release(&b);
 }
 
-static void a_gguf_file_is_known_by_its_content(void **state)
+static void a_gguf_file_is_recognized_by_its_content(void **state)
 {
     struct buf b = { 0 };
     struct source *s;
@@ -87,7 +92,7 @@ static void a_gguf_file_is_known_by_its_content(void **state)
 
     (void)state;
     put_sample(&b);
-    s = open_ok(temp_file("model.bin", b.p, b.n));
+    s = open_source(temp_file("model.bin", b.p, b.n));
     assert_int_equal(source_kind(s), SOURCE_GGUF);
     assert_int_equal(source_n_keys(s), 16);
     assert_string_equal(source_key_name(s, 0), "general.architecture");
@@ -108,9 +113,9 @@ static void a_gguf_file_is_known_by_its_content(void **state)
     buf_release(&b);
 }
 
-static void a_folder_gives_its_three_configs_by_path(void **state)
+static void a_folder_gives_the_keys_of_its_three_config_files(void **state)
 {
-    const char *dir = folder("three");
+    const char *dir = make_folder("three");
     struct source *s;
     struct value v, x;
     struct str t;
@@ -119,17 +124,18 @@ static void a_folder_gives_its_three_configs_by_path(void **state)
     char *file;
 
     (void)state;
-    put_weights(dir, "model.safetensors");
-    put_text(dir, "config.json",
-             "{\"n\": 7, \"eps\": 1e-5, \"half\": 0.5, \"off\": null, \"ids\": [2, 6], \"a.b\": 3,"
-             "\"rope\": {\"factor\": 8.0, \"type\": \"yarn\", \"list\": [{\"k\": 9}]}}");
-    put_text(dir, "generation_config.json", "{\"top_p\": 0.95}");
-    put_text(dir, "tokenizer_config.json", "{\"bos_token\": {\"content\": \"<s>\"}}");
-    s = open_ok(dir);
+    write_weights(dir, "model.safetensors");
+    write_text(
+        dir, "config.json",
+        "{\"n\": 7, \"eps\": 1e-5, \"half\": 0.5, \"off\": null, \"ids\": [2, 6], \"a.b\": 3,"
+        "\"rope\": {\"factor\": 8.0, \"type\": \"yarn\", \"list\": [{\"k\": 9}]}}");
+    write_text(dir, "generation_config.json", "{\"top_p\": 0.95}");
+    write_text(dir, "tokenizer_config.json", "{\"bos_token\": {\"content\": \"<s>\"}}");
+    s = open_source(dir);
     assert_int_equal(source_kind(s), SOURCE_HF);
     assert_true(source_u64(s, "n", &u) && u == 7);
     assert_true(source_f64(s, "n", &f) && f == 7);
-    assert_true(source_u64(s, "rope.factor", &u) && u == 8); /* 8.0 is 8 exactly */
+    assert_true(source_u64(s, "rope.factor", &u) && u == 8); /* 8.0 is an exact integer */
     assert_false(source_u64(s, "half", &u));
     assert_true(source_str(s, "rope.type", &t) && str_is(t, "yarn"));
     assert_true(source_u64(s, "rope.list.0.k", &u) && u == 9);
@@ -155,38 +161,38 @@ static void a_folder_gives_its_three_configs_by_path(void **state)
 
 static void optional_files_may_be_missing(void **state)
 {
-    const char *dir = folder("bare");
+    const char *dir = make_folder("bare");
     struct source *s;
     struct value v;
 
     (void)state;
-    put_weights(dir, "model.safetensors");
-    put_text(dir, "config.json", "{}");
-    s = open_ok(dir);
+    write_weights(dir, "model.safetensors");
+    write_text(dir, "config.json", "{}");
+    s = open_source(dir);
     assert_false(source_key(s, "generation_config:top_p", &v));
     assert_false(source_key(s, "tokenizer_config:bos_token", &v));
     assert_int_equal(source_n_keys(s), 0);
     source_close(s);
 }
 
-static void text_config_is_searched_second(void **state)
+static void keys_are_searched_in_text_config_second(void **state)
 {
-    const char *dir = folder("vision");
+    const char *dir = make_folder("vision");
     struct source *s;
     uint64_t u;
 
     (void)state;
-    put_weights(dir, "model.safetensors");
-    put_text(dir, "config.json",
-             "{\"a\": 1, \"c\": null, \"text_config\": {\"a\": 2, \"b\": 3, \"c\": 4}}");
-    s = open_ok(dir);
+    write_weights(dir, "model.safetensors");
+    write_text(dir, "config.json",
+               "{\"a\": 1, \"c\": null, \"text_config\": {\"a\": 2, \"b\": 3, \"c\": 4}}");
+    s = open_source(dir);
     assert_true(source_u64(s, "a", &u) && u == 1);
     assert_true(source_u64(s, "b", &u) && u == 3);
     assert_true(source_u64(s, "c", &u) && u == 4);
     source_close(s);
 }
 
-static void what_python_writes_is_read(void **state)
+static void nan_and_infinity_as_python_writes_them_are_read(void **state)
 {
     struct str text[HFCONFIG_N_FILES] = {
         STR("{\"limit\": [0.0, Infinity], \"low\": -Infinity, \"nan\": NaN, \"twice\": 1, "
@@ -214,63 +220,64 @@ static void what_python_writes_is_read(void **state)
     hfconfig_close(c);
 }
 
-static void folders_that_are_not_models_say_what_is_missing(void **state)
+static void the_error_for_a_folder_without_a_model_names_what_is_missing(void **state)
 {
-    const char *dir = folder("none");
+    const char *dir = make_folder("none");
 
     (void)state;
-    refuses(dir, E_NOTFOUND,
-            "a folder without config.json, expected a Hugging Face model folder or a GGUF file");
-    put_text(dir, "config.json", "{}");
-    refuses(dir, E_NOTFOUND, "without model.safetensors or model.safetensors.index.json");
-    put_text(dir, "config.json", "{\"a\": ");
-    refuses(dir, E_FORMAT, "config.json: line 1");
-    put_text(dir, "config.json", "[1]");
-    refuses(dir, E_FORMAT, "config.json: expected an object");
-    put_text(dir, "config.json", "");
-    refuses(dir, E_FORMAT, "config.json: line 1");
-    put_text(dir, "config.json", "{}");
-    put_text(dir, "tokenizer_config.json", "{");
-    refuses(dir, E_FORMAT, "tokenizer_config.json: line 1");
+    assert_refused(
+        dir, E_NOTFOUND,
+        "a folder without config.json, expected a Hugging Face model folder or a GGUF file");
+    write_text(dir, "config.json", "{}");
+    assert_refused(dir, E_NOTFOUND, "without model.safetensors or model.safetensors.index.json");
+    write_text(dir, "config.json", "{\"a\": ");
+    assert_refused(dir, E_FORMAT, "config.json: line 1");
+    write_text(dir, "config.json", "[1]");
+    assert_refused(dir, E_FORMAT, "config.json: expected an object");
+    write_text(dir, "config.json", "");
+    assert_refused(dir, E_FORMAT, "config.json: line 1");
+    write_text(dir, "config.json", "{}");
+    write_text(dir, "tokenizer_config.json", "{");
+    assert_refused(dir, E_FORMAT, "tokenizer_config.json: line 1");
 }
 
 static void a_sharded_folder_is_read_through_its_index(void **state)
 {
-    const char *dir = folder("shards");
+    const char *dir = make_folder("shards");
     struct source *s;
 
     (void)state;
-    put_text(dir, "config.json", "{}");
-    put_weights(dir, "part.safetensors");
-    put_text(dir, "model.safetensors.index.json",
-             "{\"weight_map\": {\"w\": \"part.safetensors\"}}");
-    s = open_ok(dir);
+    write_text(dir, "config.json", "{}");
+    write_weights(dir, "part.safetensors");
+    write_text(dir, "model.safetensors.index.json",
+               "{\"weight_map\": {\"w\": \"part.safetensors\"}}");
+    s = open_source(dir);
     assert_int_equal(source_n_tensors(s), 1);
     source_close(s);
-    put_text(dir, "model.safetensors.index.json",
-             "{\"weight_map\": {\"w\": \"../three/model.safetensors\"}}");
-    refuses(dir, E_FORMAT, "must stay inside the folder");
+    write_text(dir, "model.safetensors.index.json",
+               "{\"weight_map\": {\"w\": \"../three/model.safetensors\"}}");
+    assert_refused(dir, E_FORMAT, "must stay inside the folder");
 }
 
 static void a_lone_safetensors_file_has_no_config(void **state)
 {
-    const char *dir = folder("lone");
+    const char *dir = make_folder("lone");
     char path[600];
     struct source *s;
     struct value v;
     uint64_t u;
 
     (void)state;
-    put_weights(dir, "weights"); /* known by its content */
+    write_weights(dir, "weights"); /* recognized by its content */
     snprintf(path, sizeof path, "%s/weights", dir);
-    s = open_ok(path);
+    s = open_source(path);
     assert_int_equal(source_n_tensors(s), 1);
     assert_int_equal(source_n_keys(s), 0);
     assert_false(source_key(s, "n", &v));
     assert_null(source_file(s, "weights"));
     source_close(s);
-    put_text(dir, "config.json", "{\"n\": 1}"); /* unless config.json is beside it */
-    s = open_ok(path);
+    write_text(dir, "config.json", "{\"n\": 1}"); /* unless a config.json lies in the same folder */
+    s = open_source(path);
     assert_true(source_u64(s, "n", &u) && u == 1);
     source_close(s);
 }
@@ -278,15 +285,16 @@ static void a_lone_safetensors_file_has_no_config(void **state)
 static void other_files_are_named_by_their_first_bytes(void **state)
 {
     (void)state;
-    refuses(temp_file("a.zip", "PK\3\4\0\0\0\0\0\0", 10), E_FORMAT,
-            "begins with the bytes 50 4b 03 04 00 00 00 00 'PK......', expected a GGUF file");
-    refuses(temp_file("a.txt", "hi", 2), E_FORMAT, "begins with the bytes 68 69 'hi'");
-    refuses(temp_file("a.empty", "", 0), E_FORMAT, "empty file");
-    refuses(temp_file("a.safetensors", "\377\377\377\377\377\377\377\377{}", 10), E_FORMAT,
-            "says its header has");
-    refuses(temp_file("a.gguf", "GGUF\3\0", 6), E_FORMAT, "truncated");
-    refuses("/nonexistent/model", E_NOTFOUND, "No such file");
-    refuses("/dev/null", E_IO, "is not a regular file");
+    assert_refused(
+        temp_file("a.zip", "PK\3\4\0\0\0\0\0\0", 10), E_FORMAT,
+        "begins with the bytes 50 4b 03 04 00 00 00 00 'PK......', expected a GGUF file");
+    assert_refused(temp_file("a.txt", "hi", 2), E_FORMAT, "begins with the bytes 68 69 'hi'");
+    assert_refused(temp_file("a.empty", "", 0), E_FORMAT, "empty file");
+    assert_refused(temp_file("a.safetensors", "\377\377\377\377\377\377\377\377{}", 10), E_FORMAT,
+                   "says its header has");
+    assert_refused(temp_file("a.gguf", "GGUF\3\0", 6), E_FORMAT, "truncated");
+    assert_refused("/nonexistent/model", E_NOTFOUND, "No such file");
+    assert_refused("/dev/null", E_IO, "is not a regular file");
 }
 
 static void numbers_convert_only_when_exact(void **state)
@@ -333,7 +341,7 @@ static void every_shared_model_opens_and_can_be_read_whole(void **state)
         char path[600];
         if (entry->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "fixtures/hf/%s", entry->d_name);
-        struct source *s = open_ok(shared(path));
+        struct source *s = open_source(shared(path));
         unsigned sum = 0;
         struct str type;
         assert_true(source_str(s, "model_type", &type));
@@ -360,7 +368,7 @@ static void the_shared_folder_model_gives_its_keys(void **state)
 
     (void)state;
     need_shared("models/tern-tales-main");
-    s = open_ok(shared("models/tern-tales-main"));
+    s = open_source(shared("models/tern-tales-main"));
     assert_true(source_u64(s, "hidden_size", &u) && u == 256);
     assert_true(source_str(s, "architectures.0", &t) && str_is(t, "LlamaForCausalLM"));
     assert_true(source_u64(s, "generation_config:eos_token_id.1", &u) && u == 6);
@@ -400,12 +408,12 @@ static void real_tokenizer_configs_are_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gguf_file_is_known_by_its_content),
-        cmocka_unit_test(a_folder_gives_its_three_configs_by_path),
+        cmocka_unit_test(a_gguf_file_is_recognized_by_its_content),
+        cmocka_unit_test(a_folder_gives_the_keys_of_its_three_config_files),
         cmocka_unit_test(optional_files_may_be_missing),
-        cmocka_unit_test(text_config_is_searched_second),
-        cmocka_unit_test(what_python_writes_is_read),
-        cmocka_unit_test(folders_that_are_not_models_say_what_is_missing),
+        cmocka_unit_test(keys_are_searched_in_text_config_second),
+        cmocka_unit_test(nan_and_infinity_as_python_writes_them_are_read),
+        cmocka_unit_test(the_error_for_a_folder_without_a_model_names_what_is_missing),
         cmocka_unit_test(a_sharded_folder_is_read_through_its_index),
         cmocka_unit_test(a_lone_safetensors_file_has_no_config),
         cmocka_unit_test(other_files_are_named_by_their_first_bytes),

@@ -1,4 +1,6 @@
-/* Counters, histograms and their text form. */
+/* Counters, gauges, histograms, their Prometheus text form, and log lines in each format.
+ *
+ * Expected texts are written by hand. Reads no files. */
 #include "support.h"
 
 #include "base/log.h"
@@ -41,10 +43,10 @@ static void quantiles_lie_within_their_bucket(void **state)
     for (int i = 0; i < 10; i++) hist_add(&h, 30);
     assert_true(fabs(hist_quantile(&h, 0.75) - 30) < 1e-9);
     for (int i = 0; i < 1000; i++) hist_add(&h, 1e6);
-    assert_true(hist_quantile(&h, 0.99) == 40); /* above all bounds: the last one */
+    assert_true(hist_quantile(&h, 0.99) == 40); /* above all bounds: the last bound is returned */
 }
 
-static void bounds_ascend(void **state)
+static void histogram_bounds_are_ascending(void **state)
 {
     static const struct {
         const double *b;
@@ -61,7 +63,7 @@ static void bounds_ascend(void **state)
     }
 }
 
-static void the_text_form_is_what_prometheus_reads(void **state)
+static void metrics_are_written_in_prometheus_format(void **state)
 {
     static const double bounds[] = { 0.001, 0.25, 2560 };
     struct buf out = { 0 }, labels = { 0 };
@@ -98,7 +100,7 @@ static void *add_many(void *arg)
     return NULL;
 }
 
-static void threads_add_without_losing_any(void **state)
+static void counts_from_many_threads_are_not_lost(void **state)
 {
     struct hist h;
     pthread_t t[4];
@@ -110,8 +112,9 @@ static void threads_add_without_losing_any(void **state)
     assert_int_equal(h.count, 80000);
 }
 
-/* stderr goes to a pipe while fn logs; what came is in out. */
-static void caught(void (*fn)(void), struct buf *out)
+/* Runs fn with stderr redirected to a pipe and stores what it wrote. The pipe is read only after
+ * fn has returned. */
+static void capture_stderr(void (*fn)(void), struct buf *out)
 {
     int keep = dup(2), p[2];
     char bytes[4096];
@@ -126,7 +129,7 @@ static void caught(void (*fn)(void), struct buf *out)
     close(keep), close(p[0]), close(p[1]);
 }
 
-static void log_both(void)
+static void log_in_every_format(void)
 {
     struct log_event ev;
 
@@ -146,7 +149,7 @@ static void log_both(void)
     log_warn("plain");
 }
 
-static void a_log_event_is_one_line_in_each_form(void **state)
+static void a_log_event_is_one_line_in_each_format(void **state)
 {
     struct buf out = { 0 };
     const char *text;
@@ -154,7 +157,7 @@ static void a_log_event_is_one_line_in_each_form(void **state)
 
     (void)state;
     log_set_level(LOG_INFO);
-    caught(log_both, &out);
+    capture_stderr(log_in_every_format, &out);
     text = buf_cstr(&out);
     for (const char *c = text; *c; c++) lines += *c == '\n';
     assert_int_equal(lines, 5);
@@ -168,24 +171,24 @@ static void a_log_event_is_one_line_in_each_form(void **state)
     buf_release(&out);
 }
 
-static void log_a_lot(void)
+static void log_many_lines(void)
 {
     log_set_format(LOG_TEXT);
     for (int i = 0; i < 5000; i++) log_warn("line %d of many that nobody reads in time", i);
     log_set_format(LOG_PLAIN);
 }
 
-static void a_log_nobody_reads_stops_nothing(void **state)
+static void logging_does_not_block_when_stderr_is_not_read(void **state)
 {
     struct buf out = { 0 };
 
     (void)state;
-    caught(log_a_lot, &out); /* returns at all */
+    capture_stderr(log_many_lines, &out); /* must return although the pipe is full */
     assert_non_null(strstr(buf_cstr(&out), "line 0 of many"));
     assert_null(strstr(buf_cstr(&out), "line 4999 of many"));
     buf_clear(&out);
     log_set_level(LOG_INFO);
-    caught(log_both, &out);
+    capture_stderr(log_in_every_format, &out);
     log_set_level(LOG_WARN);
     assert_non_null(strstr(buf_cstr(&out), "log lines were dropped"));
     buf_release(&out);
@@ -196,11 +199,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_histogram_counts_each_value_once),
         cmocka_unit_test(quantiles_lie_within_their_bucket),
-        cmocka_unit_test(bounds_ascend),
-        cmocka_unit_test(the_text_form_is_what_prometheus_reads),
-        cmocka_unit_test(threads_add_without_losing_any),
-        cmocka_unit_test(a_log_event_is_one_line_in_each_form),
-        cmocka_unit_test(a_log_nobody_reads_stops_nothing),
+        cmocka_unit_test(histogram_bounds_are_ascending),
+        cmocka_unit_test(metrics_are_written_in_prometheus_format),
+        cmocka_unit_test(counts_from_many_threads_are_not_lost),
+        cmocka_unit_test(a_log_event_is_one_line_in_each_format),
+        cmocka_unit_test(logging_does_not_block_when_stderr_is_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

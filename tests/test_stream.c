@@ -1,3 +1,8 @@
+/* Stop strings and text events of a request (engine/stream): stop strings are found however the
+ * text is cut, and text is emitted as soon as it cannot be part of a stop string.
+ *
+ * Uses the tokenizer of the shipped model, and of ../shared/models/tern-tales-main (skipped
+ * without it). */
 #include "support.h"
 
 #include "base/mem.h"
@@ -6,9 +11,10 @@
 
 #include <string.h>
 
-/* Feeds text in pieces of n bytes; what came out, and whether it stopped. */
-static const char *feed(struct buf *out, const char *text, size_t n, const struct str *stops,
-                        int n_stops, bool *stopped)
+/* Feeds the text in pieces of n bytes. Returns the emitted text; *stopped: a stop string was
+ * found. */
+static const char *feed_text(struct buf *out, const char *text, size_t n, const struct str *stops,
+                             int n_stops, bool *stopped)
 {
     struct stream s;
 
@@ -22,56 +28,56 @@ static const char *feed(struct buf *out, const char *text, size_t n, const struc
     return buf_cstr(out);
 }
 
-static void stops_wherever_the_pieces_are_cut(void **state)
+static void stop_strings_are_found_wherever_the_text_is_cut(void **state)
 {
     const struct str stops[] = { STR("\nUser:"), STR("END") };
     struct buf out = { 0 };
     bool stopped;
     (void)state;
     for (size_t n = 1; n < 30; n++) {
-        assert_string_equal(feed(&out, "Hello.\nUser: hi", n, stops, 2, &stopped), "Hello.");
+        assert_string_equal(feed_text(&out, "Hello.\nUser: hi", n, stops, 2, &stopped), "Hello.");
         assert_true(stopped);
-        assert_string_equal(feed(&out, "The EN and the END of it", n, stops, 2, &stopped),
+        assert_string_equal(feed_text(&out, "The EN and the END of it", n, stops, 2, &stopped),
                             "The EN and the ");
         assert_true(stopped);
-        assert_string_equal(feed(&out, "no stop here \nUse", n, stops, 2, &stopped),
+        assert_string_equal(feed_text(&out, "no stop here \nUse", n, stops, 2, &stopped),
                             "no stop here \nUse");
         assert_false(stopped);
-        assert_string_equal(feed(&out, "ENEND", n, stops, 2, &stopped), "EN");
+        assert_string_equal(feed_text(&out, "ENEND", n, stops, 2, &stopped), "EN");
         assert_true(stopped);
     }
     buf_release(&out);
 }
 
-static void the_first_complete_one_wins(void **state)
+static void the_stop_string_that_is_complete_first_ends_the_text(void **state)
 {
     const struct str stops[] = { STR("abcd"), STR("bc"), STR("zbc") };
     struct buf out = { 0 };
     bool stopped;
     (void)state;
     for (size_t n = 1; n < 8; n++) {
-        assert_string_equal(feed(&out, "xabcd", n, stops, 2, &stopped), "xa");
-        assert_string_equal(feed(&out, "xzbcd", n, stops, 3, &stopped),
-                            "x"); /* both end there: the longer */
+        assert_string_equal(feed_text(&out, "xabcd", n, stops, 2, &stopped), "xa");
+        assert_string_equal(feed_text(&out, "xzbcd", n, stops, 3, &stopped),
+                            "x"); /* both end here: the longer one counts */
         assert_true(stopped);
     }
     buf_release(&out);
 }
 
-static void repeating_stops_are_found(void **state)
+static void stop_strings_with_repetitions_are_found(void **state)
 {
     const struct str stops[] = { STR("aab") };
     struct buf out = { 0 };
     bool stopped;
     (void)state;
     for (size_t n = 1; n < 8; n++) {
-        assert_string_equal(feed(&out, "aaaaab!", n, stops, 1, &stopped), "aaa");
+        assert_string_equal(feed_text(&out, "aaaaab!", n, stops, 1, &stopped), "aaa");
         assert_true(stopped);
     }
     buf_release(&out);
 }
 
-static void text_comes_as_soon_as_it_cannot_be_a_stop(void **state)
+static void text_is_emitted_as_soon_as_it_cannot_be_part_of_a_stop_string(void **state)
 {
     const struct str stops[] = { STR("###") };
     struct stream s;
@@ -86,22 +92,22 @@ static void text_comes_as_soon_as_it_cannot_be_a_stop(void **state)
     assert_string_equal(buf_cstr(&out), "one##x");
     assert_true(stream_push_text(&s, STR("y###z"), &out));
     assert_string_equal(buf_cstr(&out), "one##xy");
-    assert_true(stream_push_text(&s, STR("more"), &out)); /* it stays over */
+    assert_true(stream_push_text(&s, STR("more"), &out)); /* the stream remains stopped */
     assert_true(stream_flush(&s, &out));
     assert_string_equal(buf_cstr(&out), "one##xy");
     stream_release(&s);
     buf_release(&out);
 }
 
-static void empty_stops_and_no_stops_pass_everything(void **state)
+static void without_stop_strings_all_text_passes(void **state)
 {
     const struct str stops[] = { STR("") };
     struct buf out = { 0 };
     bool stopped;
     (void)state;
-    assert_string_equal(feed(&out, "all of it", 2, stops, 1, &stopped), "all of it");
+    assert_string_equal(feed_text(&out, "all of it", 2, stops, 1, &stopped), "all of it");
     assert_false(stopped);
-    assert_string_equal(feed(&out, "all of it", 2, NULL, 0, &stopped), "all of it");
+    assert_string_equal(feed_text(&out, "all of it", 2, NULL, 0, &stopped), "all of it");
     buf_release(&out);
 }
 
@@ -133,7 +139,7 @@ static void tokens_give_whole_characters_and_the_same_text(void **state)
     tokenizer_close(t);
 }
 
-static void special_tokens_are_text_where_they_are_asked_for(void **state)
+static void special_tokens_are_emitted_as_text_if_requested(void **state)
 {
     struct tokenizer *t = NULL;
     struct err e = { 0 };
@@ -165,12 +171,12 @@ static void special_tokens_are_text_where_they_are_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(special_tokens_are_text_where_they_are_asked_for),
-        cmocka_unit_test(stops_wherever_the_pieces_are_cut),
-        cmocka_unit_test(the_first_complete_one_wins),
-        cmocka_unit_test(repeating_stops_are_found),
-        cmocka_unit_test(text_comes_as_soon_as_it_cannot_be_a_stop),
-        cmocka_unit_test(empty_stops_and_no_stops_pass_everything),
+        cmocka_unit_test(special_tokens_are_emitted_as_text_if_requested),
+        cmocka_unit_test(stop_strings_are_found_wherever_the_text_is_cut),
+        cmocka_unit_test(the_stop_string_that_is_complete_first_ends_the_text),
+        cmocka_unit_test(stop_strings_with_repetitions_are_found),
+        cmocka_unit_test(text_is_emitted_as_soon_as_it_cannot_be_part_of_a_stop_string),
+        cmocka_unit_test(without_stop_strings_all_text_passes),
         cmocka_unit_test(tokens_give_whole_characters_and_the_same_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

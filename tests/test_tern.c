@@ -1,3 +1,8 @@
+/* The C ABI (include/tern.h): open, tokenize, submit, next, cancel, close; argument checks,
+ * versions of structs, and expected texts.
+ *
+ * Uses the model that ships with tern (models/tern-tales.gguf). Expected greedy texts are stored
+ * in this file. */
 #include "support.h"
 
 #include "tern.h"
@@ -20,7 +25,7 @@ static tern_model *open_model(const char *path, int context)
     return m;
 }
 
-static tern_params greedy(const tern_model *m, int n)
+static tern_params greedy_params(const tern_model *m, int n)
 {
     tern_params p;
     tern_params_init(&p, m);
@@ -29,8 +34,8 @@ static tern_params greedy(const tern_model *m, int n)
     return p;
 }
 
-/* Everything the request says, at most cap - 1 bytes; the finish. */
-static tern_finish drain(tern_request *r, char *text, size_t cap)
+/* Reads all text of the request, at most cap - 1 bytes; returns the finish reason. */
+static tern_finish read_all(tern_request *r, char *text, size_t cap)
 {
     tern_event ev;
     size_t n = 0;
@@ -78,7 +83,7 @@ static void missing_arguments_are_errors_not_crashes(void **state)
     assert_string_equal(tern_code_name(TERN_E_CONTEXT), "context_exceeded");
 }
 
-static void a_struct_nobody_initialised_is_refused(void **state)
+static void an_uninitialised_struct_is_refused(void **state)
 {
     tern_options o = { 0 };
     tern_params p = { 0 };
@@ -95,8 +100,8 @@ static void a_struct_nobody_initialised_is_refused(void **state)
     tern_close(m);
 }
 
-/* Callers that were compiled against an earlier or a later tern.h. */
-static void structs_of_another_version_are_read_as_far_as_they_go(void **state)
+/* Callers may have been compiled with an earlier or a later tern.h. */
+static void structs_of_another_version_are_read_up_to_their_size(void **state)
 {
     struct {
         tern_options o;
@@ -114,7 +119,7 @@ static void structs_of_another_version_are_read_as_far_as_they_go(void **state)
     tern_options_init_sized(&o.o, offsetof(tern_options, batch));
     assert_int_equal(o.o.size, offsetof(tern_options, batch));
     o.o.context = 64;
-    o.o.batch = -7; /* behind the end of what that caller has */
+    o.o.batch = -7; /* beyond the size of the caller's struct */
     assert_int_equal(tern_open(&m, repo(TALES), &o.o), TERN_OK);
     tern_close(m);
     o.o = (tern_options){ .size = sizeof o, .context = 64 };
@@ -140,7 +145,7 @@ static void structs_of_another_version_are_read_as_far_as_they_go(void **state)
     tern_close(m);
 }
 
-static void a_model_that_is_not_there_is_named(void **state)
+static void the_error_for_a_missing_model_names_it(void **state)
 {
     tern_model *m = (tern_model *)1;
     (void)state;
@@ -149,7 +154,7 @@ static void a_model_that_is_not_there_is_named(void **state)
     assert_null(m);
 }
 
-static void greedy_texts_are_the_expected_ones(void **state)
+static void greedy_completions_are_the_expected_texts(void **state)
 {
     static const char *const prompts[] = { "Once upon a time", "The little dog" };
     char want[2][1000] = { "", "" }, line[1000], text[2000];
@@ -167,22 +172,22 @@ static void greedy_texts_are_the_expected_ones(void **state)
     fclose(f);
     m = open_model(shared("models/third-party/stories260K-f32.gguf"), 0);
     for (int i = 0; i < 2; i++) {
-        tern_params p = greedy(m, 60);
+        tern_params p = greedy_params(m, 60);
         tern_request *r = NULL;
         size_t n;
         p.raw = 1;
         for (n = strlen(want[i]); n > 0 && want[i][n - 1] == '\n'; n--) want[i][n - 1] = 0;
         assert_int_equal(tern_submit(&r, m, prompts[i], strlen(prompts[i]), &p), TERN_OK);
-        assert_int_equal(drain(r, text, sizeof text), TERN_FINISH_LENGTH);
+        assert_int_equal(read_all(r, text, sizeof text), TERN_FINISH_LENGTH);
         if (strncmp(text, want[i], strlen(text) < n ? strlen(text) : n) != 0)
-            fail_msg("'%s' is not '%s'", text, want[i]);
+            fail_msg("the text is '%s', expected '%s'", text, want[i]);
         assert_true(strlen(text) > 100);
         tern_request_close(r);
     }
     tern_close(m);
 }
 
-static void a_chat_model_answers_and_the_next_turn_reuses_the_past(void **state)
+static void the_next_message_of_a_conversation_reuses_the_kv_cache(void **state)
 {
     tern_model *m;
     tern_request *r = NULL;
@@ -194,12 +199,12 @@ static void a_chat_model_answers_and_the_next_turn_reuses_the_past(void **state)
     assert_int_equal(tern_info(m, &info), TERN_OK);
     assert_true(info.has_chat && info.context == 512 && info.vocab == 4096);
     assert_string_equal(info.arch, "llama");
-    tern_params p = greedy(m, 150);
+    tern_params p = greedy_params(m, 150);
     tern_message talk[3] = { { "user", "Tell me a story about a frog." },
                              { "assistant", story },
                              { "user", "And then?" } };
     assert_int_equal(tern_submit_chat(&r, m, talk, 1, &p), TERN_OK);
-    drain(r, story, sizeof story);
+    read_all(r, story, sizeof story);
     assert_non_null(strstr(story, "frog"));
     tern_request_stats(r, &first);
     assert_int_equal(first.cached_tokens, 0);
@@ -208,15 +213,15 @@ static void a_chat_model_answers_and_the_next_turn_reuses_the_past(void **state)
     tern_request_close(r);
 
     assert_int_equal(tern_submit_chat(&r, m, talk, 3, &p), TERN_OK);
-    drain(r, more, sizeof more);
+    read_all(r, more, sizeof more);
     tern_request_stats(r, &second);
     assert_true(second.cached_tokens >= first.prompt_tokens + first.tokens - 18);
     tern_request_close(r);
 
-    /* The same from a model with no past. */
+    /* The same conversation with an empty KV cache. */
     tern_model *fresh = open_model(repo(TALES), 512);
     assert_int_equal(tern_submit_chat(&r, fresh, talk, 1, &p), TERN_OK);
-    drain(r, more, sizeof more);
+    read_all(r, more, sizeof more);
     assert_string_equal(more, story);
     tern_request_close(r);
     tern_close(fresh);
@@ -232,7 +237,7 @@ static void special_tokens_in_a_message_stay_text(void **state)
     (void)state;
     m = open_model(repo(TALES), 128);
     assert_int_equal(tern_tokenize(m, text, strlen(text), 0, &ids, &n), TERN_OK);
-    for (size_t i = 0; i < n; i++) assert_true(ids[i] > 7); /* 0..7 are the special ones */
+    for (size_t i = 0; i < n; i++) assert_true(ids[i] > 7); /* 0..7 are the special tokens */
     tern_free(ids);
     assert_int_equal(tern_tokenize(m, text, strlen(text), 1, &ids, &n), TERN_OK);
     int special = 0;
@@ -242,7 +247,7 @@ static void special_tokens_in_a_message_stay_text(void **state)
     tern_close(m);
 }
 
-static void ids_become_text_and_text_ids_again(void **state)
+static void tokenizing_and_detokenizing_round_trips(void **state)
 {
     static const char text[] = "Lily and Tom saw a caf\xc3\xa9.";
     tern_model *m;
@@ -273,29 +278,29 @@ static void a_stop_string_ends_the_text_before_it(void **state)
     char whole[2000], cut[2000];
     (void)state;
     m = open_model(repo(TALES), 256);
-    tern_params p = greedy(m, 60);
+    tern_params p = greedy_params(m, 60);
     p.raw = 1;
     assert_int_equal(tern_submit(&r, m, "Once upon a time", 16, &p), TERN_OK);
-    drain(r, whole, sizeof whole);
+    read_all(r, whole, sizeof whole);
     tern_request_close(r);
     assert_non_null(strstr(whole, "little"));
     p.stop = stops;
     assert_int_equal(tern_submit(&r, m, "Once upon a time", 16, &p), TERN_OK);
-    assert_int_equal(drain(r, cut, sizeof cut), TERN_FINISH_STOP);
+    assert_int_equal(read_all(r, cut, sizeof cut), TERN_FINISH_STOP);
     tern_request_close(r);
     *strstr(whole, "little") = 0;
     assert_string_equal(cut, whole);
     tern_close(m);
 }
 
-static void cancel_ends_and_the_end_repeats(void **state)
+static void a_cancelled_request_ends_and_reports_its_end_again(void **state)
 {
     tern_model *m;
     tern_request *r = NULL;
     tern_event ev;
     (void)state;
     m = open_model(repo(TALES), 256);
-    tern_params p = greedy(m, 0);
+    tern_params p = greedy_params(m, 0);
     p.raw = 1, p.ignore_eos = 1;
     assert_int_equal(tern_submit(&r, m, "The", 3, &p), TERN_OK);
     for (int i = 0; i < 5; i++) {
@@ -314,7 +319,7 @@ static void cancel_ends_and_the_end_repeats(void **state)
     tern_close(m);
 }
 
-static void two_requests_at_once_do_not_mix(void **state)
+static void two_concurrent_requests_do_not_affect_each_other(void **state)
 {
     static const char *const prompts[] = { "Once upon a time", "The big red dog" };
     tern_model *m;
@@ -323,11 +328,11 @@ static void two_requests_at_once_do_not_mix(void **state)
     bool over[2] = { false, false };
     (void)state;
     m = open_model(repo(TALES), 512);
-    tern_params p = greedy(m, 40);
+    tern_params p = greedy_params(m, 40);
     p.raw = 1;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(tern_submit(&r[i], m, prompts[i], strlen(prompts[i]), &p), TERN_OK);
-        drain(r[i], alone[i], sizeof alone[i]);
+        read_all(r[i], alone[i], sizeof alone[i]);
         tern_request_close(r[i]);
     }
     for (int i = 0; i < 2; i++)
@@ -340,14 +345,13 @@ static void two_requests_at_once_do_not_mix(void **state)
             strcat(together[i], ev.text);
             over[i] = ev.finish != TERN_FINISH_NONE;
         }
-    /* Kernels may round a batch of two otherwise than one, so only the beginning must be the same.
-     */
+    /* Kernels may round differently in a batch of two, so only the first part must be equal. */
     for (int i = 0; i < 2; i++) assert_memory_equal(together[i], alone[i], 30);
-    tern_close(m); /* the requests keep it */
+    tern_close(m); /* the requests keep the model open */
     for (int i = 0; i < 2; i++) tern_request_close(r[i]);
 }
 
-static void a_prompt_too_long_says_both_numbers(void **state)
+static void the_error_for_a_too_long_prompt_has_both_lengths(void **state)
 {
     tern_model *m;
     tern_request *r = NULL;
@@ -374,7 +378,7 @@ static void a_prompt_too_long_says_both_numbers(void **state)
     tern_close(m);
 }
 
-static void the_makers_settings_are_the_defaults(void **state)
+static void default_parameters_come_from_generation_config(void **state)
 {
     tern_model *m;
     tern_params p;
@@ -386,17 +390,17 @@ static void the_makers_settings_are_the_defaults(void **state)
     tern_close(m);
 }
 
-static void texts_keep_to_a_grammar_or_a_schema(void **state)
+static void completions_match_their_grammar_or_schema(void **state)
 {
     tern_model *m = open_model(repo(TALES), 512);
-    tern_params p = greedy(m, 100);
+    tern_params p = greedy_params(m, 100);
     tern_request *r;
     char text[4096];
     int age;
     (void)state;
     p.grammar = "root ::= \"yes\" | \"no\"";
     assert_int_equal(tern_submit(&r, m, "Is it a frog?", 13, &p), TERN_OK);
-    assert_int_equal(drain(r, text, sizeof text), TERN_FINISH_STOP);
+    assert_int_equal(read_all(r, text, sizeof text), TERN_FINISH_STOP);
     assert_true(!strcmp(text, "yes") || !strcmp(text, "no"));
     tern_request_close(r);
     p.json_schema = "{}";
@@ -406,13 +410,13 @@ static void texts_keep_to_a_grammar_or_a_schema(void **state)
     p.json_schema = "{\"type\":\"object\",\"properties\":{\"age\":{\"type\":\"integer\","
                     "\"minimum\":7,\"maximum\":9}},\"required\":[\"age\"]}";
     assert_int_equal(tern_submit(&r, m, "How old?", 8, &p), TERN_OK);
-    assert_int_equal(drain(r, text, sizeof text), TERN_FINISH_STOP);
+    assert_int_equal(read_all(r, text, sizeof text), TERN_FINISH_STOP);
     assert_true(sscanf(text, " { \"age\" : %d }", &age) == 1 && age >= 7 && age <= 9);
     tern_request_close(r);
     p.json_schema = "{\"not\":{}}";
     assert_int_equal(tern_submit(&r, m, "x", 1, &p), TERN_E_INVALID);
     assert_non_null(strstr(tern_error(), "json_schema: #: the keyword 'not'"));
-    p.size = offsetof(tern_params, grammar); /* a program from before there were any */
+    p.size = offsetof(tern_params, grammar); /* a program compiled before these fields existed */
     assert_int_equal(tern_submit(&r, m, "x", 1, &p), TERN_OK);
     tern_request_close(r);
     tern_close(m);
@@ -421,20 +425,20 @@ static void texts_keep_to_a_grammar_or_a_schema(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_keep_to_a_grammar_or_a_schema),
+        cmocka_unit_test(completions_match_their_grammar_or_schema),
         cmocka_unit_test(missing_arguments_are_errors_not_crashes),
-        cmocka_unit_test(a_struct_nobody_initialised_is_refused),
-        cmocka_unit_test(structs_of_another_version_are_read_as_far_as_they_go),
-        cmocka_unit_test(a_model_that_is_not_there_is_named),
-        cmocka_unit_test(greedy_texts_are_the_expected_ones),
-        cmocka_unit_test(a_chat_model_answers_and_the_next_turn_reuses_the_past),
+        cmocka_unit_test(an_uninitialised_struct_is_refused),
+        cmocka_unit_test(structs_of_another_version_are_read_up_to_their_size),
+        cmocka_unit_test(the_error_for_a_missing_model_names_it),
+        cmocka_unit_test(greedy_completions_are_the_expected_texts),
+        cmocka_unit_test(the_next_message_of_a_conversation_reuses_the_kv_cache),
         cmocka_unit_test(special_tokens_in_a_message_stay_text),
-        cmocka_unit_test(ids_become_text_and_text_ids_again),
+        cmocka_unit_test(tokenizing_and_detokenizing_round_trips),
         cmocka_unit_test(a_stop_string_ends_the_text_before_it),
-        cmocka_unit_test(cancel_ends_and_the_end_repeats),
-        cmocka_unit_test(two_requests_at_once_do_not_mix),
-        cmocka_unit_test(a_prompt_too_long_says_both_numbers),
-        cmocka_unit_test(the_makers_settings_are_the_defaults),
+        cmocka_unit_test(a_cancelled_request_ends_and_reports_its_end_again),
+        cmocka_unit_test(two_concurrent_requests_do_not_affect_each_other),
+        cmocka_unit_test(the_error_for_a_too_long_prompt_has_both_lengths),
+        cmocka_unit_test(default_parameters_come_from_generation_config),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,8 @@
-/* test_tokenizer.c - whole tokenizers: golden ids, export, time and threads. */
+/* Whole tokenizers: golden ids of each family's own library, GGUF vocabularies, export, linear
+ * time, and concurrent use.
+ *
+ * Reads the tokenizer of the shipped model with its golden cases, and tokenizers and
+ * vocabularies of ../shared (skipped without them). */
 #include "support.h"
 
 #include "base/file.h"
@@ -35,7 +39,7 @@ static const char *ids_of(const struct tokenizer *t, struct str text, unsigned f
     return out;
 }
 
-/* ---- goldens ---- */
+/* ---- golden ids ---- */
 
 static void expect_golden(const struct tokenizer *t, json_t *cases, const char *name)
 {
@@ -69,7 +73,7 @@ static json_t *must_load(const char *path)
     return v;
 }
 
-static void the_tales_tokenizer_gives_its_golden_ids(void **state)
+static void the_shipped_tokenizer_gives_its_golden_ids(void **state)
 {
     struct tokenizer *t = NULL;
     struct err e = { 0 };
@@ -83,8 +87,8 @@ static void the_tales_tokenizer_gives_its_golden_ids(void **state)
     tokenizer_close(t);
 }
 
-/* Bytes of the first n code points of s. */
-static size_t chars_bytes(struct str s, size_t n)
+/* The number of bytes of the first n code points of s. */
+static size_t bytes_of_chars(struct str s, size_t n)
 {
     size_t i = 0;
 
@@ -93,7 +97,7 @@ static size_t chars_bytes(struct str s, size_t n)
     return i;
 }
 
-/* The whole text, cut every split_chars characters. */
+/* Encodes a whole file in pieces of split_chars characters and compares all ids. */
 static void expect_file(const struct tokenizer *t, json_t *want, const char *name)
 {
     size_t chars = (size_t)json_integer_value(json_object_get(want, "split_chars"));
@@ -104,14 +108,14 @@ static void expect_file(const struct tokenizer *t, json_t *want, const char *nam
 
     assert_int_equal(file_read(&text, shared("text/wiki.test.raw"), 1 << 24, &e), OK);
     for (struct str s = buf_str(&text); s.n;) {
-        size_t n = chars_bytes(s, chars);
+        size_t n = bytes_of_chars(s, chars);
         assert_int_equal(tokenizer_encode(t, str_take(s, n), 0, &ids, &e), OK);
         s = str_skip(s, n);
     }
     sha256_hex(ids.p, ids.n * sizeof *ids.p, sum);
     if ((size_t)json_integer_value(json_object_get(want, "n")) != ids.n ||
         strcmp(sum, json_string_value(json_object_get(want, "sha256"))) != 0)
-        fail_msg("%s: %zu ids of wiki.test.raw are not the expected ones", name, ids.n);
+        fail_msg("%s: the %zu ids of wiki.test.raw differ from the expected ones", name, ids.n);
     ids_release(&ids);
     buf_release(&text);
 }
@@ -148,7 +152,8 @@ static void every_family_gives_the_ids_of_its_own_library(void **state)
     }
 }
 
-/* The texts of .inp lie between lines with that word; .out has a line of ids for each. */
+/* The .inp file has texts that are separated by lines with a marker word; the .out file has one
+ * line of ids per text. */
 static void expect_vocab(const char *name)
 {
     struct tokenizer *t = NULL;
@@ -188,7 +193,7 @@ static void every_gguf_vocabulary_gives_its_expected_ids(void **state)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) expect_vocab(names[i]);
 }
 
-static void an_export_says_what_the_gguf_file_said(void **state)
+static void an_exported_tokenizer_equals_the_gguf_file(void **state)
 {
     struct tokenizer *t = NULL;
     struct token_export x;
@@ -211,7 +216,7 @@ static void an_export_says_what_the_gguf_file_said(void **state)
 
 /* ---- time and threads ---- */
 
-static double seconds_for(const struct tokenizer *t, const char *unit, size_t bytes)
+static double time_encoding(const struct tokenizer *t, const char *unit, size_t bytes)
 {
     struct buf text = { 0 };
     struct ids ids = { 0 };
@@ -228,7 +233,7 @@ static double seconds_for(const struct tokenizer *t, const char *unit, size_t by
 }
 
 /* Quadratic work on a megabyte would take minutes. */
-static void no_text_takes_more_than_linear_time(void **state)
+static void encoding_takes_linear_time_for_any_text(void **state)
 {
     static const char *const units[] = { "a",
                                          " ",
@@ -257,7 +262,7 @@ static void no_text_takes_more_than_linear_time(void **state)
                        "\"a\":0,\"aa\":1,\" \":2,\"  \":3},\"merges\":[\"a a\",[\" \",\" \"]]}}");
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-            double s = seconds_for(t[k], units[i], 1 << 20);
+            double s = time_encoding(t[k], units[i], 1 << 20);
             if (s > 8) fail_msg("a megabyte of unit %zu took %.1f s", i, s);
         }
     tokenizer_close(t[0]);
@@ -270,7 +275,7 @@ struct worker {
     size_t sum;
 };
 
-static void *work(void *arg)
+static void *encode_in_thread(void *arg)
 {
     struct worker *w = arg;
     struct ids ids = { 0 };
@@ -286,7 +291,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void many_threads_may_encode_at_once(void **state)
+static void many_threads_can_encode_concurrently(void **state)
 {
     struct tokenizer *t = NULL;
     struct worker w[12] = { 0 };
@@ -297,7 +302,7 @@ static void many_threads_may_encode_at_once(void **state)
                      OK);
     for (int i = 0; i < 12; i++) {
         w[i].t = t;
-        assert_int_equal(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
+        assert_int_equal(pthread_create(&w[i].thread, NULL, encode_in_thread, &w[i]), 0);
     }
     for (int i = 0; i < 12; i++) {
         pthread_join(w[i].thread, NULL);
@@ -309,12 +314,12 @@ static void many_threads_may_encode_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_tales_tokenizer_gives_its_golden_ids),
+        cmocka_unit_test(the_shipped_tokenizer_gives_its_golden_ids),
         cmocka_unit_test(every_family_gives_the_ids_of_its_own_library),
         cmocka_unit_test(every_gguf_vocabulary_gives_its_expected_ids),
-        cmocka_unit_test(an_export_says_what_the_gguf_file_said),
-        cmocka_unit_test(no_text_takes_more_than_linear_time),
-        cmocka_unit_test(many_threads_may_encode_at_once),
+        cmocka_unit_test(an_exported_tokenizer_equals_the_gguf_file),
+        cmocka_unit_test(encoding_takes_linear_time_for_any_text),
+        cmocka_unit_test(many_threads_can_encode_concurrently),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,8 @@
-/* test_tokparts.c - every step of a tokenizer, on small ones written out here. */
+/* Every step of a tokenizer (normalizer, pre-tokenizer, model, post-processor, decoder, added
+ * tokens) on small tokenizers that are written in this file, against ids computed by hand. Also
+ * regular expressions against PCRE2.
+ *
+ * Reads no files. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -57,16 +61,16 @@ static void expect_error(const char *json, int code, const char *says)
     struct err e = { 0 };
 
     assert_int_equal(tokenizer_from_json(&t, str_c(json), STR(""), "test.json", &e), code);
-    if (!strstr(e.msg, says)) fail_msg("'%s' does not say '%s'", e.msg, says);
+    if (!strstr(e.msg, says)) fail_msg("the error '%s' does not contain '%s'", e.msg, says);
 }
 
-/* A word-level vocabulary shows what the steps before the model make of a text. */
+/* A word-level vocabulary shows how the steps before the model split a text. */
 #define WORDS(normalizer, pre, vocab)                                                             \
     "{\"normalizer\":" normalizer ",\"pre_tokenizer\":" pre ",\"model\":{\"type\":\"WordLevel\"," \
     "\"unk_token\":\"?\",\"vocab\":{\"?\":0," vocab "}}}"
 #define WHITE "{\"type\":\"WhitespaceSplit\"}"
 
-static void with_words(const char *json, const char *text, const char *ids)
+static void expect_words(const char *json, const char *text, const char *ids)
 {
     struct tokenizer *t = must_open_json(json);
     expect_ids(t, text, ids);
@@ -90,7 +94,7 @@ static void bpe_merges_the_lowest_rank_first_and_the_leftmost_of_equals(void **s
     tokenizer_close(t);
 }
 
-static void bpe_falls_back_on_bytes_then_on_the_unknown_token(void **state)
+static void bpe_falls_back_to_bytes_then_to_the_unknown_token(void **state)
 {
     struct tokenizer *bytes =
         must_open_json("{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<unk>"
@@ -113,29 +117,30 @@ static void bpe_falls_back_on_bytes_then_on_the_unknown_token(void **state)
     tokenizer_close(none);
 }
 
-static void bpe_knows_prefixes_and_suffixes_of_words(void **state)
+static void bpe_applies_prefixes_and_suffixes_of_words(void **state)
 {
-    with_words("{\"pre_tokenizer\":" WHITE
-               ",\"model\":{\"type\":\"BPE\",\"continuing_subword_prefix\":\"##\","
-               "\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"a\":0,\"##b</w>\":1,\"ab</w>\":2,\"a</"
-               "w>\":3},"
-               "\"merges\":[\"a ##b</w>\"]}}",
-               "ab a", "2 3");
+    expect_words(
+        "{\"pre_tokenizer\":" WHITE
+        ",\"model\":{\"type\":\"BPE\",\"continuing_subword_prefix\":\"##\","
+        "\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"a\":0,\"##b</w>\":1,\"ab</w>\":2,\"a</"
+        "w>\":3},"
+        "\"merges\":[\"a ##b</w>\"]}}",
+        "ab a", "2 3");
     (void)state;
 }
 
-static void words_in_the_vocabulary_can_ignore_merges(void **state)
+static void words_in_the_vocabulary_may_bypass_merges(void **state)
 {
 #define IGNORE(flag)                                                                   \
     "{\"pre_tokenizer\":" WHITE ",\"model\":{\"type\":\"BPE\",\"ignore_merges\":" flag \
     ",\"vocab\":{\"a\":0,\"b\":1,"                                                     \
     "\"ab\":2},\"merges\":[]}}"
-    with_words(IGNORE("true"), "ab ba", "2 1 0");
-    with_words(IGNORE("false"), "ab ba", "0 1 1 0");
+    expect_words(IGNORE("true"), "ab ba", "2 1 0");
+    expect_words(IGNORE("false"), "ab ba", "0 1 1 0");
     (void)state;
 }
 
-static void unigram_takes_the_best_sum_of_scores_and_fuses_unknowns(void **state)
+static void unigram_maximizes_the_sum_of_scores_and_fuses_unknown_pieces(void **state)
 {
     struct tokenizer *t = must_open_json("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":["
                                          "[\"<unk>\",0],[\"a\",-3],[\"b\",-3],[\"ab\",-4],"
@@ -150,7 +155,7 @@ static void unigram_takes_the_best_sum_of_scores_and_fuses_unknowns(void **state
 
 static void wordpiece_takes_the_longest_piece_or_nothing(void **state)
 {
-    with_words(
+    expect_words(
         "{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"normalizer\":{\"type\":"
         "\"BertNormalizer\"},"
         "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"max_input_chars_per_word\":8,"
@@ -172,55 +177,56 @@ static void split_behaviors_place_delimiters_as_named(void **state)
 {
     const char *text = "-a--b-";
     (void)state;
-    with_words(WORDS("null", SPLIT(DASH, "Removed", "false"), "\"a\":1,\"b\":2,\"-\":3"), text,
-               "1 2");
-    with_words(WORDS("null", SPLIT(DASH, "Isolated", "false"), "\"a\":1,\"b\":2,\"-\":3"), text,
-               "3 1 3 3 2 3");
-    with_words(
+    expect_words(WORDS("null", SPLIT(DASH, "Removed", "false"), "\"a\":1,\"b\":2,\"-\":3"), text,
+                 "1 2");
+    expect_words(WORDS("null", SPLIT(DASH, "Isolated", "false"), "\"a\":1,\"b\":2,\"-\":3"), text,
+                 "3 1 3 3 2 3");
+    expect_words(
         WORDS("null", SPLIT(DASH, "Contiguous", "false"), "\"a\":1,\"b\":2,\"-\":3,\"--\":4"), text,
         "3 1 4 2 3");
-    with_words(
+    expect_words(
         WORDS("null", SPLIT(DASH, "MergedWithPrevious", "false"), "\"-\":1,\"a-\":2,\"b-\":3"),
         text, "1 2 1 3");
-    with_words(WORDS("null", SPLIT(DASH, "MergedWithNext", "false"), "\"-\":1,\"-a\":2,\"-b\":3"),
-               text, "2 1 3 1");
-    with_words(WORDS("null", SPLIT("{\"Regex\":\"[a-z]+\"}", "Removed", "true"), "\"a\":1,\"b\":2"),
-               text, "1 2");
+    expect_words(WORDS("null", SPLIT(DASH, "MergedWithNext", "false"), "\"-\":1,\"-a\":2,\"-b\":3"),
+                 text, "2 1 3 1");
+    expect_words(
+        WORDS("null", SPLIT("{\"Regex\":\"[a-z]+\"}", "Removed", "true"), "\"a\":1,\"b\":2"), text,
+        "1 2");
 }
 
-static void splitters_know_spaces_digits_punctuation_and_scripts(void **state)
+static void pre_tokenizers_split_at_spaces_digits_punctuation_and_scripts(void **state)
 {
     (void)state;
-    with_words(WORDS("null", "{\"type\":\"Whitespace\"}", "\"a_1\":1,\".,\":2,\"b\":3"),
-               "a_1.,\xc2\xa0 b", "1 2 3");
-    with_words(WORDS("null", "{\"type\":\"Digits\",\"individual_digits\":true}",
-                     "\"a\":1,\"1\":2,\"2\":3"),
-               "a12a", "1 2 3 1");
-    with_words(WORDS("null", "{\"type\":\"Digits\"}", "\"a\":1,\"12\":2"), "a12a", "1 2 1");
-    with_words(WORDS("null", "{\"type\":\"Punctuation\"}", "\"a\":1,\"!\":2"), "a!!", "1 2 2");
-    with_words(
+    expect_words(WORDS("null", "{\"type\":\"Whitespace\"}", "\"a_1\":1,\".,\":2,\"b\":3"),
+                 "a_1.,\xc2\xa0 b", "1 2 3");
+    expect_words(WORDS("null", "{\"type\":\"Digits\",\"individual_digits\":true}",
+                       "\"a\":1,\"1\":2,\"2\":3"),
+                 "a12a", "1 2 3 1");
+    expect_words(WORDS("null", "{\"type\":\"Digits\"}", "\"a\":1,\"12\":2"), "a12a", "1 2 1");
+    expect_words(WORDS("null", "{\"type\":\"Punctuation\"}", "\"a\":1,\"!\":2"), "a!!", "1 2 2");
+    expect_words(
         WORDS("null", "{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"|\"}", "\"a\":1,\"b\":2"),
         "a||b", "1 2");
-    with_words(WORDS("null", "{\"type\":\"UnicodeScripts\"}",
-                     "\"ab \":1,\"\xd0\xb6\":2,\"\xe3\x81\x82\xe4\xb8\xad\":3"),
-               "ab \xd0\xb6\xe3\x81\x82\xe4\xb8\xad", "1 2 3");
-    with_words(WORDS("null", "{\"type\":\"FixedLength\",\"length\":2}", "\"ab\":1,\"c\":2"),
-               "ababc", "1 1 2");
+    expect_words(WORDS("null", "{\"type\":\"UnicodeScripts\"}",
+                       "\"ab \":1,\"\xd0\xb6\":2,\"\xe3\x81\x82\xe4\xb8\xad\":3"),
+                 "ab \xd0\xb6\xe3\x81\x82\xe4\xb8\xad", "1 2 3");
+    expect_words(WORDS("null", "{\"type\":\"FixedLength\",\"length\":2}", "\"ab\":1,\"c\":2"),
+                 "ababc", "1 1 2");
 }
 
 #define META(scheme, split)                                                      \
     "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"" scheme \
     "\",\"split\":" split "}"
 
-static void metaspace_puts_its_mark_before_words(void **state)
+static void metaspace_puts_its_marker_before_words(void **state)
 {
     (void)state;
-    with_words(WORDS("null", META("always", "true"), "\"_a\":1,\"_b\":2,\"_\":3"), "a b", "1 2");
-    with_words(WORDS("null", META("never", "true"), "\"_a\":1,\"_b\":2,\"a\":3"), "a b", "3 2");
-    with_words(WORDS("null", META("always", "false"), "\"_a_b\":1"), " a b", "1");
+    expect_words(WORDS("null", META("always", "true"), "\"_a\":1,\"_b\":2,\"_\":3"), "a b", "1 2");
+    expect_words(WORDS("null", META("never", "true"), "\"_a\":1,\"_b\":2,\"a\":3"), "a b", "3 2");
+    expect_words(WORDS("null", META("always", "false"), "\"_a_b\":1"), " a b", "1");
 }
 
-static void metaspace_first_means_the_beginning_of_the_whole_text(void **state)
+static void metaspace_first_applies_only_at_the_beginning_of_the_text(void **state)
 {
     struct tokenizer *t = must_open_json(
         "{\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"special\":true,\"normalized\":false}],"
@@ -230,7 +236,7 @@ static void metaspace_first_means_the_beginning_of_the_whole_text(void **state)
 
     (void)state;
     expect_ids(t, "a", "1");
-    expect_ids(t, "a<s>a", "1 3 2"); /* not the id of the file: the next free one */
+    expect_ids(t, "a<s>a", "1 3 2"); /* not the id in the file: the next free one */
     expect_ids(t, "<s>a", "3 2");
     tokenizer_close(t);
 }
@@ -238,30 +244,31 @@ static void metaspace_first_means_the_beginning_of_the_whole_text(void **state)
 static void normalizers_rewrite_text(void **state)
 {
     (void)state;
-    with_words(WORDS("{\"type\":\"NFC\"}", WHITE, "\"\xc3\xa9\":1"), "e\xcc\x81", "1");
-    with_words(WORDS("{\"type\":\"NFKD\"}", WHITE, "\"fi\":1"), "\xef\xac\x81", "1");
-    with_words(WORDS("{\"type\":\"Lowercase\"}", WHITE, "\"\xc3\xa4i\xcc\x87\":1"),
-               "\xc3\x84\xc4\xb0", "1");
-    with_words(
+    expect_words(WORDS("{\"type\":\"NFC\"}", WHITE, "\"\xc3\xa9\":1"), "e\xcc\x81", "1");
+    expect_words(WORDS("{\"type\":\"NFKD\"}", WHITE, "\"fi\":1"), "\xef\xac\x81", "1");
+    expect_words(WORDS("{\"type\":\"Lowercase\"}", WHITE, "\"\xc3\xa4i\xcc\x87\":1"),
+                 "\xc3\x84\xc4\xb0", "1");
+    expect_words(
         WORDS("{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}", "null", "\"a \":1"),
         "\t a ", "1");
-    with_words(WORDS("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFD\"},{\"type\":"
-                     "\"StripAccents\"}]}",
-                     WHITE, "\"e\":1"),
-               "\xc3\xa9", "1");
-    with_words(WORDS("{\"type\":\"Prepend\",\"prepend\":\"x\"}", WHITE, "\"xa\":1"), "a", "1");
-    with_words(WORDS("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"b+\"},\"content\":\"$0\"}",
-                     WHITE, "\"a$0\":1"),
-               "abb", "1");
-    with_words(WORDS("{\"type\":\"Nmt\"}", WHITE, "\"ab\":1,\"c\":2"),
-               "a\001b\xe2\x80\x8b"
-               "c",
-               "1 2");
-    with_words(WORDS("{\"type\":\"ByteLevel\"}", "null", "\"\xc3\x83\xc2\xa9\":1"), "\xc3\xa9",
-               "1");
+    expect_words(WORDS("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFD\"},{\"type\":"
+                       "\"StripAccents\"}]}",
+                       WHITE, "\"e\":1"),
+                 "\xc3\xa9", "1");
+    expect_words(WORDS("{\"type\":\"Prepend\",\"prepend\":\"x\"}", WHITE, "\"xa\":1"), "a", "1");
+    expect_words(WORDS("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"b+\"},\"content\":\"$0\"}",
+                       WHITE, "\"a$0\":1"),
+                 "abb", "1");
+    expect_words(WORDS("{\"type\":\"Nmt\"}", WHITE, "\"ab\":1,\"c\":2"),
+                 "a\001b\xe2\x80\x8b"
+                 "c",
+                 "1 2");
+    expect_words(WORDS("{\"type\":\"ByteLevel\"}", "null", "\"\xc3\x83\xc2\xa9\":1"), "\xc3\xa9",
+                 "1");
 }
 
-/* A trie with one key, "a", whose text is "xy": units 0 (root), 'a', and its leaf. */
+/* A double-array trie with one key, "a", that is replaced by "xy": units 0 (root), 'a', and its
+ * leaf. */
 static void a_precompiled_map_replaces_characters(void **state)
 {
     uint32_t units[256] = { 0 };
@@ -271,9 +278,9 @@ static void a_precompiled_map_replaces_characters(void **state)
     size_t n = 0;
 
     (void)state;
-    units[0] = 1u << 10; /* children at 1 ^ byte */
+    units[0] = 1u << 10; /* children are at 1 ^ byte */
     units[1 ^ 'a'] = 'a' | 1u << 8 | (uint32_t)(1 ^ 'a' ^ 5) << 10;
-    units[5] = 0x80000000u; /* the text at 0 */
+    units[5] = 0x80000000u; /* the replacement is at offset 0 */
     memcpy(map, &(uint32_t){ sizeof units }, 4);
     memcpy(map + 4, units, sizeof units);
     memcpy(map + 4 + sizeof units, "xy", 3);
@@ -288,7 +295,7 @@ static void a_precompiled_map_replaces_characters(void **state)
         json, sizeof json,
         WORDS("{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"%s\"}", WHITE, "\"bxy\":1"),
         coded);
-    with_words(json, "ba", "1");
+    expect_words(json, "ba", "1");
 }
 
 /* ---- added tokens ---- */
@@ -299,23 +306,23 @@ static void a_precompiled_map_replaces_characters(void **state)
     ",\"model\":{\"type\":\"BPE\",\"vocab\":"                  \
     "{\"a\":0,\"[X]\":1,\" \":2,\"[\":3,\"x\":4,\"X\":5,\"]\":6},\"merges\":[]}}"
 
-static void added_tokens_are_found_as_their_flags_say(void **state)
+static void added_tokens_are_matched_according_to_their_flags(void **state)
 {
     (void)state;
-    with_words(WITH_ADDED(ADDED("\"normalized\":false"), "null"), "a [X] a", "0 2 1 2 0");
-    with_words(WITH_ADDED(ADDED("\"normalized\":false,\"lstrip\":true"), "null"), "a  [X] a",
-               "0 1 2 0");
-    with_words(WITH_ADDED(ADDED("\"normalized\":false,\"rstrip\":true"), "null"), "a [X]  a",
-               "0 2 1 0");
-    with_words(WITH_ADDED(ADDED("\"normalized\":false,\"single_word\":true"), "null"), "a[X] [X]",
-               "0 3 5 6 2 1");
-    with_words(WITH_ADDED(ADDED("\"normalized\":false"), "{\"type\":\"Lowercase\"}"), "[x][X]",
-               "3 4 6 1");
-    with_words(WITH_ADDED(ADDED("\"normalized\":true"), "{\"type\":\"Lowercase\"}"), "[x][X]",
-               "1 1");
+    expect_words(WITH_ADDED(ADDED("\"normalized\":false"), "null"), "a [X] a", "0 2 1 2 0");
+    expect_words(WITH_ADDED(ADDED("\"normalized\":false,\"lstrip\":true"), "null"), "a  [X] a",
+                 "0 1 2 0");
+    expect_words(WITH_ADDED(ADDED("\"normalized\":false,\"rstrip\":true"), "null"), "a [X]  a",
+                 "0 2 1 0");
+    expect_words(WITH_ADDED(ADDED("\"normalized\":false,\"single_word\":true"), "null"), "a[X] [X]",
+                 "0 3 5 6 2 1");
+    expect_words(WITH_ADDED(ADDED("\"normalized\":false"), "{\"type\":\"Lowercase\"}"), "[x][X]",
+                 "3 4 6 1");
+    expect_words(WITH_ADDED(ADDED("\"normalized\":true"), "{\"type\":\"Lowercase\"}"), "[x][X]",
+                 "1 1");
 }
 
-static void the_longest_of_added_tokens_wins_and_plain_leaves_special_ones(void **state)
+static void the_longest_added_token_matches_and_plain_text_ignores_special_tokens(void **state)
 {
     struct tokenizer *t = must_open_json(
         "{\"added_tokens\":[{\"id\":2,\"content\":\"<a>\",\"special\":true},{\"id\":3,\"content\":"
@@ -364,38 +371,39 @@ static void post_processors_add_tokens_at_both_ends(void **state)
     "w>\":3,\"<0xC3>\":4,\"<0xA9>\":5,\".\":6,\"<s>\":7},"                           \
     "\"merges\":[]}}"
 
-static void with_decoder(const char *json, const int32_t *ids, size_t n, const char *text)
+static void expect_decoded(const char *json, const int32_t *ids, size_t n, const char *text)
 {
     struct tokenizer *t = must_open_json(json);
     expect_text(t, ids, n, true, text);
     tokenizer_close(t);
 }
 
-static void decoders_put_pieces_together(void **state)
+static void decoders_join_pieces(void **state)
 {
     const int32_t words[] = { 0, 7, 1 }, inside[] = { 0, 2, 6 }, ends[] = { 3, 3 },
                   bytes[] = { 4, 5 }, half[] = { 4, 6 };
 
     (void)state;
-    with_decoder(DECODE("{\"type\":\"Metaspace\",\"replacement\":\"_\"}"), words, 3, "a b");
-    with_decoder(
+    expect_decoded(DECODE("{\"type\":\"Metaspace\",\"replacement\":\"_\"}"), words, 3, "a b");
+    expect_decoded(
         DECODE("{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"never\"}"),
         words, 3, " a b");
-    with_decoder(DECODE("{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}"), inside, 3,
-                 "_ac.");
-    with_decoder(DECODE("{\"type\":\"BPEDecoder\",\"suffix\":\"</w>\"}"), ends, 2, "d d");
-    with_decoder(DECODE("{\"type\":\"ByteFallback\"}"), bytes, 2, "\xc3\xa9");
-    with_decoder(DECODE("{\"type\":\"ByteFallback\"}"), half, 2, "\xef\xbf\xbd.");
-    with_decoder(DECODE("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
-                        "\"String\":\"_\"},"
-                        "\"content\":\" \"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" "
-                        "\",\"start\":1,"
-                        "\"stop\":0}]}"),
-                 words, 3, "a b");
-    with_decoder(DECODE("null"), words, 3, "_a _b");
+    expect_decoded(DECODE("{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}"), inside, 3,
+                   "_ac.");
+    expect_decoded(DECODE("{\"type\":\"BPEDecoder\",\"suffix\":\"</w>\"}"), ends, 2, "d d");
+    expect_decoded(DECODE("{\"type\":\"ByteFallback\"}"), bytes, 2, "\xc3\xa9");
+    expect_decoded(DECODE("{\"type\":\"ByteFallback\"}"), half, 2, "\xef\xbf\xbd.");
+    expect_decoded(
+        DECODE("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+               "\"String\":\"_\"},"
+               "\"content\":\" \"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" "
+               "\",\"start\":1,"
+               "\"stop\":0}]}"),
+        words, 3, "a b");
+    expect_decoded(DECODE("null"), words, 3, "_a _b");
 }
 
-static void config_names_the_ends_and_the_chat_template(void **state)
+static void the_config_gives_end_tokens_and_the_chat_template(void **state)
 {
     struct tokenizer *t = NULL;
     struct err e = { 0 };
@@ -417,7 +425,7 @@ static void config_names_the_ends_and_the_chat_template(void **state)
 
 /* ---- hostile files ---- */
 
-static void broken_files_are_refused_with_the_place(void **state)
+static void invalid_files_are_refused_naming_the_position(void **state)
 {
     (void)state;
     expect_error("", E_FORMAT, "test.json: line 1");
@@ -456,7 +464,7 @@ static void broken_files_are_refused_with_the_place(void **state)
         E_FORMAT, "special_tokens has no 'no'");
 }
 
-static void text_that_is_not_utf8_becomes_replacement_characters(void **state)
+static void invalid_utf8_becomes_replacement_characters(void **state)
 {
     struct tokenizer *t =
         must_open_json("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\xef\xbf\xbd\":1,"
@@ -475,8 +483,8 @@ static void text_that_is_not_utf8_becomes_replacement_characters(void **state)
 
 /* ---- patterns ---- */
 
-/* All matches of a pattern, as "start-end" words. */
-static void matches(const char *pattern, struct str text, struct buf *out)
+/* Appends all matches of a pattern to out, as "start-end" words. */
+static void list_matches(const char *pattern, struct str text, struct buf *out)
 {
     struct regex *r = NULL;
     struct matcher *m = matcher_open();
@@ -495,22 +503,24 @@ static void expect_matches(const char *pattern, const char *text, const char *wa
 {
     struct buf out = { 0 };
 
-    matches(pattern, str_c(text), &out);
+    list_matches(pattern, str_c(text), &out);
     assert_string_equal(buf_cstr(&out), want);
     buf_release(&out);
 }
 
-static void patterns_mean_what_oniguruma_means(void **state)
+static void patterns_have_the_meaning_of_oniguruma(void **state)
 {
     (void)state;
-    expect_matches("\\s", "\xe1\xa0\x8e\xc2\x85\xc2\xa0", "3-5 5-7 "); /* U+180E is no space */
-    expect_matches("\\d{1,3}+", "12345", "0-5 ");                      /* a repeat of a repeat */
+    expect_matches("\\s", "\xe1\xa0\x8e\xc2\x85\xc2\xa0", "3-5 5-7 "); /* U+180E is not a space */
+    expect_matches("\\d{1,3}+", "12345",
+                   "0-5 "); /* Oniguruma: a repeat of a repeat, not possessive */
     expect_matches("a{,2}b", "aab", "0-3 ");
     expect_matches("\\h+", "fFg", "0-2 ");
     expect_matches("[a-z&&[^aeiou]]+", "hello", "0-1 2-4 ");
     expect_matches("[^a-c[xy]]", "abxz", "3-4 ");
-    expect_matches("(?i:'s)", "'S'\xc5\xbf", "0-2 2-5 ");           /* a long s is an s */
-    expect_matches("\\p{Han}", "\xe3\x80\x81\xe4\xb8\xad", "3-6 "); /* the comma is of no script */
+    expect_matches("(?i:'s)", "'S'\xc5\xbf", "0-2 2-5 "); /* the long s matches s */
+    expect_matches("\\p{Han}", "\xe3\x80\x81\xe4\xb8\xad",
+                   "3-6 ");               /* the ideographic comma has no script */
     expect_matches("^b", "a\nb", "2-3 "); /* Ruby: always at line starts */
     expect_matches("(?m:a.b)", "a\nb", "0-3 ");
     expect_matches("[[:alpha:]_]+", "a_\xc3\xa9-", "0-4 ");
@@ -529,8 +539,9 @@ static void patterns_mean_what_oniguruma_means(void **state)
     "[^\\r\\n\\p{L}\\p{N}]?" CASED "*" SMALL "+" end "|[^\\r\\n\\p{L}\\p{N}]?" CASED "+" SMALL \
     "*" end "|" d "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-/* The same pattern in brackets is not recognized, so PCRE2 answers for it alone. */
-static void the_scan_by_hand_agrees_with_pcre2_everywhere(void **state)
+/* The same pattern in parentheses is not recognized by the hand-written scanner, so PCRE2 alone
+ * matches it. */
+static void hand_written_scanners_agree_with_pcre2(void **state)
 {
     static const char *const patterns[][2] = {
 #define BOTH(p) { p, "(?:" p ")" }
@@ -578,8 +589,8 @@ static void the_scan_by_hand_agrees_with_pcre2_everywhere(void **state)
         for (int i = 0; i < 40; i++)
             buf_puts(&text, parts[rng_u64(&rng) % (sizeof parts / sizeof *parts)]);
         for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
-            matches(patterns[i][0], buf_str(&text), &a);
-            matches(patterns[i][1], buf_str(&text), &b);
+            list_matches(patterns[i][0], buf_str(&text), &a);
+            list_matches(patterns[i][1], buf_str(&text), &b);
             if (!str_eq(buf_str(&a), buf_str(&b)))
                 fail_msg("pattern %zu on '%s'", i, buf_cstr(&text));
         }
@@ -589,7 +600,7 @@ static void the_scan_by_hand_agrees_with_pcre2_everywhere(void **state)
     buf_release(&b);
 }
 
-static void nfc_in_places_is_nfc_of_the_whole(void **state)
+static void nfc_of_parts_equals_nfc_of_the_whole_text(void **state)
 {
     static const int32_t marks[] = { 'a',    'e',    0x301,  0x316,  0x327, 0x344,  0xf73,  0x1100,
                                      0x1161, 0x11a8, 0xac00, 0x9be,  0x9c7, 0x212b, 0x2126, 0x3099,
@@ -624,27 +635,27 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bpe_merges_the_lowest_rank_first_and_the_leftmost_of_equals),
-        cmocka_unit_test(bpe_falls_back_on_bytes_then_on_the_unknown_token),
-        cmocka_unit_test(bpe_knows_prefixes_and_suffixes_of_words),
-        cmocka_unit_test(words_in_the_vocabulary_can_ignore_merges),
-        cmocka_unit_test(unigram_takes_the_best_sum_of_scores_and_fuses_unknowns),
+        cmocka_unit_test(bpe_falls_back_to_bytes_then_to_the_unknown_token),
+        cmocka_unit_test(bpe_applies_prefixes_and_suffixes_of_words),
+        cmocka_unit_test(words_in_the_vocabulary_may_bypass_merges),
+        cmocka_unit_test(unigram_maximizes_the_sum_of_scores_and_fuses_unknown_pieces),
         cmocka_unit_test(wordpiece_takes_the_longest_piece_or_nothing),
         cmocka_unit_test(split_behaviors_place_delimiters_as_named),
-        cmocka_unit_test(splitters_know_spaces_digits_punctuation_and_scripts),
-        cmocka_unit_test(metaspace_puts_its_mark_before_words),
-        cmocka_unit_test(metaspace_first_means_the_beginning_of_the_whole_text),
+        cmocka_unit_test(pre_tokenizers_split_at_spaces_digits_punctuation_and_scripts),
+        cmocka_unit_test(metaspace_puts_its_marker_before_words),
+        cmocka_unit_test(metaspace_first_applies_only_at_the_beginning_of_the_text),
         cmocka_unit_test(normalizers_rewrite_text),
         cmocka_unit_test(a_precompiled_map_replaces_characters),
-        cmocka_unit_test(added_tokens_are_found_as_their_flags_say),
-        cmocka_unit_test(the_longest_of_added_tokens_wins_and_plain_leaves_special_ones),
+        cmocka_unit_test(added_tokens_are_matched_according_to_their_flags),
+        cmocka_unit_test(the_longest_added_token_matches_and_plain_text_ignores_special_tokens),
         cmocka_unit_test(post_processors_add_tokens_at_both_ends),
-        cmocka_unit_test(decoders_put_pieces_together),
-        cmocka_unit_test(config_names_the_ends_and_the_chat_template),
-        cmocka_unit_test(broken_files_are_refused_with_the_place),
-        cmocka_unit_test(text_that_is_not_utf8_becomes_replacement_characters),
-        cmocka_unit_test(patterns_mean_what_oniguruma_means),
-        cmocka_unit_test(the_scan_by_hand_agrees_with_pcre2_everywhere),
-        cmocka_unit_test(nfc_in_places_is_nfc_of_the_whole),
+        cmocka_unit_test(decoders_join_pieces),
+        cmocka_unit_test(the_config_gives_end_tokens_and_the_chat_template),
+        cmocka_unit_test(invalid_files_are_refused_naming_the_position),
+        cmocka_unit_test(invalid_utf8_becomes_replacement_characters),
+        cmocka_unit_test(patterns_have_the_meaning_of_oniguruma),
+        cmocka_unit_test(hand_written_scanners_agree_with_pcre2),
+        cmocka_unit_test(nfc_of_parts_equals_nfc_of_the_whole_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

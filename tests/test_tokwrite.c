@@ -1,3 +1,8 @@
+/* Writing a tokenizer as tokenizer.json: the file that is written encodes every text like the
+ * original.
+ *
+ * Uses the tokenizer of the shipped model, and vocabularies and a text of ../shared (skipped
+ * without them). */
 #include "token/tokenizer.h"
 
 #include "base/file.h"
@@ -7,7 +12,7 @@
 #include <dirent.h>
 #include <stdio.h>
 
-static struct ids encode(const struct tokenizer *t, struct str text)
+static struct ids encode_text(const struct tokenizer *t, struct str text)
 {
     struct ids ids = { 0 };
     struct err e;
@@ -15,18 +20,18 @@ static struct ids encode(const struct tokenizer *t, struct str text)
     return ids;
 }
 
-static bool same_ids(const struct tokenizer *a, const struct tokenizer *b, struct str text)
+static bool gives_same_ids(const struct tokenizer *a, const struct tokenizer *b, struct str text)
 {
-    struct ids x = encode(a, text), y = encode(b, text);
+    struct ids x = encode_text(a, text), y = encode_text(b, text);
     bool same = x.n == y.n && (x.n == 0 || memcmp(x.p, y.p, x.n * sizeof *x.p) == 0);
     ids_release(&x);
     ids_release(&y);
     return same;
 }
 
-/* Writes the tokenizer as tokenizer.json and reads it again: 1, or 0 where that is not supported.
- */
-static int goes_round(const char *path, struct str text, int *n_bad)
+/* Writes the tokenizer as tokenizer.json, reads it again and counts lines that encode
+ * differently. 0: this kind of tokenizer cannot be written. */
+static int count_differences(const char *path, struct str text, int *n_bad)
 {
     struct tokenizer *t = NULL, *back = NULL;
     struct buf json = { 0 };
@@ -44,7 +49,7 @@ static int goes_round(const char *path, struct str text, int *n_bad)
             struct str line = str_skip(text, at);
             const char *end = memchr(line.p, '\n', line.n);
             line = str_take(line, end ? (size_t)(end - line.p) + 1 : line.n);
-            *n_bad += !same_ids(t, back, line);
+            *n_bad += !gives_same_ids(t, back, line);
             at += line.n;
         }
     } else {
@@ -61,10 +66,10 @@ static void the_shipped_tokenizer_survives_a_round_trip(void **state)
     (void)state;
     int bad = 0;
     assert_int_equal(
-        goes_round(repo("models/tern-tales.gguf"),
-                   STR("The frog sat.\nIt's 12345 o'clock, <|im_end|> isn't it?\n   \tno  "
-                       "\xc3\xa9t\xc3\xa9 \xf0\x9f\x90\xb8\n"),
-                   &bad),
+        count_differences(repo("models/tern-tales.gguf"),
+                          STR("The frog sat.\nIt's 12345 o'clock, <|im_end|> isn't it?\n   \tno  "
+                              "\xc3\xa9t\xc3\xa9 \xf0\x9f\x90\xb8\n"),
+                          &bad),
         1);
     assert_int_equal(bad, 0);
 }
@@ -86,7 +91,7 @@ static void vocabularies_of_real_models_survive_a_round_trip(void **state)
         if (!str_ends(str_c(f->d_name), STR(".gguf"))) continue;
         char *path = path_join(dir, f->d_name);
         int bad = 0;
-        int said = goes_round(path, str_take(buf_str(&text), 60000), &bad);
+        int said = count_differences(path, str_take(buf_str(&text), 60000), &bad);
         if (bad) fail_msg("%s: %d lines differ", f->d_name, bad);
         n += said;
         mem_free(path);
@@ -127,13 +132,13 @@ static void unigrams_survive_a_round_trip(void **state)
         tokenizer_from_json(&back, buf_str(&out), STR(""), "back", &e) != OK)
         fail_msg("%s", e.msg);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (!same_ids(t, back, str_c(texts[i]))) fail_msg("'%s' differs", texts[i]);
+        if (!gives_same_ids(t, back, str_c(texts[i]))) fail_msg("'%s' differs", texts[i]);
     tokenizer_close(back);
-    back = NULL; /* the library of the model rebuilds the post-processor */
+    back = NULL; /* the model's library rebuilds the post-processor itself */
     assert_int_equal(
         tokenizer_from_json(&back, str_c(json), STR("{\"add_eos_token\":false}"), "no end", &e),
         OK);
-    struct ids with = encode(t, STR("ab")), without = encode(back, STR("ab"));
+    struct ids with = encode_text(t, STR("ab")), without = encode_text(back, STR("ab"));
     assert_true(with.n == without.n + 1 && with.p[with.n - 1] == 2);
     ids_release(&with), ids_release(&without);
     buf_release(&out);

@@ -1,5 +1,7 @@
-/* What is kept of a card's measurements: it comes back as it was, and a file that is anything else
- * counts as none. */
+/* Measured kernel choices of a GPU (kernel/cuda/tuned): they are written to a cache file and
+ * read back, and a file with any other content is ignored.
+ *
+ * Files are temporary. No device is needed. */
 #include "support.h"
 
 #include "kernel/cuda/tuned.h"
@@ -8,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void what_was_measured_comes_back(void **state)
+static void measurements_read_back_unchanged(void **state)
 {
     struct tuned a = { 0 }, b;
     struct buf path = { 0 };
@@ -18,7 +20,7 @@ static void what_was_measured_comes_back(void **state)
     setenv("XDG_CACHE_HOME", temp_dir(), 1);
     tuned_path(&path, "a card|a driver");
     assert_false(tuned_read(&b, buf_cstr(&path)));
-    assert_true(tuned_write(&a, buf_cstr(&path))); /* folders too */
+    assert_true(tuned_write(&a, buf_cstr(&path))); /* creates the folders too */
     assert_true(tuned_read(&b, buf_cstr(&path)));
     assert_memory_equal(&a, &b, sizeof a);
     a.max_tokens_packed[DT_BF16][0] = a.max_tokens_packed[DT_BF16][1] = 256;
@@ -28,7 +30,7 @@ static void what_was_measured_comes_back(void **state)
     buf_release(&path);
 }
 
-static void another_card_has_another_file(void **state)
+static void each_card_has_its_own_file(void **state)
 {
     struct buf a = { 0 }, b = { 0 };
     (void)state;
@@ -46,7 +48,7 @@ static void another_card_has_another_file(void **state)
     buf_release(&a), buf_release(&b);
 }
 
-static void a_file_that_is_something_else_counts_as_none(void **state)
+static void a_file_with_other_content_is_ignored(void **state)
 {
     static const char *const bad[] = {
         "",
@@ -71,7 +73,7 @@ static void a_file_that_is_something_else_counts_as_none(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         memset(&t, 1, sizeof t);
         if (tuned_read(&t, temp_file("tuned", bad[i], strlen(bad[i]))))
-            fail_msg("'%s' was read", bad[i]);
+            fail_msg("'%s' was accepted", bad[i]);
         assert_memory_equal(&t, &none, sizeof t);
     }
     for (size_t i = 0; i + 9 <= sizeof large; i += 9) memcpy(large + i, "F16 1 20\n", 9);
@@ -80,7 +82,7 @@ static void a_file_that_is_something_else_counts_as_none(void **state)
     assert_false(tuned_read(&t, temp_dir()));
 }
 
-static void a_folder_that_cannot_be_made_is_no_failure(void **state)
+static void a_folder_that_cannot_be_created_is_not_an_error(void **state)
 {
     struct tuned t = { .max_tokens_packed = { [DT_F16] = { 1, 1 } } };
     char path[256];
@@ -92,10 +94,10 @@ static void a_folder_that_cannot_be_made_is_no_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_measured_comes_back),
-        cmocka_unit_test(another_card_has_another_file),
-        cmocka_unit_test(a_file_that_is_something_else_counts_as_none),
-        cmocka_unit_test(a_folder_that_cannot_be_made_is_no_failure),
+        cmocka_unit_test(measurements_read_back_unchanged),
+        cmocka_unit_test(each_card_has_its_own_file),
+        cmocka_unit_test(a_file_with_other_content_is_ignored),
+        cmocka_unit_test(a_folder_that_cannot_be_created_is_not_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,24 @@
-/* Every family with other settings than its fixture: heads, biases, ties, rotary scalings, windows,
- * experts and whatever else its configuration has, against logits that its own library gave.
+/* Every model family with other settings than its golden folder: heads, biases, ties, rotary
+ * scalings, windows, experts and other options, against logits of the family's own library
+ * (transformers).
  *
- * tests/golden/variants.jsonl.gz has a model a line: config.json, the names, shapes and spread of
- * its tensors, and some logits. Numbers of tensors are drawn from their names, so that none are
- * stored. */
+ * tests/golden/variants.jsonl.gz has one model per line: config.json, the names, shapes and
+ * value ranges of its tensors, and some logits. Weights are generated from a hash of the tensor
+ * names, so that none are stored. */
 #include "model_gguf.h"
 #include "model_world.h"
 
 #include "jsonl.h"
 
-static uint64_t hash(const char *s)
+static uint64_t hash_name(const char *s)
 {
     uint64_t h = 0xcbf29ce484222325;
     for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3;
     return h;
 }
 
-/* Number i of the tensor whose name has this hash: evenly from base - spread to base + spread. */
-static float draw(uint64_t seed, size_t i, double base, double spread)
+/* Value i of the tensor whose name has this hash: uniform in [base - spread, base + spread). */
+static float weight_at(uint64_t seed, size_t i, double base, double spread)
 {
     uint64_t x = seed + (i + 1) * 0x9e3779b97f4a7c15;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
@@ -41,14 +42,14 @@ static void add_tensor(struct folder *f, json_t *t)
         n *= (size_t)dims[i];
     }
     float *x = mem_array(n, sizeof *x);
-    uint64_t seed = hash(name);
-    for (size_t i = 0; i < n; i++) x[i] = draw(seed, i, base, spread);
+    uint64_t seed = hash_name(name);
+    for (size_t i = 0; i < n; i++) x[i] = weight_at(seed, i, base, spread);
     folder_add(f, name, "F32", dims, (int)n_dims, x, n * sizeof *x);
     mem_free(x);
 }
 
-/* Every 20th logit behind tokens 7 and 39. */
-static double error_of(const char *path, json_t *rows)
+/* The largest relative error of every 20th logit after tokens 7 and 39. */
+static double logits_error(const char *path, json_t *rows)
 {
     struct world w = open_world(path, true);
     struct chain c;
@@ -74,7 +75,8 @@ static double error_of(const char *path, json_t *rows)
     return worst;
 }
 
-/* Prints what is wrong; 1 then. file: through a GGUF file too. */
+/* Compares one model, and prints its error and returns 1 if it is too large. file: also through
+ * a GGUF file. */
 static int check_variant(json_t *v, bool file)
 {
     const char *name = json_string_value(json_object_get(v, "name"));
@@ -87,10 +89,10 @@ static int check_variant(json_t *v, bool file)
     json_array_foreach (json_object_get(v, "tensors"), i, t) add_tensor(&f, t);
     folder_end(&f, str_c(config));
     snprintf(path, sizeof path, "%s/variant.gguf", temp_dir());
-    double direct = error_of(f.dir, rows), through = 0;
+    double direct = logits_error(f.dir, rows), through = 0;
     if (file) {
         write_gguf_of(f.dir, path, false);
-        through = error_of(path, rows);
+        through = logits_error(path, rows);
     }
     bool bad = !(direct < 2e-4) || !(through < 2e-4);
     if (bad) printf("%s: relative error %g, through GGUF %g\n", name, direct, through);
@@ -98,7 +100,7 @@ static int check_variant(json_t *v, bool file)
     return bad;
 }
 
-static void settings_mean_what_each_family_takes_them_for(void **state)
+static void settings_of_each_family_give_the_logits_of_its_own_library(void **state)
 {
     struct jsonl all;
     int n = 0, bad = 0;
@@ -115,7 +117,7 @@ static void settings_mean_what_each_family_takes_them_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(settings_mean_what_each_family_takes_them_for),
+        cmocka_unit_test(settings_of_each_family_give_the_logits_of_its_own_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
-/* Folders whose tensors are not right. */
+/* Loading weights: missing, misshapen, transposed and NaN tensors, types without kernels.
+ *
+ * Inputs are copies of models of tests/golden/hf with one tensor changed. */
 #include "model_world.h"
 
 #include "base/log.h"
@@ -7,11 +9,11 @@
 #include <unistd.h>
 
 struct edit {
-    const char *drop;    /* a tensor that is left out */
-    const char *reshape; /* one with half the rows, twice as long */
-    const char *poison;  /* one whose last number becomes NaN */
+    const char *drop;    /* tensor to leave out */
+    const char *reshape; /* tensor to store with half the rows of twice the length */
+    const char *poison;  /* tensor whose last value becomes NaN */
     const char *transpose;
-    const char *widen; /* one stored as F64 */
+    const char *widen; /* tensor to store as F64 */
 };
 
 static void add_widened(struct folder *f, const char *name, const struct source_tensor *t)
@@ -34,8 +36,9 @@ static void add_transposed(struct folder *f, const char *name, const struct sour
     mem_free(d);
 }
 
-/* A bf16 fixture with one thing changed. */
-static const char *edited(struct folder *f, const char *dir, const char *name, struct edit how)
+/* Writes a copy of a bf16 model with one tensor changed. */
+static const char *write_edited(struct folder *f, const char *dir, const char *name,
+                                struct edit how)
 {
     struct source *src = NULL;
     struct buf config = { 0 };
@@ -72,7 +75,7 @@ static int open_edited(const char *name, struct edit how, struct err *e)
     struct model *m = NULL;
     struct arena a = { 0 };
     int rc;
-    edited(&f, golden("bitnet"), name, how);
+    write_edited(&f, golden("bitnet"), name, how);
     assert_int_equal(source_open(&src, f.dir, e), OK);
     assert_int_equal(
         backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, e), OK);
@@ -80,13 +83,13 @@ static int open_edited(const char *name, struct edit how, struct err *e)
     model_close(m);
     arena_release(&a);
     for (int i = 0; i < MEM_KINDS; i++)
-        assert_int_equal(be->used_bytes[i], 0); /* nothing left of half a load */
+        assert_int_equal(be->used_bytes[i], 0); /* a failed load leaves no memory in use */
     backend_close(be);
     source_close(src);
     return rc;
 }
 
-static void a_position_nobody_learned_is_refused(void **state)
+static void a_position_beyond_the_learned_positions_is_refused(void **state)
 {
     struct world w = open_world(golden("gpt2"), true);
     int32_t id = 1, pos = 100, seq = 0, row = 0, table[8] = { 0 };
@@ -103,13 +106,13 @@ static void a_position_nobody_learned_is_refused(void **state)
     struct err e = { 0 };
     (void)state;
     assert_int_equal(hparams_max_ctx(&w.m->hp), 512);
-    w.m->positions.rows = 100; /* within the table, beyond what is known */
+    w.m->positions.rows = 100; /* the table has space for position 100, but no learned row */
     assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "position 100"));
     close_world(&w);
 }
 
-static void a_missing_tensor_is_named_with_its_shape(void **state)
+static void the_error_for_a_missing_tensor_names_it_and_its_shape(void **state)
 {
     struct err e = { 0 };
     (void)state;
@@ -125,7 +128,7 @@ static void a_missing_tensor_is_named_with_its_shape(void **state)
                      E_NOTFOUND);
 }
 
-static void a_tensor_of_another_shape_is_named_with_both(void **state)
+static void the_error_for_a_wrong_shape_names_both_shapes(void **state)
 {
     struct err e = { 0 };
     (void)state;
@@ -136,8 +139,8 @@ static void a_tensor_of_another_shape_is_named_with_both(void **state)
         strstr(e.msg, "model.layers.2.mlp.gate_proj.weight is [80, 128], expected [160, 64]"));
 }
 
-/* What stderr got while fn ran. */
-static char *warnings_of(const char *poison)
+/* The log lines that were written to stderr while a model with this tensor poisoned was opened. */
+static char *capture_warnings(const char *poison)
 {
     char path[256], *text = mem_alloc(4096);
     struct err e = { 0 };
@@ -159,31 +162,31 @@ static char *warnings_of(const char *poison)
     return text;
 }
 
-static void nan_weights_are_a_warning(void **state)
+static void nan_weights_are_loaded_with_a_warning(void **state)
 {
     static const char *const names[] = { "model.layers.1.input_layernorm.weight",
                                          "model.layers.2.mlp.down_proj.weight",
                                          "model.embed_tokens.weight" };
     (void)state;
     for (size_t i = 0; i < N(names); i++) {
-        char *text = warnings_of(names[i]);
+        char *text = capture_warnings(names[i]);
         assert_non_null(strstr(text, names[i]));
         assert_non_null(strstr(text, "NaN"));
         mem_free(text);
     }
-    char *text = warnings_of("nothing");
+    char *text = capture_warnings("nothing");
     assert_string_equal(text, "");
     mem_free(text);
 }
 
-static void an_embedding_the_other_way_round_is_turned(void **state)
+static void a_transposed_embedding_is_transposed_back(void **state)
 {
     struct folder f;
     (void)state;
-    edited(&f, golden("bitnet"), "turned",
-           (struct edit){ .transpose = "model.embed_tokens.weight" });
+    write_edited(&f, golden("bitnet"), "turned",
+                 (struct edit){ .transpose = "model.embed_tokens.weight" });
     check_golden(f.dir, golden("bitnet"), true, 1e-4);
-    edited(&f, golden("bitnet"), "turned2", (struct edit){ .transpose = "lm_head.weight" });
+    write_edited(&f, golden("bitnet"), "turned2", (struct edit){ .transpose = "lm_head.weight" });
     check_golden(f.dir, golden("bitnet"), false, 2e-3);
 }
 
@@ -191,19 +194,19 @@ static void a_type_without_kernels_is_converted(void **state)
 {
     struct folder f;
     (void)state;
-    edited(&f, golden("bitnet"), "wide",
-           (struct edit){ .widen = "model.layers.0.self_attn.q_proj.weight" });
+    write_edited(&f, golden("bitnet"), "wide",
+                 (struct edit){ .widen = "model.layers.0.self_attn.q_proj.weight" });
     check_golden(f.dir, golden("bitnet"), true, 1e-4);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_position_nobody_learned_is_refused),
-        cmocka_unit_test(a_missing_tensor_is_named_with_its_shape),
-        cmocka_unit_test(a_tensor_of_another_shape_is_named_with_both),
-        cmocka_unit_test(nan_weights_are_a_warning),
-        cmocka_unit_test(an_embedding_the_other_way_round_is_turned),
+        cmocka_unit_test(a_position_beyond_the_learned_positions_is_refused),
+        cmocka_unit_test(the_error_for_a_missing_tensor_names_it_and_its_shape),
+        cmocka_unit_test(the_error_for_a_wrong_shape_names_both_shapes),
+        cmocka_unit_test(nan_weights_are_loaded_with_a_warning),
+        cmocka_unit_test(a_transposed_embedding_is_transposed_back),
         cmocka_unit_test(a_type_without_kernels_is_converted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,8 +2,8 @@
  * embeddings of encoders. Also CUDA graphs: a replayed step must give what single launches give,
  * and a step must allocate nothing.
  *
- * Reads the folders of tests/golden/hf and the model that ships with tern. Skipped without a
- * GPU. */
+ * Reads tests/golden/hf, ../shared/fixtures/hf and the model that ships with tern. Skipped
+ * without a GPU. */
 #include "cuda_world.h"
 #include "encoder_world.h"
 #include "open_model.h"
