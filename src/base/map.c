@@ -1,3 +1,5 @@
+/* map.c - the hash table of map.h. Full hashes are stored, so that growing needs no second hashing
+ * and most unequal keys are told apart without comparing bytes. */
 #include "base/map.h"
 
 #include "base/mem.h"

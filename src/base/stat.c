@@ -1,3 +1,4 @@
+/* stat.c - histograms, and the Prometheus text exposition format (version 0.0.4). */
 #include "base/stat.h"
 
 #include "base/utf8.h"

@@ -1,6 +1,7 @@
 /* arch_encoder.c - encoders: bidirectional attention; the output is hidden states, not logits. */
 #include "model/arch_rows.h"
 
+/* Position and token type embeddings are added to the word embeddings, then normalized. */
 static const struct tensor_row rows_bert[] = {
     MAT("token_embd.weight", "embeddings.word_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB,
         DIM_WORD),
@@ -35,6 +36,7 @@ static const struct tensor_row rows_bert[] = {
     END
 };
 
+/* fc11 is up, fc12 the gate. */
 static const struct tensor_row rows_nomic[] = {
     MAT("token_embd.weight", "embeddings.word_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB,
         DIM_WORD),

@@ -29,6 +29,7 @@ const struct tensor_row rows_ends_falcon[] = {
     END
 };
 
+/* A norm follows the embedding. */
 const struct tensor_row rows_ends_bloom[] = {
     MAT("token_embd.weight", "word_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     VEC("token_embd_norm.weight", "word_embeddings_layernorm.weight", ROW_FIRST, M(embd_norm), DIM_EMBD),
@@ -39,6 +40,7 @@ const struct tensor_row rows_ends_bloom[] = {
     END
 };
 
+/* The head is called embed_out. */
 const struct tensor_row rows_ends_neox[] = {
     MAT("token_embd.weight", "embed_in.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     VEC("output_norm.weight", "final_layer_norm.weight", 0, M(out_norm), DIM_EMBD),
@@ -47,6 +49,7 @@ const struct tensor_row rows_ends_neox[] = {
     END
 };
 
+/* The norm's bias is optional. */
 const struct tensor_row rows_ends_mpt[] = {
     MAT("token_embd.weight", "wte.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     VEC("output_norm.weight", "norm_f.weight", 0, M(out_norm), DIM_EMBD),
@@ -55,6 +58,7 @@ const struct tensor_row rows_ends_mpt[] = {
     END
 };
 
+/* The head has a bias. */
 const struct tensor_row rows_ends_phi[] = {
     MAT("token_embd.weight", "embed_tokens.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     VEC("output_norm.weight", "final_layernorm.weight", 0, M(out_norm), DIM_EMBD),
@@ -64,6 +68,7 @@ const struct tensor_row rows_ends_phi[] = {
     END
 };
 
+/* The 350M model has embeddings of another width, and projections. */
 const struct tensor_row rows_ends_opt[] = {
     MAT("token_embd.weight", "embed_tokens.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     MAT("position_embd.weight", "embed_positions.weight", ROW_FIRST | ROW_F32, M(positions), DIM_POS,
@@ -78,6 +83,7 @@ const struct tensor_row rows_ends_opt[] = {
 
 /* ---- attention ---- */
 
+/* q, k and v in one tensor. */
 #define PACKED(hf_w, hf_b, flags)                                                                            \
     { B("attn_qkv.weight"), hf_w, ROW_QKV, flags, L(wq), DIM_QKV, DIM_EMBD, DIM_NONE },                      \
     {                                                                                                        \
@@ -85,6 +91,7 @@ const struct tensor_row rows_ends_opt[] = {
             DIM_NONE                                                                                         \
     }
 
+/* Folders store [in, out] (Conv1D). */
 const struct tensor_row rows_attn_gpt2[] = {
     PACKED(T("attn.c_attn.weight"), T("attn.c_attn.bias"), ROW_TRANSPOSED),
     MAT(B("attn_output.weight"), T("attn.c_proj.weight"), ROW_TRANSPOSED, L(wo), DIM_EMBD, DIM_O),
@@ -99,6 +106,7 @@ const struct tensor_row rows_attn_bigcode[] = { /* one KV head, or rows by head 
     END
 };
 
+/* Only the output projection has a bias. */
 const struct tensor_row rows_attn_neo[] = {
     MAT(B("attn_q.weight"), T("attn.attention.q_proj.weight"), 0, L(wq), DIM_Q, DIM_EMBD),
     MAT(B("attn_k.weight"), T("attn.attention.k_proj.weight"), 0, L(wk), DIM_K, DIM_EMBD),
@@ -108,6 +116,7 @@ const struct tensor_row rows_attn_neo[] = {
     END
 };
 
+/* No biases. */
 const struct tensor_row rows_attn_gptj[] = {
     MAT(B("attn_q.weight"), T("attn.q_proj.weight"), 0, L(wq), DIM_Q, DIM_EMBD),
     MAT(B("attn_k.weight"), T("attn.k_proj.weight"), 0, L(wk), DIM_K, DIM_EMBD),
@@ -116,6 +125,7 @@ const struct tensor_row rows_attn_gptj[] = {
     END
 };
 
+/* Rows grouped by head: q, k, v of each. */
 const struct tensor_row rows_attn_neox[] = {
     PACKED("layers.*.attention.query_key_value.weight", "layers.*.attention.query_key_value.bias",
            ROW_GROUPS),
@@ -123,6 +133,7 @@ const struct tensor_row rows_attn_neox[] = {
     VEC(B("attn_output.bias"), "layers.*.attention.dense.bias", ROW_BIAS_O, L(bo), DIM_EMBD), END
 };
 
+/* Grouped by KV head; also falcon. */
 const struct tensor_row rows_attn_bloom[] = {
     PACKED(T("self_attention.query_key_value.weight"), T("self_attention.query_key_value.bias"), ROW_GROUPS),
     MAT(B("attn_output.weight"), T("self_attention.dense.weight"), 0, L(wo), DIM_EMBD, DIM_O),
@@ -130,6 +141,7 @@ const struct tensor_row rows_attn_bloom[] = {
     END
 };
 
+/* All q, then k, then v. */
 const struct tensor_row rows_attn_mpt[] = {
     PACKED("blocks.*.attn.Wqkv.weight", "blocks.*.attn.Wqkv.bias", 0),
     MAT(B("attn_output.weight"), "blocks.*.attn.out_proj.weight", 0, L(wo), DIM_EMBD, DIM_O),
@@ -151,6 +163,7 @@ const struct tensor_row rows_attn_opt[] = {
 
 /* ---- feed-forward ---- */
 
+/* Feed-forward without a gate: two matrices and their biases. */
 #define PLAIN(in, out, flags)                                                          \
     MAT(B("ffn_up.weight"), in ".weight", flags, L(up), DIM_FF, DIM_EMBD),              \
     VEC(B("ffn_up.bias"), in ".bias", ROW_BIAS_MLP, L(b_up), DIM_FF),                   \
@@ -169,6 +182,7 @@ const struct tensor_row rows_mlp_opt[] = { PLAIN("layers.*.fc1", "layers.*.fc2",
 
 /* ---- norms ---- */
 
+/* A LayerNorm: weight and bias. */
 #define NORM(gguf, hf, flags, w)                                             \
     VEC(B(gguf ".weight"), hf ".weight", flags, L(w), DIM_EMBD),              \
     VEC(B(gguf ".bias"), hf ".bias", flags, L(w##_b), DIM_EMBD)
@@ -192,6 +206,7 @@ const struct tensor_row rows_norm_opt[] = {
     NORM("ffn_norm", "layers.*.final_layer_norm", ROW_AFFINE, ffn_norm),
     END
 };
+/* Biases are optional. */
 const struct tensor_row rows_norm_mpt[] = {
     VEC(B("attn_norm.weight"), "blocks.*.norm_1.weight", 0, L(attn_norm), DIM_EMBD),
     VEC(B("attn_norm.bias"), "blocks.*.norm_1.bias", ROW_OPTIONAL, L(attn_norm_b), DIM_EMBD),

@@ -11,12 +11,14 @@
         gguf, hf, ROW_PLANE, flags, at, rows, cols, DIM_NONE \
     }
 
+/* The ends of both Mambas. */
 static const struct tensor_row rows_ends_mamba[] = {
     MAT("token_embd.weight", "embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     VEC("output_norm.weight", "norm_f.weight", 0, M(out_norm), DIM_EMBD),
     MAT("output.weight", "lm_head.weight", ROW_HEAD, M(head), DIM_VOCAB, DIM_EMBD), END
 };
 
+/* Norm, projections and convolution, the same in Mamba 1 and 2. */
 static const struct tensor_row rows_mamba_both[] = {
     VEC(B("attn_norm.weight"), H("norm.weight"), 0, L(attn_norm), DIM_EMBD),
     MAT(B("ssm_in.weight"), H("mixer.in_proj.weight"), 0, X(in), DIM_MIX_IN, DIM_EMBD),
@@ -29,6 +31,7 @@ static const struct tensor_row rows_mamba_both[] = {
     END
 };
 
+/* Mamba 1: the time step has a low rank; A is [channels][state]. */
 static const struct tensor_row rows_mamba[] = {
     MAT(B("ssm_x.weight"), H("mixer.x_proj.weight"), 0, X(x), DIM_MIX_LOW, DIM_O),
     MAT(B("ssm_dt.weight"), H("mixer.dt_proj.weight"), ROW_F32, X(dt), DIM_O, DIM_MIX_RANK),
@@ -38,6 +41,7 @@ static const struct tensor_row rows_mamba[] = {
     END
 };
 
+/* Mamba 2: scalars per head; the norm after the gate may be grouped. */
 static const struct tensor_row rows_mamba2[] = {
     VEC(B("ssm_dt.bias"), H("mixer.dt_bias"), 0, X(dt_b), DIM_MIX_HEADS),
     PLANE(B("ssm_a"), H("mixer.A_log"), ROW_LOG, X(a), DIM_MIX_HEADS, DIM_ONE),
@@ -47,6 +51,7 @@ static const struct tensor_row rows_mamba2[] = {
     END
 };
 
+/* All of LFM2: GGUF calls the final norm token_embd_norm. */
 static const struct tensor_row rows_lfm2[] = {
     MAT("token_embd.weight", "embed_tokens.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     VEC("token_embd_norm.weight", "embedding_norm.weight", 0, M(out_norm), DIM_EMBD),
@@ -96,6 +101,7 @@ static const struct tensor_row rows_attn_gated[] = {
     END
 };
 
+/* Folders pack q, k, v and the gate by key head; GGUF has q, k, v and the gate apart. */
 static const struct tensor_row rows_delta[] = {
     { NULL, H("linear_attn.in_proj_qkvz.weight"), ROW_QKVZ, ROW_MIXER, X(in), DIM_MIX_IN, DIM_EMBD,
       DIM_NONE },
@@ -112,6 +118,7 @@ static const struct tensor_row rows_delta[] = {
     END
 };
 
+/* kv_b is one tensor in folders; newer GGUF files have k_b (transposed) and v_b per head. */
 static const struct tensor_row rows_mla[] = {
     { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_WHOLE, 0, L(wq), DIM_Q, DIM_EMBD,
       DIM_NONE },

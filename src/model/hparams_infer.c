@@ -1,4 +1,11 @@
-/* hparams_infer.c - shapes that no key gives, inferred from the shapes of tensors. */
+/* hparams_infer.c - shapes that no key gives, inferred from the shapes of tensors.
+ *
+ *     vocabulary size     rows of the embedding
+ *     head_dim            rows of q / heads
+ *     KV heads            rows of k / head_dim
+ *     feed-forward width  columns of the down projection (of the dense block, or of an expert)
+ *
+ * Folders often lack head_dim and num_key_value_heads; GGUF files may lack the vocabulary size. */
 #include "model/hparams.h"
 
 #include "model/model.h"

@@ -1,4 +1,15 @@
-/* layout.c - computes layouts and reads rows through them. */
+/* layout.c - computes layouts and reads rows through them.
+ *
+ * Row orders by example (stored rows from the top; numbers are heads):
+ *
+ *     ORDER_PLAIN       q0 q1 k0 v0             parts one after the other
+ *     ORDER_GROUPS      q0 q1 k0 v0 q2 q3 k1 v1 two query heads per KV head
+ *     ORDER_ALTERNATE   gate0 up0 gate1 up1     rows, not heads
+ *     ORDER_HEADS       q0 g0 q1 g1             head_dim rows of queries, then of gates
+ *     ORDER_QKVZ        q0 k0 v0 v1 z0 z1 q1 k1 v2 v3 z2 z3
+ *     ORDER_KV_B        k0 v0 k1 v1             nope rows of keys, head_dim_v rows of values
+ *
+ * layout_row answers, for example, where row r of k is stored. */
 #include "model/layout.h"
 
 #include "kernel/quantblocks.h"
@@ -97,6 +108,7 @@ enum dtype layout_type(const struct layout *y, const struct source_tensor *t)
     return y->mx ? DT_MXFP4 : t->type;
 }
 
+/* "X_blocks" has its scales in "X_scales", one byte per block of 32. */
 bool layout_scales(struct layout *y, const struct source *src, const struct source_tensor *t)
 {
     char name[256];
@@ -144,6 +156,7 @@ bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *fl
     return *flipped;
 }
 
+/* For messages. */
 void layout_text(const struct layout *y, char *out, size_t cap)
 {
     size_t n = (size_t)snprintf(out, cap, "[");
@@ -298,13 +311,14 @@ void layout_read(const struct layout *y, const struct source_tensor *t, int i, i
     quant_encode(to, tmp, dst, y->cols);
 }
 
+/* Room for LAYOUT_ROWS rows and one run of stored elements. */
 size_t layout_tmp(const struct layout *y)
 {
     size_t n = (size_t)y->cols * LAYOUT_ROWS + LAYOUT_ROWS * (size_t)y->n_parts;
     return n > layout_room(y) ? n : layout_room(y);
 }
 
-/* Column by column, as they are stored: what lies together is read together. */
+/* Reads the stored rows (columns of the result) one after the other: sequential access. */
 static void read_transposed_rows(const struct layout *y, const struct source_tensor *t, int i,
                                  int part, int64_t r, int n, float *tile)
 {

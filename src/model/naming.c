@@ -2,7 +2,10 @@
  *
  * Works from the rows of the table: each row that has a name in folders is looked up there, and
  * becomes the tensor of the same row in GGUF, or of the rows that have the same members. Tensors of
- * the folder that no row claims are an error, so that nothing is lost silently. */
+ * the folder that no row claims are an error, so that nothing is lost silently.
+ *
+ * Example: a folder's "model.layers.3.mlp.experts.#.gate_proj.weight" (64 tensors) becomes
+ * "blk.3.ffn_gate_exps.weight" [64, n_ff, n_embd], because the row names both. */
 #include "model/naming.h"
 
 #include "base/map.h"

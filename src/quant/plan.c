@@ -1,4 +1,10 @@
-/* plan.c - the mixes and their rules, after llama.cpp's llama_tensor_get_type. */
+/* plan.c - the mixes and their rules, after llama.cpp's llama_tensor_get_type.
+ *
+ * The type of a tensor is decided in this order:
+ *     1. small and sensitive tensors keep their type (stays_unquantized)
+ *     2. a rule of the user (--tensor-type), then --output-type and --embd-type
+ *     3. the rules of the mix (choose_type): output head, values, down projections, ...
+ *     4. rows that are not a multiple of the block size fall back (find_fallback) */
 #include "quant/plan.h"
 
 #include "kernel/quant.h"

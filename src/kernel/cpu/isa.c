@@ -9,7 +9,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* The operating system os_saves these registers on a context switch: bits of XCR0. */
+/* The operating system saves these registers on a context switch: bits of XCR0. */
 static bool os_saves(unsigned mask)
 {
     unsigned a, b, c, d;

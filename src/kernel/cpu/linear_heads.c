@@ -1,4 +1,4 @@
-/* linear_heads.c - one head_matrix product per head, each head with its own weights. Multi-head
+/* linear_heads.c - one matrix product per head, each head with its own weights. Multi-head
  * latent attention absorbs its up-projections this way.
  *
  * With few tokens the heads are divided among the threads in pieces of ROWS rows, each computed by

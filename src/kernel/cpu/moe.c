@@ -2,7 +2,11 @@
  *
  * Pairs of (token, selected expert) are called choices; there are n_tokens * n_used of them. They
  * are sorted by expert, so that the weights of an expert are read once per step, and those of an
- * expert that no token selected are not read at all. */
+ * expert that no token selected are not read at all.
+ *
+ * Example: tokens 0 and 1 select experts (2, 0) and (2, 1) of four. Choices in order are 2, 0,
+ * 2, 1. Sorted: expert 0 has row 0, expert 1 row 1, expert 2 rows 2 and 3, expert 3 none; first =
+ * 0, 1, 2, 4, 4; positions of the choices = 2, 0, 3, 1; choices at the positions = 1, 3, 0, 2. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/matmul.h"
 

@@ -2,7 +2,13 @@
  *
  * A piece is one run (the tokens of a sequence, see kernel/stateview.h) and some of its channels or
  * one head. Tokens of a run depend on each other, channels and heads do not. The run index changes
- * fastest from piece to piece, so that the pieces of a long run go to different threads. */
+ * fastest from piece to piece, so that the pieces of a long run go to different threads.
+ *
+ * State of a sequence in a layer, as floats:
+ *     convolution    [k - 1][cols]                      the last inputs, oldest first
+ *     Mamba 1        [n_state][n_heads]                 a head is a channel
+ *     Mamba 2        [n_heads][n_state][head_dim]
+ *     delta rule     [n_heads][dim_k][dim_v] */
 #include "kernel/cpu/recur.h"
 
 #include "kernel/cpu/cpu.h"

@@ -2,7 +2,19 @@
  *
  * vf holds W floats; + - * / work on it. Every other operation has one name here and a body per
  * instruction set (simd_128.h NEON, simd_256.h AVX2, simd_512.h AVX-512). Loads and stores need no
- * alignment. Suffix _n: only the first n < W lanes; the others load as 0. */
+ * alignment. Suffix _n: only the first n < W lanes; the others load as 0.
+ *
+ *     v_set(x)                  x in all lanes            v_iota()         0, 1, 2, ...
+ *     v_load, v_store           F32; _f16, _bf16, _f8 (E4M3), _i8 convert from and to F32
+ *     v_load2(p, &e, &o)        2 W elements, even and odd ones apart
+ *     v_fma(a, b, c)            a * b + c, rounded once
+ *     v_max, v_min, v_abs, v_round (to nearest, ties to even), v_copysign
+ *     v_sel_gt(a, b, yes, no)   a > b ? yes : no, lane by lane
+ *     v_sum, v_hmax             sum and maximum of the lanes
+ *     v_sums(p)                 lane i: the sum of the lanes of p[i], for W vectors
+ *     v_pow2(x, n)              x * 2^n for integers n
+ *     v_rotate, v_transpose     see there
+ *     f16_scale(h)              one F16 as a float */
 #ifndef TERN_KERNEL_CPU_SIMD_H
 #define TERN_KERNEL_CPU_SIMD_H
 

@@ -5,6 +5,7 @@
 #include "kernel/quantblocks.h"
 #include "kernel/iq_grid.h"
 
+/* Little-endian, at any alignment. */
 INLINE uint32_t load32(const void *p)
 {
     uint32_t v;
@@ -28,6 +29,7 @@ INLINE void store_bytes(char *dst, int step, __m256i v, float s0, float s1)
                bf16x32(_mm512_mul_ps(a, _mm512_set1_ps(s0)), _mm512_mul_ps(b, _mm512_set1_ps(s1))));
 }
 
+/* Negates the bytes whose bit is set. */
 INLINE __m256i with_signs(__m256i v, uint32_t signs)
 {
     return _mm256_mask_sub_epi8(v, _cvtu32_mask32(signs), _mm256_setzero_si256(), v);
@@ -40,6 +42,7 @@ INLINE uint32_t signs_of(const struct iq_grid *g, uint32_t v)
            (uint32_t)g->signs[v >> 14 & 127] << 16 | (uint32_t)g->signs[v >> 21 & 127] << 24;
 }
 
+/* Per 32 elements: four 8-bit indices, 4 x 7 sign bits, a 4-bit scale. */
 INLINE void row_iq2_xxs(const char *p, int n, char *dst)
 {
     const struct iq_grid *g = iq_grid();
@@ -57,6 +60,7 @@ INLINE void row_iq2_xxs(const char *p, int n, char *dst)
     }
 }
 
+/* Per 8 elements: a 9-bit index and 7 sign bits; a 4-bit scale per 16. */
 INLINE void row_iq2_xs(const char *p, int n, char *dst)
 {
     const struct iq_grid *g = iq_grid();
@@ -77,6 +81,7 @@ INLINE void row_iq2_xs(const char *p, int n, char *dst)
     }
 }
 
+/* Per 8 elements: a 10-bit index and 8 sign bits. */
 INLINE void row_iq2_s(const char *p, int n, char *dst)
 {
     const struct iq_grid *g = iq_grid();
@@ -103,6 +108,7 @@ INLINE __m256i points4(const uint8_t grid[][4], __m256i index)
     return _mm256_i32gather_epi32((const int *)(const void *)grid, index, 4);
 }
 
+/* Per 4 elements an 8-bit index: eight points are gathered at once. */
 INLINE void row_iq3_xxs(const char *p, int n, char *dst)
 {
     const struct iq_grid *g = iq_grid();
@@ -119,6 +125,7 @@ INLINE void row_iq3_xxs(const char *p, int n, char *dst)
     }
 }
 
+/* Per 4 elements a 9-bit index; the ninth bits of eight indices are a byte of qh. */
 INLINE void row_iq3_s(const char *p, int n, char *dst)
 {
     const struct iq_grid *g = iq_grid();
@@ -149,6 +156,7 @@ INLINE __m256i eighths(const struct iq_grid *g, const int index[4], __m256i move
     return _mm256_add_epi8(_mm256_add_epi8(v, v), move);
 }
 
+/* Per 8 elements an 11-bit index; scale and shift per 32. */
 INLINE void row_iq1_s(const char *p, int n, char *dst)
 {
     const struct iq_grid *g = iq_grid();
@@ -164,6 +172,7 @@ INLINE void row_iq1_s(const char *p, int n, char *dst)
     }
 }
 
+/* As IQ1_S, with a scale per 16 elements and a shift per 8. */
 INLINE void row_iq1_m(const char *p, int n, char *dst)
 {
     const struct iq_grid *g = iq_grid();
@@ -193,11 +202,14 @@ INLINE __m512i digits(__m512i bytes, __m512i power)
     return _mm512_srli_epi16(_mm512_mullo_epi16(frac, _mm512_set1_epi16(3)), 8);
 }
 
+/* A word in the lower half of the lanes, another in the upper half. */
 INLINE __m512i halves(short low, short high)
 {
     return _mm512_inserti64x4(_mm512_set1_epi16(low), _mm256_set1_epi16(high), 1);
 }
 
+/* Steps 0 to 4 are the digits of bytes 0-31; steps 5 to 7 are the digits of bytes 32-47, two per
+ * step, and the four digits of the last four bytes. */
 INLINE void row_tq1_0(const char *p, int n, char *dst)
 {
     static const short power[5] = { 1, 3, 9, 27, 81 };
@@ -227,6 +239,7 @@ PANEL(panel_iq1_s, row_iq1_s(src, n, dst))
 PANEL(panel_iq1_m, row_iq1_m(src, n, dst))
 PANEL(panel_tq1_0, row_tq1_0(src, n, dst))
 
+/* A switch and not a table: most types have no entry. */
 unpack_fn *unpack_find_iq(enum dtype t)
 {
     switch (t) {
