@@ -124,47 +124,53 @@ static bool parse_count(struct str s, int lo, int hi, int *out)
     return true;
 }
 
+static bool parse_name(struct str s, struct tenant *t)
+{
+    if (!is_name(s) || str_is(s, "default")) return false;
+    memcpy(t->name, s.p, s.n);
+    t->name[s.n] = 0;
+    return true;
+}
+
+/* "name=value". *allowed: what the value must be; NULL: the name is unknown. */
+static bool parse_setting(struct tenant *t, struct str name, struct str value, const char **allowed)
+{
+    if (str_is(name, "name")) {
+        *allowed = "1 to 63 letters, digits or ._-@: and not 'default'";
+        return parse_name(value, t);
+    }
+    if (str_is(name, "rate")) {
+        *allowed = "N/min or N/s, N from 0 (no limit) to 10000000";
+        return parse_rate(value, &t->rate_per_min);
+    }
+    if (str_is(name, "concurrency")) {
+        *allowed = "a number from 0 (no limit) to 1000000";
+        return parse_count(value, 0, 1000000, &t->concurrency);
+    }
+    if (str_is(name, "priority")) {
+        *allowed = "a number from -100 to 100";
+        return parse_count(value, -100, 100, &t->priority_max);
+    }
+    *allowed = NULL;
+    return false;
+}
+
 /* One word after the key. */
 static int parse_word(struct tenant *t, struct str word, struct err *e)
 {
     ptrdiff_t eq = str_find(word, STR("="));
-    struct str name = eq < 0 ? word : str_take(word, (size_t)eq),
-               value = eq < 0 ? STR("") : str_skip(word, (size_t)eq + 1);
+    struct str name = str_take(word, eq < 0 ? 0 : (size_t)eq),
+               value = str_skip(word, eq < 0 ? word.n : (size_t)eq + 1);
+    const char *allowed;
 
     if (str_is(word, "admin")) {
         t->admin = true;
         return OK;
     }
-    if (eq >= 0 && str_is(name, "name")) {
-        if (!is_name(value) || str_is(value, "default"))
-            return err_set(
-                e, E_INVALID,
-                "name is '%.*s': it must be 1 to 63 letters, digits or ._-@: and not 'default'",
-                STR_ARG(str_take(value, 80)));
-        memcpy(t->name, value.p, value.n);
-        t->name[value.n] = 0;
-        return OK;
-    }
-    if (eq >= 0 && str_is(name, "rate"))
-        return parse_rate(value, &t->rate_per_min)
-                   ? OK
-                   : err_set(
-                         e, E_INVALID,
-                         "rate is '%.*s': it must be N/min or N/s, N from 0 (no limit) to 10000000",
-                         STR_ARG(str_take(value, 80)));
-    if (eq >= 0 && str_is(name, "concurrency"))
-        return parse_count(value, 0, 1000000, &t->concurrency)
-                   ? OK
-                   : err_set(
-                         e, E_INVALID,
-                         "concurrency is '%.*s': it must be a number from 0 (no limit) to 1000000",
-                         STR_ARG(str_take(value, 80)));
-    if (eq >= 0 && str_is(name, "priority"))
-        return parse_count(value, -100, 100, &t->priority_max)
-                   ? OK
-                   : err_set(e, E_INVALID,
-                             "priority is '%.*s': it must be a number from -100 to 100",
-                             STR_ARG(str_take(value, 80)));
+    if (parse_setting(t, name, value, &allowed)) return OK;
+    if (allowed)
+        return err_set(e, E_INVALID, "%.*s is '%.*s': it must be %s", STR_ARG(name),
+                       STR_ARG(str_take(value, 80)), allowed);
     /* The word is not shown: it may be part of a key. */
     return err_set(e, E_INVALID,
                    "a word after the key is not one of name=, rate=, concurrency=, priority=, "

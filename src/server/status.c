@@ -144,6 +144,34 @@ static void write_effective(struct jsonw *w, const struct engine_opt *o)
     jsonw_end(w);
 }
 
+/* Times of loading. last: the device of the last layers, or a zeroed one. */
+static void write_load(struct jsonw *w, const struct pool_model *m, bool ready,
+                       const struct engine_device *last)
+{
+    write_num(w, "load_ms", ready ? round3(m->load_ms) : 0);
+    open_object(w, "load_phases");
+    write_num(w, "read_ms", round3((double)last->read_ns / 1e6));
+    write_num(w, "repack_ms", round3((double)last->pack_ns / 1e6));
+    write_num(w, "upload_ms", round3((double)last->upload_ns / 1e6));
+    jsonw_end(w);
+    write_num(w, "warm_ms", ready ? round3(m->warm_ms) : 0);
+}
+
+/* The devices of a model, in the order of its layers. */
+static void write_model_devices(struct jsonw *w, const struct engine_info *i)
+{
+    jsonw_key(w, "devices"), jsonw_arr(w);
+    for (int k = 0; k < i->n_devices; k++) {
+        const struct engine_device *d = &i->device[k];
+        jsonw_obj(w);
+        write_text(w, "name", d->name);
+        write_text(w, "detail", d->detail);
+        write_int(w, "layers", d->n_layers);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
+}
+
 /* One element of "models". */
 static void write_model(struct jsonw *w, struct server *v, int index)
 {
@@ -163,13 +191,7 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     write_text(w, "path", m->path);
     write_text(w, "state", states[state]);
     write_text(w, "error", state == POOL_FAILED ? m->err.msg : "");
-    write_num(w, "load_ms", s ? round3(m->load_ms) : 0);
-    open_object(w, "load_phases");
-    write_num(w, "read_ms", round3((double)last->read_ns / 1e6));
-    write_num(w, "repack_ms", round3((double)last->pack_ns / 1e6));
-    write_num(w, "upload_ms", round3((double)last->upload_ns / 1e6));
-    jsonw_end(w);
-    write_num(w, "warm_ms", s ? round3(m->warm_ms) : 0);
+    write_load(w, m, s != NULL, last);
     write_text(w, "arch", s ? i.arch : "");
     write_text(w, "task", s ? i.task : "");
     write_int(w, "parameters", (int64_t)i.n_params);
@@ -177,16 +199,7 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     write_text(w, "chat_form", !s ? "" : m->prompter ? prompter_name(m->prompter) : "none");
     write_text(w, "device", s ? last->name : "");
     write_text(w, "device_detail", s ? last->detail : "");
-    jsonw_key(w, "devices"), jsonw_arr(w);
-    for (int k = 0; k < i.n_devices; k++) {
-        const struct engine_device *d = &i.device[k];
-        jsonw_obj(w);
-        write_text(w, "name", d->name);
-        write_text(w, "detail", d->detail);
-        write_int(w, "layers", d->n_layers);
-        jsonw_end(w);
-    }
-    jsonw_end(w);
+    write_model_devices(w, &i);
     write_int(w, "context", i.opt.n_ctx);
     write_text(w, "kv_type", s ? i.kv_type : "");
     write_model_memory(w, &i);
