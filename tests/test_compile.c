@@ -1,5 +1,7 @@
-/* Grammars that a thread of their own compiles: told of when they are done, bounded, over with the
- * engine. */
+/* Grammars that are compiled by the engine's compile thread: callbacks when they are done, a
+ * bounded queue, and no jobs left when the engine closes.
+ *
+ * Uses the model that ships with tern. */
 #include "support.h"
 
 #include "engine/compile.h"
@@ -22,15 +24,15 @@ static struct engine *open_engine(void)
     return g;
 }
 
-struct told {
+struct finished {
     pthread_mutex_t lock;
-    struct compile_job *list; /* the last first */
+    struct compile_job *list; /* latest first */
     int n;
 };
 
 static void on_done(struct compile_job *j)
 {
-    struct told *t = j->arg;
+    struct finished *t = j->arg;
 
     pthread_mutex_lock(&t->lock);
     j->next = t->list;
@@ -39,7 +41,7 @@ static void on_done(struct compile_job *j)
     pthread_mutex_unlock(&t->lock);
 }
 
-static int n_told(struct told *t)
+static int count_finished(struct finished *t)
 {
     int n;
 
@@ -49,7 +51,7 @@ static int n_told(struct told *t)
     return n;
 }
 
-static void forget(struct told *t)
+static void release_jobs(struct finished *t)
 {
     for (struct compile_job *j = t->list, *next; j; j = next) {
         next = j->next;
@@ -59,7 +61,8 @@ static void forget(struct told *t)
     t->n = 0;
 }
 
-static struct compile_job *ask_soon(struct engine *g, struct told *t, const char *text, int *rc)
+static struct compile_job *compile_async(struct engine *g, struct finished *t, const char *text,
+                                         int *rc)
 {
     struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = str_c(text) };
     struct compile_job *j = NULL;
@@ -71,10 +74,10 @@ static struct compile_job *ask_soon(struct engine *g, struct told *t, const char
     return j;
 }
 
-static void grammars_are_compiled_by_a_thread_of_their_own(void **state)
+static void grammars_are_compiled_by_a_separate_thread(void **state)
 {
     struct engine *g = open_engine();
-    struct told t = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct finished t = { .lock = PTHREAD_MUTEX_INITIALIZER };
     struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = STR("root ::= \"a\"") };
     struct grammar *kept = NULL;
     struct compile_job *good, *bad, *none = NULL;
@@ -82,60 +85,60 @@ static void grammars_are_compiled_by_a_thread_of_their_own(void **state)
     int rc;
 
     (void)state;
-    good = ask_soon(g, &t, "root ::= \"a\"", &rc);
-    bad = ask_soon(g, &t, "root ::= nothing", &rc);
-    for (int i = 0; i < 5000 && n_told(&t) < 2; i++) usleep(1000);
-    assert_int_equal(n_told(&t), 2);
+    good = compile_async(g, &t, "root ::= \"a\"", &rc);
+    bad = compile_async(g, &t, "root ::= nothing", &rc);
+    for (int i = 0; i < 5000 && count_finished(&t) < 2; i++) usleep(1000);
+    assert_int_equal(count_finished(&t), 2);
     assert_int_equal(good->rc, OK);
     assert_non_null(good->g);
     assert_int_equal(bad->rc, E_INVALID);
     assert_non_null(strstr(bad->err.msg, "nothing"));
-    /* What was compiled once is there at once. */
+    /* A grammar that was compiled before is returned at once. */
     assert_int_equal(engine_grammar_async(g, &spec, on_done, &t, NULL, &kept, &none, &e), OK);
     assert_ptr_equal(kept, good->g);
     assert_null(none);
     grammar_unref(kept);
     job_unref(good);
     job_unref(bad);
-    forget(&t);
+    release_jobs(&t);
     engine_close(g);
 }
 
-static void what_waits_to_be_compiled_is_bounded_and_ends_with_the_engine(void **state)
+static void the_compile_queue_is_bounded_and_ends_with_the_engine(void **state)
 {
     enum { N = COMPILE_JOBS + 40 };
     struct engine *g = open_engine();
-    struct told t = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct finished t = { .lock = PTHREAD_MUTEX_INITIALIZER };
     struct compile_job *jobs[N];
     int n = 0, n_full = 0, n_ended = 0, rc;
 
     (void)state;
-    for (int i = 0; i < N; i++) { /* each takes tens of milliseconds */
+    for (int i = 0; i < N; i++) { /* each compiles for tens of milliseconds */
         char text[120];
         char x = (char)('a' + i % 10), y = (char)('l' + i / 10);
         snprintf(text, sizeof text, "root ::= (\"%c\" | \"%c\")* \"%c\" (\"%c\" | \"%c\"){20}", x,
                  y, x, x, y);
-        if ((jobs[n] = ask_soon(g, &t, text, &rc))) n++;
+        if ((jobs[n] = compile_async(g, &t, text, &rc))) n++;
         else assert_int_equal(rc, E_QUEUE_FULL), n_full++;
     }
     assert_true(n >= COMPILE_JOBS && n_full > 0);
     atomic_store(&jobs[n - 1]->dropped, true);
     engine_close(g);
-    assert_int_equal(n_told(&t), n); /* everyone is told */
+    assert_int_equal(count_finished(&t), n); /* every job calls back */
     for (int i = 0; i < n; i++) {
         n_ended += jobs[i]->rc == E_SHUTDOWN;
         assert_true(jobs[i]->rc == E_SHUTDOWN || jobs[i]->rc == E_INVALID);
         job_unref(jobs[i]);
     }
     assert_true(n_ended > 0);
-    forget(&t);
+    release_jobs(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grammars_are_compiled_by_a_thread_of_their_own),
-        cmocka_unit_test(what_waits_to_be_compiled_is_bounded_and_ends_with_the_engine),
+        cmocka_unit_test(grammars_are_compiled_by_a_separate_thread),
+        cmocka_unit_test(the_compile_queue_is_bounded_and_ends_with_the_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

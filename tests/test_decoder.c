@@ -1,4 +1,7 @@
-/* Steps of a model: batches, chunks, limits, passes that end early, rows that are drawn from. */
+/* Steps of a model: mixed batches, chunked prefill, limits, steps that are aborted between
+ * layers, backends that run asynchronously, and backends that sample tokens.
+ *
+ * Logits are compared with those of one sequence alone. Reads models of tests/golden/hf. */
 #include "model_world.h"
 
 #define N_SEQS 3
@@ -8,8 +11,8 @@ static void fill_ids(int32_t *ids, int n, int seed, int n_vocab)
     for (int i = 0; i < n; i++) ids[i] = (int32_t)((i * 37 + seed * 101 + i * i % 13) % n_vocab);
 }
 
-/* Sequences of 40, 23 and 7 tokens, each alone; then in batches that mix chunks and single tokens.
- */
+/* Runs sequences of 40, 23 and 7 tokens alone, then in batches that mix chunks and single
+ * tokens, and compares the logits. */
 static void check_mixture(const char *folder, const int *chunk, const char *what)
 {
     static const int len[N_SEQS] = { 40, 23, 7 };
@@ -44,7 +47,7 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
         const float *logits = NULL;
         struct err e = { 0 };
         more = false;
-        for (int s = N_SEQS - 1; s >= 0; s--) /* the table's order is not the batch's */
+        for (int s = N_SEQS - 1; s >= 0; s--) /* the block table has another order than the batch */
             for (int i = 0; i < chunk[s] && done[s] < len[s]; i++, b.n_tokens++) {
                 tok[b.n_tokens] = ids[s][done[s]];
                 pos[b.n_tokens] = done[s]++;
@@ -59,7 +62,8 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
             double err = relative_error(logits + (size_t)i * (size_t)n_vocab,
                                         alone[s] + (size_t)p * (size_t)n_vocab, n_vocab);
             if (!(err <= 1e-5))
-                fail_msg("%s, %s: sequence %d at %d is off by %g", folder, what, s, p, err);
+                fail_msg("%s, %s: sequence %d, position %d: relative error %g", folder, what, s, p,
+                         err);
         }
     }
     for (int s = 0; s < N_SEQS; s++) {
@@ -69,14 +73,14 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
     close_world(&w);
 }
 
-static void sequences_in_one_batch_give_what_they_give_alone(void **state)
+static void sequences_in_one_batch_give_the_logits_they_give_alone(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N(committed); i++)
         check_mixture(golden(committed[i]), (int[]){ 40, 23, 7 }, "together");
 }
 
-static void a_prompt_in_chunks_is_the_prompt_in_one_piece(void **state)
+static void a_prompt_in_chunks_gives_the_logits_of_one_piece(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N(committed); i++) {
@@ -85,9 +89,10 @@ static void a_prompt_in_chunks_is_the_prompt_in_one_piece(void **state)
     }
 }
 
-/* Fixture with another configuration; weights stay. */
-static const char *with_config(struct folder *f, const char *fixture_dir, const char *name,
-                               const char *find, const char *replace)
+/* Writes a copy of a model with one part of its configuration replaced; the weights stay the
+ * same. */
+static const char *write_with_config(struct folder *f, const char *fixture_dir, const char *name,
+                                     const char *find, const char *replace)
 {
     struct buf config = { 0 }, weights = { 0 }, out = { 0 };
     char *path = path_join(fixture_dir, "config.json");
@@ -111,22 +116,22 @@ static const char *with_config(struct folder *f, const char *fixture_dir, const 
     return f->dir;
 }
 
-static void chunks_agree_where_rotary_depends_on_the_length(void **state)
+static void chunks_agree_if_the_rotary_embedding_depends_on_the_length(void **state)
 {
     static const int sevens[] = { 7, 7, 7 }, mixed[] = { 17, 1, 2 };
     struct folder f;
     (void)state;
-    /* 24 tokens are short: the sequence of 40 is long from its first chunk on, the others never are
-     */
-    with_config(
+    /* A context of 24 tokens is short: the sequence of 40 is long from its first chunk on, the
+     * others never are. */
+    write_with_config(
         &f, golden("phi3"), "longrope", "\"original_max_position_embeddings\": 4096,",
         "\"original_max_position_embeddings\": 24, \"rope_scaling\": {\"type\": \"longrope\","
         "\"short_factor\": [1,1,1,1,1,1,1,1], \"long_factor\": [1,2,3,4,5,6,7,8]},");
     check_mixture(f.dir, sevens, "longrope in sevens");
     check_mixture(f.dir, mixed, "longrope mixed");
-    with_config(&f, golden("qwen2"), "dynamic", "\"max_position_embeddings\": 512,",
-                "\"max_position_embeddings\": 24, \"rope_scaling\": {\"type\": \"dynamic\", "
-                "\"factor\": 2.0},");
+    write_with_config(&f, golden("qwen2"), "dynamic", "\"max_position_embeddings\": 512,",
+                      "\"max_position_embeddings\": 24, \"rope_scaling\": {\"type\": \"dynamic\", "
+                      "\"factor\": 2.0},");
     check_mixture(f.dir, sevens, "dynamic in sevens");
     check_mixture(f.dir, mixed, "dynamic mixed");
 }
@@ -137,7 +142,7 @@ static bool stop_at(void *arg)
     return (*left)-- == 0;
 }
 
-static void a_pass_nobody_wants_ends_between_layers(void **state)
+static void a_cancelled_step_ends_between_layers(void **state)
 {
     struct world w = open_world(golden("qwen2"), true);
     int32_t ids[4] = { 5, 9, 12, 7 }, pos[4] = { 0, 1, 2, 3 }, zero[4] = { 0 }, row[1] = { 3 };
@@ -163,13 +168,13 @@ static void a_pass_nobody_wants_ends_between_layers(void **state)
         assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_CANCELLED);
         assert_int_equal(left, -1);
     }
-    left = 1000; /* and again to the end, as if nothing was */
+    left = 1000; /* the next step runs to its end as usual */
     assert_int_equal(runner_run(w.dec, &b, &logits, &e), OK);
     assert_true(logits[0] == first);
     close_world(&w);
 }
 
-/* ---- a backend that can work behind the host's back ---- */
+/* ---- a backend that runs asynchronously ---- */
 
 static int n_parts, n_whole, n_paced;
 
@@ -187,7 +192,7 @@ static void count_pace(struct backend *be, int ahead)
     n_paced++;
 }
 
-static void a_large_pass_is_begun_in_pieces_and_a_small_one_whole(void **state)
+static void a_large_step_is_launched_in_parts_and_a_small_one_at_once(void **state)
 {
     enum { N = 520 };
     struct world w = open_world(golden("gemma3_text"), false);
@@ -223,14 +228,14 @@ static void a_large_pass_is_begun_in_pieces_and_a_small_one_whole(void **state)
 
     w.be->flush = count_flush, w.be->throttle = count_pace, w.be->whole_tokens = 64;
     assert_int_equal(runner_start(w.dec, &b, &e), OK);
-    assert_int_equal(n_parts, 2); /* and no more before somebody waits */
+    assert_int_equal(n_parts, 2); /* no more are launched before somebody waits */
     assert_int_equal(runner_wait(w.dec, &logits, &e), OK);
     assert_memory_equal(logits, want, bytes);
-    assert_int_equal(n_parts, n_layers - 1); /* sync takes the last */
+    assert_int_equal(n_parts, n_layers - 1); /* sync launches the last part */
     assert_int_equal(n_paced, n_layers - 2);
     b.stop = stop_at, b.stop_arg = &left;
     for (int at = 0; at < n_layers - 1;
-         at++) { /* asked before the start, then for each that is left */
+         at++) { /* checked before the start, then before each remaining part */
         left = at;
         n_parts = 0;
         assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_CANCELLED);
@@ -279,14 +284,14 @@ static void a_batch_over_the_limits_is_refused(void **state)
     assert_int_equal(runner_run(w.dec, &c, &logits, &e), E_INVALID);
     c = b, c.out_rows = pos + 1;
     assert_int_equal(runner_run(w.dec, &c, &logits, &e), E_INVALID);
-    c = b, c.n_out = 0; /* a chunk nobody samples from */
+    c = b, c.n_out = 0; /* a chunk without sampled rows */
     assert_int_equal(runner_run(w.dec, &c, &logits, &e), OK);
     close_world(&w);
 }
 
-/* A backend that draws: the largest after what is adjusted. */
-static void draw_largest(struct backend *be, int32_t *ids, const struct tensor *logits,
-                         const struct sample_row *picks, int n, const struct logit_adjust *adjust)
+/* A sample operation for the test: takes the largest logit after the adjustments. */
+static void sample_largest(struct backend *be, int32_t *ids, const struct tensor *logits,
+                           const struct sample_row *picks, int n, const struct logit_adjust *adjust)
 {
     (void)be;
     for (int i = 0; i < n; i++) {
@@ -299,7 +304,7 @@ static void draw_largest(struct backend *be, int32_t *ids, const struct tensor *
     }
 }
 
-static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(void **state)
+static void a_backend_that_samples_returns_tokens_and_the_logits_of_other_rows(void **state)
 {
     enum { N = 6 };
     int32_t ids[N] = { 1, 9, 17, 4, 33, 2 }, pos[N], seq[N] = { 0 }, rows[N], picked[N], want[N];
@@ -334,12 +339,13 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
     memcpy(plain, run_tokens(&w, &c, ids, 0, N), (size_t)N * (size_t)vocab * sizeof *plain);
     for (int i = 0; i < N; i++)
         pos[i] = i, rows[i] = i, want[i] = find_largest(plain + (size_t)i * (size_t)vocab, vocab);
-    assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_INVALID); /* this one cannot */
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e),
+                     E_INVALID); /* this backend cannot sample */
 
     runner_close(w.dec);
     w.dec = NULL;
-    w.be->sample = draw_largest;
-    w.be->name = "draws"; /* not the host's own memory then */
+    w.be->sample = sample_largest;
+    w.be->name = "draws"; /* any other name than "cpu": memory is not the host's */
     struct decoder_opt opt = world_opt(DT_F32);
     assert_int_equal(decoder_open(&w.dec, w.m, &opt, &e), OK);
     assert_true(w.dec->lim.samples && w.dec->lim.max_adjust >= 2);
@@ -374,13 +380,13 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sequences_in_one_batch_give_what_they_give_alone),
-        cmocka_unit_test(a_prompt_in_chunks_is_the_prompt_in_one_piece),
-        cmocka_unit_test(chunks_agree_where_rotary_depends_on_the_length),
-        cmocka_unit_test(a_pass_nobody_wants_ends_between_layers),
-        cmocka_unit_test(a_large_pass_is_begun_in_pieces_and_a_small_one_whole),
+        cmocka_unit_test(sequences_in_one_batch_give_the_logits_they_give_alone),
+        cmocka_unit_test(a_prompt_in_chunks_gives_the_logits_of_one_piece),
+        cmocka_unit_test(chunks_agree_if_the_rotary_embedding_depends_on_the_length),
+        cmocka_unit_test(a_cancelled_step_ends_between_layers),
+        cmocka_unit_test(a_large_step_is_launched_in_parts_and_a_small_one_at_once),
         cmocka_unit_test(a_batch_over_the_limits_is_refused),
-        cmocka_unit_test(a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits),
+        cmocka_unit_test(a_backend_that_samples_returns_tokens_and_the_logits_of_other_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

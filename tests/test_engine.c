@@ -1,8 +1,11 @@
-/* What an engine makes of prompts: the same texts, whoever else is there and however they are cut.
- */
+/* Texts of an engine: a request gets the same tokens whatever else runs, however its prompt is
+ * cut into chunks, and whether its prefix is cached.
+ *
+ * Requests are compared with runs alone in a fresh engine on a small random model; one test is
+ * compared with greedy tokens of transformers (tests/golden/hf). */
 #include "engine_world.h"
 
-static void greedy_goes_on_as_transformers_does(void **state)
+static void greedy_continuations_are_those_of_transformers(void **state)
 {
     struct source *golden = NULL;
     const struct source_tensor *in, *want;
@@ -75,11 +78,11 @@ static void sequences_run_together_as_if_alone(void **state)
     engine_close(g);
 }
 
-static void a_full_pool_sends_some_back_and_loses_nothing(void **state)
+static void preempted_sequences_give_the_same_tokens_when_the_kv_cache_is_full(void **state)
 {
     enum { N = 4 };
     struct engine *g =
-        open_manual(/* 9 blocks; each takes 6 */
+        open_manual(/* 9 blocks; each sequence needs 6 */
                     (struct engine_opt){
                         .n_ctx = 128, .kv_tokens = 128, .max_batch = 64, .max_seqs = 4 });
     struct client a[N], *all[N];
@@ -102,7 +105,7 @@ static void a_full_pool_sends_some_back_and_loses_nothing(void **state)
     engine_close(g);
 }
 
-static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
+static void a_continued_conversation_computes_only_its_new_tokens(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
     struct engine *fresh = open_manual((struct engine_opt){ .n_ctx = 256, .no_prefix = true });
@@ -117,13 +120,13 @@ static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
     for (int i = 0; i < 9; i++) ids[n++] = 5 + i;
     second = make_client_of(ids, n, 10);
     run_client(g, &second);
-    assert_int_equal(second.r->n_cached, 48); /* whole blocks of what was run */
+    assert_int_equal(second.r->n_cached, 48); /* whole blocks of the tokens that were computed */
     truth = make_client_of(ids, n, 10);
     run_client(fresh, &truth);
     assert_int_equal(truth.r->n_cached, 0);
     assert_same(&second, &truth);
 
-    ids[20] = 99; /* another text behind 20 tokens */
+    ids[20] = 99; /* a text that differs after 20 tokens */
     again = make_client_of(ids, n, 10);
     run_client(g, &again);
     assert_int_equal(again.r->n_cached, 16);
@@ -133,7 +136,7 @@ static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
     assert_same(&again, &truth);
     release_client(&again);
     again = make_client_of(ids, n, 10);
-    again.r->salt = 7; /* somebody who shares with nobody */
+    again.r->salt = 7; /* another salt: no shared prefix */
     run_client(g, &again);
     assert_int_equal(again.r->n_cached, 0);
     assert_same(&again, &truth);
@@ -142,7 +145,7 @@ static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
     engine_close(fresh);
 }
 
-static void one_computes_a_prefix_that_many_begin_with(void **state)
+static void a_prefix_of_many_concurrent_requests_is_computed_once(void **state)
 {
     enum { N = 6 };
     struct engine *g =
@@ -151,7 +154,7 @@ static void one_computes_a_prefix_that_many_begin_with(void **state)
     int cached = 0;
     (void)state;
     for (int i = 0; i < N; i++) {
-        a[i] = make_client(5, 100, 8); /* the same, arriving together */
+        a[i] = make_client(5, 100, 8); /* the same prompt, submitted together */
         a[i].r->sample.seed = (uint64_t)i;
         all[i] = &a[i];
         submit_client(g, &a[i]);
@@ -168,10 +171,11 @@ static void one_computes_a_prefix_that_many_begin_with(void **state)
     engine_close(g);
 }
 
-/* ---- models that carry a state, and that keep a latent ---- */
+/* ---- models with recurrent state or latent attention ---- */
 
-/* What a cancelled one leaves in its slot is nobody's beginning. */
-static void check_cancel(void)
+/* The state that a cancelled request leaves in its slot must not affect the next request in that
+ * slot. */
+static void check_slot_after_cancel(void)
 {
     struct engine *g =
         open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = 16, .max_seqs = 2 });
@@ -194,8 +198,9 @@ static void check_cancel(void)
     engine_close(g);
 }
 
-/* Two that begin the same: the second computes what is behind the last whole block. */
-static void check_prefix(int cached)
+/* Two requests with the same prompt: the second computes only the tokens after the last cached
+ * block. */
+static void check_cached_prefix(int cached)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
     struct client a = make_client(4, 70, 10), b = make_client(4, 70, 10);
@@ -208,7 +213,7 @@ static void check_prefix(int cached)
     engine_close(g);
 }
 
-static void models_with_a_state_or_a_latent_run_together_as_if_alone(void **state)
+static void models_with_recurrent_state_or_latents_run_together_as_if_alone(void **state)
 {
     static const char *const models[] = { "tests/golden/hf/mamba2", "tests/golden/hf/qwen3_next",
                                           "tests/golden/hf/deepseek_v3" };
@@ -217,15 +222,15 @@ static void models_with_a_state_or_a_latent_run_together_as_if_alone(void **stat
         model = models[i];
         sequences_run_together_as_if_alone(state);
         a_prompt_in_chunks_gives_the_same_tokens(state);
-        a_full_pool_sends_some_back_and_loses_nothing(state);
-        check_cancel();
-        check_prefix(64);
-        one_computes_a_prefix_that_many_begin_with(state);
+        preempted_sequences_give_the_same_tokens_when_the_kv_cache_is_full(state);
+        check_slot_after_cancel();
+        check_cached_prefix(64);
+        a_prefix_of_many_concurrent_requests_is_computed_once(state);
     }
     model = MODEL;
 }
 
-static void seeds_repeat_a_text_whoever_else_is_there(void **state)
+static void a_seed_gives_the_same_text_whatever_else_runs(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 512 });
     struct client a[4], *all[4];
@@ -243,7 +248,7 @@ static void seeds_repeat_a_text_whoever_else_is_there(void **state)
     engine_close(g);
 }
 
-static void logprobs_are_of_the_model_and_in_order(void **state)
+static void logprobs_are_those_of_the_model_in_descending_order(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
     struct client a = make_client(1, 12, 5);
@@ -257,7 +262,7 @@ static void logprobs_are_of_the_model_and_in_order(void **state)
         if (!request_next(a.r, &ev) || ev.id < 0) continue;
         n++;
         assert_int_equal(ev.n_top, 5);
-        assert_int_equal(ev.top[0].id, ev.id); /* greedy takes the likeliest */
+        assert_int_equal(ev.top[0].id, ev.id); /* greedy sampling takes the most likely token */
         assert_true(fabsf(ev.top[0].logprob - ev.logprob) < 1e-5f);
         for (int i = 1; i < 5; i++) assert_true(ev.top[i].logprob <= ev.top[i - 1].logprob);
         assert_true(ev.logprob < 0);
@@ -267,7 +272,7 @@ static void logprobs_are_of_the_model_and_in_order(void **state)
     engine_close(g);
 }
 
-static void forbidding_an_end_leaves_the_logprobs_as_they_are(void **state)
+static void banned_end_tokens_do_not_change_the_logprobs(void **state)
 {
     struct event first[2];
     (void)state;
@@ -291,16 +296,16 @@ static void forbidding_an_end_leaves_the_logprobs_as_they_are(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy_goes_on_as_transformers_does),
+        cmocka_unit_test(greedy_continuations_are_those_of_transformers),
         cmocka_unit_test(a_prompt_in_chunks_gives_the_same_tokens),
         cmocka_unit_test(sequences_run_together_as_if_alone),
-        cmocka_unit_test(models_with_a_state_or_a_latent_run_together_as_if_alone),
-        cmocka_unit_test(a_full_pool_sends_some_back_and_loses_nothing),
-        cmocka_unit_test(a_talk_that_goes_on_computes_only_what_is_new),
-        cmocka_unit_test(one_computes_a_prefix_that_many_begin_with),
-        cmocka_unit_test(seeds_repeat_a_text_whoever_else_is_there),
-        cmocka_unit_test(logprobs_are_of_the_model_and_in_order),
-        cmocka_unit_test(forbidding_an_end_leaves_the_logprobs_as_they_are),
+        cmocka_unit_test(models_with_recurrent_state_or_latents_run_together_as_if_alone),
+        cmocka_unit_test(preempted_sequences_give_the_same_tokens_when_the_kv_cache_is_full),
+        cmocka_unit_test(a_continued_conversation_computes_only_its_new_tokens),
+        cmocka_unit_test(a_prefix_of_many_concurrent_requests_is_computed_once),
+        cmocka_unit_test(a_seed_gives_the_same_text_whatever_else_runs),
+        cmocka_unit_test(logprobs_are_those_of_the_model_in_descending_order),
+        cmocka_unit_test(banned_end_tokens_do_not_change_the_logprobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,10 @@
-/* How requests to an engine end: by themselves, by cancel, by deadlines, by refusal, by failure. */
+/* How requests to an engine end: by themselves, by cancel, by deadline, by refusal and by
+ * failure; KV blocks are always released.
+ *
+ * Uses a small random model, stepped by the test. */
 #include "engine_world.h"
 
-static void a_prompt_that_cannot_fit_is_told_both_numbers(void **state)
+static void the_error_for_a_too_long_prompt_has_both_lengths(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 32 });
     struct client a = make_client(1, 100, 0);
@@ -18,12 +21,12 @@ static void a_prompt_that_cannot_fit_is_told_both_numbers(void **state)
     a.r->sample.top_p = 7;
     assert_int_equal(engine_submit(g, a.r, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "top_p"));
-    assert_true(engine_is_idle(g)); /* nothing of it is counted */
+    assert_true(engine_is_idle(g)); /* the refused request is not counted */
     release_client(&a);
     engine_close(g);
 }
 
-static void generation_ends_where_the_context_does(void **state)
+static void generation_ends_at_the_end_of_the_context(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 48 });
     struct client a = make_client(2, 20, 0);
@@ -32,14 +35,14 @@ static void generation_ends_where_the_context_does(void **state)
     assert_int_equal(a.finish, FINISH_LENGTH);
     assert_int_equal(a.out.n, 28);
     release_client(&a);
-    a = make_client(2, 47, 0); /* room for one */
+    a = make_client(2, 47, 0); /* space for one token */
     run_client(g, &a);
     assert_int_equal(a.out.n, 1);
     release_client(&a);
     engine_close(g);
 }
 
-static void an_end_token_stops_unless_it_is_ignored_or_too_early(void **state)
+static void an_end_token_stops_unless_it_is_ignored_or_before_min_tokens(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
     int32_t end = -1;
@@ -62,17 +65,17 @@ static void an_end_token_stops_unless_it_is_ignored_or_too_early(void **state)
     engine_close(g);
 }
 
-static void cancel_ends_at_the_next_step_and_leaves_the_others(void **state)
+static void a_cancel_takes_effect_at_the_next_step_and_spares_other_requests(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_seqs = 2 });
     struct client a = make_client(1, 12, 100), b = make_client(2, 12, 20),
                   c = make_client(3, 12, 20), truth;
     struct client *all[] = { &a, &b, &c };
     (void)state;
-    submit_client(g, &a), submit_client(g, &b), submit_client(g, &c); /* c waits */
+    submit_client(g, &a), submit_client(g, &b), submit_client(g, &c); /* c is queued */
     for (int i = 0; i < 5; i++) engine_step(g);
     assert_true(request_cancel(a.r, CANCEL_ASKED));
-    assert_false(request_cancel(a.r, CANCEL_GONE)); /* the first one counts */
+    assert_false(request_cancel(a.r, CANCEL_GONE)); /* the first reason is kept */
     request_cancel(c.r, CANCEL_GONE);
     engine_step(g);
     read_events(&a), read_events(&c);
@@ -88,7 +91,7 @@ static void cancel_ends_at_the_next_step_and_leaves_the_others(void **state)
     engine_close(g);
 }
 
-static void cancelling_in_any_state_gives_the_blocks_back(void **state)
+static void a_cancel_in_any_state_releases_the_kv_blocks(void **state)
 {
     struct engine *g = open_manual(
         (struct engine_opt){ .n_ctx = 96, .kv_tokens = 96, .max_batch = 16, .max_seqs = 2 });
@@ -113,7 +116,7 @@ static void cancelling_in_any_state_gives_the_blocks_back(void **state)
     engine_close(g);
 }
 
-static void a_deadline_ends_what_runs_and_what_waits(void **state)
+static void a_deadline_ends_running_and_waiting_requests(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_seqs = 1 });
     struct client a = make_client(1, 12, 200), b = make_client(2, 12, 20);
@@ -135,13 +138,13 @@ static void a_deadline_ends_what_runs_and_what_waits(void **state)
     assert_int_equal(b.r->n_out, 0);
     release_client(&b);
     b = make_client(2, 12, 20);
-    b.r->deadline_ns = 1; /* long ago: not even taken */
+    b.r->deadline_ns = 1; /* has passed: refused at once */
     assert_int_equal(engine_submit(g, b.r, &e), E_DEADLINE);
     release_client(&a), release_client(&b);
     engine_close(g);
 }
 
-static void more_than_may_wait_is_refused_with_a_time_to_come_back(void **state)
+static void a_full_queue_refuses_requests_with_a_retry_time(void **state)
 {
     enum { N = 4 };
     struct engine *g =
@@ -158,7 +161,7 @@ static void more_than_may_wait_is_refused_with_a_time_to_come_back(void **state)
     assert_int_equal(engine_submit(g, a[N].r, &e), E_QUEUE_FULL);
     assert_true(e.retry_ms >= 1000);
     run_clients(g, all, N);
-    run_client(g, &a[N]); /* now there is room */
+    run_client(g, &a[N]); /* the queue has space again */
     assert_int_equal(a[N].finish, FINISH_LENGTH);
     engine_drain(g);
     assert_int_equal(engine_submit(g, a[N].r, &e), E_SHUTDOWN);
@@ -166,7 +169,7 @@ static void more_than_may_wait_is_refused_with_a_time_to_come_back(void **state)
     engine_close(g);
 }
 
-static void a_reader_that_does_not_read_stops_only_itself(void **state)
+static void a_client_that_does_not_read_stops_only_its_own_request(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 512, .max_seqs = 2 });
     struct client slow = make_client(1, 8, 500), quick = make_client(2, 8, 500);
@@ -180,7 +183,7 @@ static void a_reader_that_does_not_read_stops_only_itself(void **state)
     }
     assert_int_equal(quick.finish, FINISH_LENGTH);
     assert_int_equal(quick.out.n, 500);
-    assert_true(slow.r->n_out < 200); /* waits for its reader */
+    assert_true(slow.r->n_out < 200); /* paused until its events are read */
     read_events(&slow);
     run_clients(g, both, 2);
     assert_int_equal(slow.finish, FINISH_LENGTH);
@@ -216,7 +219,7 @@ static void a_reader_that_does_not_read_keeps_no_blocks_from_others(void **state
     engine_close(g);
 }
 
-static void a_failure_ends_one_request_and_not_the_engine(void **state)
+static void a_failed_request_does_not_stop_the_engine(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
     struct client bad = make_client(1, 10, 20), good = make_client(2, 12, 20), truth;
@@ -224,7 +227,7 @@ static void a_failure_ends_one_request_and_not_the_engine(void **state)
     struct logit_bias *ban = mem_array(320, sizeof *ban);
     (void)state;
     for (int i = 0; i < 320; i++) ban[i] = (struct logit_bias){ i, -INFINITY };
-    bad.r->sample.bias = ban, bad.r->sample.n_bias = 320; /* nothing is left to pick */
+    bad.r->sample.bias = ban, bad.r->sample.n_bias = 320; /* every token is banned */
     submit_client(g, &bad), submit_client(g, &good);
     run_clients(g, all, 2);
     assert_int_equal(bad.finish, FINISH_ERROR);
@@ -254,16 +257,16 @@ static void impossible_options_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_prompt_that_cannot_fit_is_told_both_numbers),
-        cmocka_unit_test(generation_ends_where_the_context_does),
-        cmocka_unit_test(an_end_token_stops_unless_it_is_ignored_or_too_early),
-        cmocka_unit_test(cancel_ends_at_the_next_step_and_leaves_the_others),
-        cmocka_unit_test(cancelling_in_any_state_gives_the_blocks_back),
-        cmocka_unit_test(a_deadline_ends_what_runs_and_what_waits),
-        cmocka_unit_test(more_than_may_wait_is_refused_with_a_time_to_come_back),
-        cmocka_unit_test(a_reader_that_does_not_read_stops_only_itself),
+        cmocka_unit_test(the_error_for_a_too_long_prompt_has_both_lengths),
+        cmocka_unit_test(generation_ends_at_the_end_of_the_context),
+        cmocka_unit_test(an_end_token_stops_unless_it_is_ignored_or_before_min_tokens),
+        cmocka_unit_test(a_cancel_takes_effect_at_the_next_step_and_spares_other_requests),
+        cmocka_unit_test(a_cancel_in_any_state_releases_the_kv_blocks),
+        cmocka_unit_test(a_deadline_ends_running_and_waiting_requests),
+        cmocka_unit_test(a_full_queue_refuses_requests_with_a_retry_time),
+        cmocka_unit_test(a_client_that_does_not_read_stops_only_its_own_request),
         cmocka_unit_test(a_reader_that_does_not_read_keeps_no_blocks_from_others),
-        cmocka_unit_test(a_failure_ends_one_request_and_not_the_engine),
+        cmocka_unit_test(a_failed_request_does_not_stop_the_engine),
         cmocka_unit_test(impossible_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,20 +1,25 @@
-/* An engine while its steps run, and with a thread of its own. */
+/* An engine while a step is in flight, and an engine with its own thread: cancels in the middle
+ * of a step, warm-up, closing, and clients that submit and leave at random.
+ *
+ * Uses a small random model; the C ABI test uses the model that ships with tern. */
 #include "engine_world.h"
 
-/* ---- while a step runs ---- */
+/* ---- while a step is in flight ---- */
 
 #ifndef TERN_HARD /* these tests count rounds, and hard mode takes more of them */
 static struct client *victim;
 
-/* Called when a token of the last step is told: the next step has begun by then. */
+/* The notify callback: runs when a token of the last step is emitted. By then the next step has
+ * begun. */
 static void cancel_victim(struct request *r)
 {
     if (victim) request_cancel(victim->r, CANCEL_ASKED);
     request_unref(r);
 }
 
-/* Rounds of the engine's thread, one by one: what a step came to is told in the next. */
-static void a_token_is_told_when_the_next_step_has_begun(void **state)
+/* Runs rounds of the engine's thread one by one. The tokens of a step are emitted in the next
+ * round. */
+static void tokens_of_a_step_are_emitted_after_the_next_step_has_begun(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
     struct client a = make_client(1, 8, 3), truth = run_alone(1, 8, 3);
@@ -32,7 +37,7 @@ static void a_token_is_told_when_the_next_step_has_begun(void **state)
     engine_close(g);
 }
 
-static void a_cancel_is_answered_in_the_middle_of_a_step(void **state)
+static void a_cancel_takes_effect_in_the_middle_of_a_step(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
     struct client a = make_client(1, 12, 20), b = make_client(2, 12, 20),
@@ -44,12 +49,12 @@ static void a_cancel_is_answered_in_the_middle_of_a_step(void **state)
     for (int i = 0; i < 4; i++) assert_int_equal(engine_round(g), ROUND_WORKED);
     read_events(&a), read_events(&b);
     assert_int_equal(b.out.n, 3);
-    victim = &b; /* in the next round, once its step runs */
+    victim = &b; /* cancelled in the next round, while its step is in flight */
     assert_int_equal(engine_round(g), ROUND_WORKED);
     victim = NULL;
     read_events(&a), read_events(&b);
-    assert_int_equal(b.finish, FINISH_CANCELLED); /* by that round, not the one behind it */
-    assert_int_equal(b.out.n, 3);                 /* nothing that was not told by then */
+    assert_int_equal(b.finish, FINISH_CANCELLED); /* in that round, not in the one after */
+    assert_int_equal(b.out.n, 3);                 /* no token after the cancel */
     assert_int_equal(b.r->n_out, 3);
     run_clients(g, both, 2);
     assert_same(&a, &truth);
@@ -60,8 +65,8 @@ static void a_cancel_is_answered_in_the_middle_of_a_step(void **state)
     engine_close(g);
 }
 
-/* Nobody is left in it: the step itself ends. */
-static void a_step_that_nobody_wants_is_not_computed(void **state)
+/* No sequence is left in the step, so the step itself is aborted. */
+static void a_step_whose_requests_are_all_cancelled_is_aborted(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
     struct client a = make_client(1, 12, 20);
@@ -77,7 +82,7 @@ static void a_step_that_nobody_wants_is_not_computed(void **state)
     victim = NULL;
     read_events(&a);
     assert_int_equal(a.finish, FINISH_CANCELLED);
-    assert_int_equal(a.out.n, 3); /* the last was being told when it was cancelled */
+    assert_int_equal(a.out.n, 3); /* the cancel came while the third token was emitted */
     assert_int_equal(counter_get(&engine_stats(g)->steps), steps);
     assert_int_equal(engine_round(g), ROUND_IDLE);
     assert_int_equal(kv_blocks_used(g), 0);
@@ -87,9 +92,9 @@ static void a_step_that_nobody_wants_is_not_computed(void **state)
 
 #endif
 
-/* ---- with its thread ---- */
+/* ---- with the engine's thread ---- */
 
-static void warm_up_runs_and_is_not_counted(void **state)
+static void the_warm_up_is_not_counted_as_a_request(void **state)
 {
     struct engine *g = open_engine((struct engine_opt){ .n_ctx = 64 });
     struct err e = { 0 };
@@ -100,7 +105,7 @@ static void warm_up_runs_and_is_not_counted(void **state)
     engine_close(g);
 }
 
-static void closing_tells_everyone_who_still_waits(void **state)
+static void closing_the_engine_cancels_all_requests(void **state)
 {
     enum { N = 6 };
     struct engine *g = open_engine((struct engine_opt){ .n_ctx = 512, .max_seqs = 2 });
@@ -118,13 +123,13 @@ static void closing_tells_everyone_who_still_waits(void **state)
     }
 }
 
-/* Threads that submit, read a little, and leave at random points. */
+/* A client thread: submits requests, reads some events, and leaves at random points. */
 struct crowd {
     struct engine *g;
     int seed, n;
 };
 
-static void *come_and_go(void *arg)
+static void *submit_and_leave(void *arg)
 {
     struct crowd *c = arg;
     struct rng rng;
@@ -148,7 +153,7 @@ static void *come_and_go(void *arg)
     return NULL;
 }
 
-static void a_crowd_that_comes_and_goes_leaves_nothing_behind(void **state)
+static void clients_that_leave_at_random_leave_no_blocks_in_use(void **state)
 {
     enum { N = 4 };
     struct engine *g = open_engine(
@@ -158,7 +163,7 @@ static void a_crowd_that_comes_and_goes_leaves_nothing_behind(void **state)
     (void)state;
     for (int i = 0; i < N; i++) {
         c[i] = (struct crowd){ g, i, 250 };
-        assert_int_equal(pthread_create(&t[i], NULL, come_and_go, &c[i]), 0);
+        assert_int_equal(pthread_create(&t[i], NULL, submit_and_leave, &c[i]), 0);
     }
     for (int i = 0; i < N; i++) pthread_join(t[i], NULL);
     for (int i = 0; i < 1000 && gauge_get(&engine_stats(g)->running); i++)
@@ -169,7 +174,7 @@ static void a_crowd_that_comes_and_goes_leaves_nothing_behind(void **state)
     engine_close(g);
 }
 
-static void *cancel_soon(void *arg)
+static void *cancel_after_delay(void *arg)
 {
     nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL);
     tern_cancel(arg);
@@ -195,7 +200,7 @@ static void cancel_from_another_thread_ends_the_request(void **state)
         pthread_t thread;
         int n = 0;
         if (tern_submit_ids(&r, m, ids, 4, &p) != TERN_OK) fail_msg("%s", tern_error());
-        assert_int_equal(pthread_create(&thread, NULL, cancel_soon, r), 0);
+        assert_int_equal(pthread_create(&thread, NULL, cancel_after_delay, r), 0);
         do {
             assert_int_equal(tern_next(r, &ev), TERN_OK);
             n++;
@@ -211,13 +216,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #ifndef TERN_HARD
-        cmocka_unit_test(a_token_is_told_when_the_next_step_has_begun),
-        cmocka_unit_test(a_cancel_is_answered_in_the_middle_of_a_step),
-        cmocka_unit_test(a_step_that_nobody_wants_is_not_computed),
+        cmocka_unit_test(tokens_of_a_step_are_emitted_after_the_next_step_has_begun),
+        cmocka_unit_test(a_cancel_takes_effect_in_the_middle_of_a_step),
+        cmocka_unit_test(a_step_whose_requests_are_all_cancelled_is_aborted),
 #endif
-        cmocka_unit_test(warm_up_runs_and_is_not_counted),
-        cmocka_unit_test(closing_tells_everyone_who_still_waits),
-        cmocka_unit_test(a_crowd_that_comes_and_goes_leaves_nothing_behind),
+        cmocka_unit_test(the_warm_up_is_not_counted_as_a_request),
+        cmocka_unit_test(closing_the_engine_cancels_all_requests),
+        cmocka_unit_test(clients_that_leave_at_random_leave_no_blocks_in_use),
         cmocka_unit_test(cancel_from_another_thread_ends_the_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

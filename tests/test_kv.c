@@ -1,3 +1,7 @@
+/* KV memory: the block pool, the store of all layers, chains of blocks per sequence, state slots
+ * of recurrent layers, and state snapshots.
+ *
+ * Runs on the CPU backend. Reads no files. */
 #include "support.h"
 
 #include "kv/chain.h"
@@ -25,7 +29,7 @@ static int close_backend(void **state)
 
 static const struct kvshape two_layers[] = { { 2, 16, 16, false }, { 1, 8, 32, false } };
 
-static struct block_pool *pool_of(int n)
+static struct block_pool *open_pool(int n)
 {
     struct block_pool *p = NULL;
     struct err e = { 0 };
@@ -33,7 +37,7 @@ static struct block_pool *pool_of(int n)
     return p;
 }
 
-/* The counts are right, whoever uses the blocks: these chains. */
+/* The reference counts of the pool equal the uses by these chains. */
 static void check_pool(const struct block_pool *p, const struct chain *a, const struct chain *b)
 {
     int32_t uses[16] = { 0 };
@@ -43,7 +47,7 @@ static void check_pool(const struct block_pool *p, const struct chain *a, const 
     if (block_check(p, a ? uses : NULL, &e) != OK) fail_msg("%s", e.msg);
 }
 
-static struct kvstore *store_of(int n)
+static struct kvstore *open_store(int n)
 {
     struct kvstore *s = NULL;
     struct err e = { 0 };
@@ -52,9 +56,9 @@ static struct kvstore *store_of(int n)
     return s;
 }
 
-static void a_block_is_free_again_when_its_last_reference_goes(void **state)
+static void a_block_is_free_when_its_last_reference_is_released(void **state)
 {
-    struct block_pool *p = pool_of(3);
+    struct block_pool *p = open_pool(3);
     int a = block_get(p), b = block_get(p);
     (void)state;
     assert_int_not_equal(a, b);
@@ -73,9 +77,9 @@ static void a_block_is_free_again_when_its_last_reference_goes(void **state)
     block_pool_close(p);
 }
 
-static void an_empty_pool_says_so_and_goes_on(void **state)
+static void an_exhausted_pool_returns_no_block_and_stays_usable(void **state)
 {
-    struct block_pool *p = pool_of(2);
+    struct block_pool *p = open_pool(2);
     int a = block_get(p);
     (void)state;
     assert_int_equal(block_get(p) >= 0, 1);
@@ -86,9 +90,9 @@ static void an_empty_pool_says_so_and_goes_on(void **state)
     block_pool_close(p);
 }
 
-static void blocks_of_a_layer_do_not_overlap_another(void **state)
+static void blocks_of_different_layers_do_not_overlap(void **state)
 {
-    struct kvstore *p = store_of(4);
+    struct kvstore *p = open_store(4);
     struct kvview v;
     (void)state;
     kvstore_view(p, &v);
@@ -115,7 +119,7 @@ static void blocks_of_a_layer_do_not_overlap_another(void **state)
     kvstore_close(p);
 }
 
-static void a_layer_that_keeps_nothing_takes_no_memory(void **state)
+static void a_layer_without_kv_takes_no_memory(void **state)
 {
     static const struct kvshape shapes[] = { { 0, 0, 0, false }, { 1, 16, 16, false } };
     struct kvstore *p = NULL;
@@ -129,16 +133,16 @@ static void a_layer_that_keeps_nothing_takes_no_memory(void **state)
     kvstore_close(p);
 }
 
-static int no_memory(struct backend *self, void **out, size_t bytes, enum mem_kind kind,
-                     struct err *e)
+static int fail_alloc(struct backend *self, void **out, size_t bytes, enum mem_kind kind,
+                      struct err *e)
 {
     (void)self, (void)out, (void)bytes, (void)kind;
     return err_set(e, E_NOMEM, "none");
 }
 
-static void a_pool_that_does_not_fit_is_refused_with_its_bytes(void **state)
+static void the_error_for_a_pool_that_does_not_fit_has_its_size(void **state)
 {
-    struct backend poor = { .name = "poor", .alloc = no_memory };
+    struct backend poor = { .name = "poor", .alloc = fail_alloc };
     struct backend_share all = { &poor, 2 };
     struct kvstore *p = NULL;
     struct block_pool *ids = NULL;
@@ -146,23 +150,23 @@ static void a_pool_that_does_not_fit_is_refused_with_its_bytes(void **state)
     (void)state;
     assert_int_equal(kvstore_open(&p, &all, 1, two_layers, DT_F32, 100, &e), E_NOMEM);
     assert_null(p);
-    assert_non_null(strstr(e.msg, "665856")); /* 100 * 6656 and the alignment of two layers */
+    assert_non_null(strstr(e.msg, "665856")); /* 100 * 6656 plus the alignment of two layers */
     assert_int_equal(kvstore_open(&p, &all, 1, two_layers, DT_F32, 0, &e), E_INVALID);
     assert_int_equal(block_pool_open(&ids, 0, &e), E_INVALID);
     assert_int_equal(kvstore_open(&p, &all, 1, two_layers, DT_Q8_0, 4, &e), E_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "Q8_0"));
 }
 
-static void a_chain_takes_all_it_needs_or_nothing(void **state)
+static void a_chain_reserves_all_blocks_or_none(void **state)
 {
-    struct block_pool *p = pool_of(4);
+    struct block_pool *p = open_pool(4);
     struct chain a, b;
     (void)state;
     assert_true(chain_init(&a, 1000));
     assert_true(chain_init(&b, 1000));
     assert_true(chain_reserve(&a, p, KV_BLOCK + 1));
     assert_int_equal(a.n, 2);
-    assert_true(chain_reserve(&a, p, 2 * KV_BLOCK)); /* still two */
+    assert_true(chain_reserve(&a, p, 2 * KV_BLOCK)); /* still two blocks */
     assert_int_equal(block_n_free(p), 2);
     assert_false(chain_reserve(&b, p, 3 * KV_BLOCK));
     assert_int_equal(b.n, 0);
@@ -178,9 +182,9 @@ static void a_chain_takes_all_it_needs_or_nothing(void **state)
     block_pool_close(p);
 }
 
-static void a_chain_does_not_pass_its_maximum(void **state)
+static void a_chain_does_not_grow_beyond_its_maximum(void **state)
 {
-    struct block_pool *p = pool_of(8);
+    struct block_pool *p = open_pool(8);
     struct chain c;
     (void)state;
     assert_true(chain_init(&c, 2 * KV_BLOCK));
@@ -196,9 +200,9 @@ static void a_chain_does_not_pass_its_maximum(void **state)
     block_pool_close(p);
 }
 
-static void a_fork_shares_whole_blocks_until_both_are_gone(void **state)
+static void a_fork_shares_whole_blocks_until_both_chains_are_released(void **state)
 {
-    struct block_pool *p = pool_of(4);
+    struct block_pool *p = open_pool(4);
     struct chain a, b;
     (void)state;
     assert_true(chain_init(&a, 1000));
@@ -219,7 +223,7 @@ static void a_fork_shares_whole_blocks_until_both_are_gone(void **state)
 
 static const struct stateshape three_layers[] = { { 3, 10, 40 }, { 0 }, { 2, 4, 0 } };
 
-static struct state_store *states_of(int n)
+static struct state_store *open_states(int n)
 {
     struct state_store *p = NULL;
     struct err e = { 0 };
@@ -228,7 +232,7 @@ static struct state_store *states_of(int n)
     return p;
 }
 
-static void slots_are_counted_and_come_back(void **state)
+static void state_slots_are_counted_and_reused(void **state)
 {
     struct slots s;
     int a, b;
@@ -248,10 +252,10 @@ static void slots_are_counted_and_come_back(void **state)
     slots_release(&s);
 }
 
-static void state_takes_what_it_says(void **state)
+static void the_state_store_uses_the_announced_memory(void **state)
 {
     size_t before = be->used_bytes[MEM_KV];
-    struct state_store *p = states_of(2);
+    struct state_store *p = open_states(2);
     (void)state;
     assert_int_equal(be->used_bytes[MEM_KV] - before, 2 * state_bytes(three_layers, 3));
     assert_int_equal(state_store_n(p), 2);
@@ -259,30 +263,31 @@ static void state_takes_what_it_says(void **state)
     assert_int_equal(be->used_bytes[MEM_KV], before);
 }
 
-static float *conv_of(const struct stateview *v, int l, int slot)
+static float *conv_state(const struct stateview *v, int l, int slot)
 {
     return v->layers[l].conv + (size_t)slot * v->layers[l].conv_floats;
 }
 
-static void a_copy_of_a_state_is_its_own(void **state)
+static void a_copied_state_is_independent(void **state)
 {
     enum { A = 1, B = 0, C = 2 };
-    struct state_store *p = states_of(3);
+    struct state_store *p = open_states(3);
     struct stateview v;
     (void)state;
     state_store_view(p, &v);
     assert_int_equal(v.n_layers, 3);
     assert_null(v.layers[1].conv);
     assert_null(v.layers[2].rec);
-    for (int i = 0; i < 30; i++) conv_of(&v, 0, A)[i] = (float)i, conv_of(&v, 0, C)[i] = -1;
-    for (int i = 0; i < 8; i++) conv_of(&v, 2, A)[i] = 100 + (float)i, conv_of(&v, 2, C)[i] = -1;
+    for (int i = 0; i < 30; i++) conv_state(&v, 0, A)[i] = (float)i, conv_state(&v, 0, C)[i] = -1;
+    for (int i = 0; i < 8; i++)
+        conv_state(&v, 2, A)[i] = 100 + (float)i, conv_state(&v, 2, C)[i] = -1;
     for (int i = 0; i < 40; i++) v.layers[0].rec[A * v.layers[0].rec_floats + (size_t)i] = 7;
     state_store_copy(p, B, A);
-    conv_of(&v, 0, A)[0] = 55;
+    conv_state(&v, 0, A)[0] = 55;
     for (int i = 0; i < 30; i++)
-        assert_true(conv_of(&v, 0, B)[i] == (float)i && conv_of(&v, 0, C)[i] == -1);
+        assert_true(conv_state(&v, 0, B)[i] == (float)i && conv_state(&v, 0, C)[i] == -1);
     for (int i = 0; i < 8; i++)
-        assert_true(conv_of(&v, 2, B)[i] == 100 + (float)i && conv_of(&v, 2, C)[i] == -1);
+        assert_true(conv_state(&v, 2, B)[i] == 100 + (float)i && conv_state(&v, 2, C)[i] == -1);
     for (int i = 0; i < 40; i++)
         assert_true(v.layers[0].rec[B * v.layers[0].rec_floats + (size_t)i] == 7);
     state_store_close(p);
@@ -299,7 +304,7 @@ static void snapshots_are_found_by_their_tokens(void **state)
     two = snaps_add(s, 0, ids, 2);
     six = snaps_add(s, 0, ids, 6);
     assert_true(two >= 5 && six >= 5 && two != six && two < 7 && six < 7);
-    assert_int_equal(snaps_add(s, 0, ids, 6), -1); /* stored already: stays as it is */
+    assert_int_equal(snaps_add(s, 0, ids, 6), -1); /* already stored: unchanged */
     assert_int_equal(snaps_find(s, 0, ids, 8), 6);
     assert_int_equal(snaps_find(s, 0, ids, 5), 2);
     assert_int_equal(snaps_find(s, 0, other, 8), 2);
@@ -310,7 +315,7 @@ static void snapshots_are_found_by_their_tokens(void **state)
     assert_int_equal(snaps_n(s), 2);
     assert_int_equal(snaps_find(s, 0, ids, 8), 2);
     assert_int_equal(snaps_find(s, 0, other, 8), 8);
-    assert_int_equal(snaps_add(s, 0, ids, 9), -1); /* longer than any text */
+    assert_int_equal(snaps_add(s, 0, ids, 9), -1); /* longer than any sequence */
     assert_int_equal(snaps_find(s, 0, other, 8), 8);
     snaps_close(s);
 }
@@ -330,17 +335,17 @@ static void a_model_without_state_has_no_slots(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_block_is_free_again_when_its_last_reference_goes),
-        cmocka_unit_test(an_empty_pool_says_so_and_goes_on),
-        cmocka_unit_test(blocks_of_a_layer_do_not_overlap_another),
-        cmocka_unit_test(a_layer_that_keeps_nothing_takes_no_memory),
-        cmocka_unit_test(a_pool_that_does_not_fit_is_refused_with_its_bytes),
-        cmocka_unit_test(a_chain_takes_all_it_needs_or_nothing),
-        cmocka_unit_test(a_chain_does_not_pass_its_maximum),
-        cmocka_unit_test(a_fork_shares_whole_blocks_until_both_are_gone),
-        cmocka_unit_test(slots_are_counted_and_come_back),
-        cmocka_unit_test(state_takes_what_it_says),
-        cmocka_unit_test(a_copy_of_a_state_is_its_own),
+        cmocka_unit_test(a_block_is_free_when_its_last_reference_is_released),
+        cmocka_unit_test(an_exhausted_pool_returns_no_block_and_stays_usable),
+        cmocka_unit_test(blocks_of_different_layers_do_not_overlap),
+        cmocka_unit_test(a_layer_without_kv_takes_no_memory),
+        cmocka_unit_test(the_error_for_a_pool_that_does_not_fit_has_its_size),
+        cmocka_unit_test(a_chain_reserves_all_blocks_or_none),
+        cmocka_unit_test(a_chain_does_not_grow_beyond_its_maximum),
+        cmocka_unit_test(a_fork_shares_whole_blocks_until_both_chains_are_released),
+        cmocka_unit_test(state_slots_are_counted_and_reused),
+        cmocka_unit_test(the_state_store_uses_the_announced_memory),
+        cmocka_unit_test(a_copied_state_is_independent),
         cmocka_unit_test(snapshots_are_found_by_their_tokens),
         cmocka_unit_test(a_model_without_state_has_no_slots),
     };

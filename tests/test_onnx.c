@@ -1,8 +1,8 @@
 /* ONNX models as files and folders: invalid files, model cards (task, output, pooling), and
  * texts through an engine.
  *
- * Graphs are written by the test (onnx_world.h). Golden models with embeddings and
- * classifications of onnxruntime are in tests/golden/onnx. */
+ * Graphs are written by the test (onnx_world.h). tests/golden/onnx has golden models with
+ * embeddings and logits computed with numpy in double. */
 #include "support.h"
 
 #include "base/file.h"

@@ -1,9 +1,12 @@
-/* One model over several devices. */
+/* One model over several backends: logits must be those of one backend; which layers go to a
+ * device; invalid divisions of layers.
+ *
+ * Reads models of tests/golden/hf. All backends are CPU backends. */
 #include "model_world.h"
 
 #include "model/loadplan.h"
 
-/* n_first layers on one backend, the others on a second. */
+/* Opens a model with n_first layers on one backend and the others on a second. */
 static struct world open_split(const char *path, struct backend **first, int n_first)
 {
     struct world w = { 0 };
@@ -25,7 +28,7 @@ static struct world open_split(const char *path, struct backend **first, int n_f
     return w;
 }
 
-static void layers_on_two_devices_give_what_one_gives(void **state)
+static void layers_on_two_devices_give_the_logits_of_one_device(void **state)
 {
     int32_t ids[24];
     (void)state;
@@ -49,7 +52,7 @@ static void layers_on_two_devices_give_what_one_gives(void **state)
     }
 }
 
-static void shares_that_are_not_the_models_layers_are_refused(void **state)
+static void shares_that_do_not_add_up_to_the_layers_are_refused(void **state)
 {
     struct source *src = NULL;
     struct backend *be = NULL;
@@ -97,8 +100,8 @@ static void vram_only_on_the_cpu_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_on_two_devices_give_what_one_gives),
-        cmocka_unit_test(shares_that_are_not_the_models_layers_are_refused),
+        cmocka_unit_test(layers_on_two_devices_give_the_logits_of_one_device),
+        cmocka_unit_test(shares_that_do_not_add_up_to_the_layers_are_refused),
         cmocka_unit_test(as_many_of_the_last_layers_as_fit_go_to_the_device),
         cmocka_unit_test(vram_only_on_the_cpu_is_refused),
     };

@@ -1,4 +1,7 @@
-/* The models of this machine. */
+/* The pool of models: names and aliases, loading, failed loads, the memory limit and its plan,
+ * draining.
+ *
+ * Uses the model that ships with tern. */
 #include "support.h"
 
 #include "base/clock.h"
@@ -21,17 +24,17 @@
 
 static atomic_int n_changes;
 
-static void changed(void *arg)
+static void on_change(void *arg)
 {
     (void)arg;
     atomic_fetch_add(&n_changes, 1);
 }
 
-static struct pool_opt options(const char *const *paths, int n)
+static struct pool_opt pool_options(const char *const *paths, int n)
 {
     return (struct pool_opt){ .paths = paths,
                               .n = n,
-                              .changed = changed,
+                              .changed = on_change,
                               .engine = { .kv_type = DT_NONE,
                                           .n_ctx = 256,
                                           .max_batch = 64,
@@ -56,7 +59,7 @@ static void a_model_is_named_by_its_file_or_alias(void **state)
     char split[300], folder[300];
     const char *paths[4] = { repo(MODEL), repo(MODEL), split, folder },
                *aliases[4] = { NULL, "other", NULL, "" };
-    struct pool_opt o = options(paths, 4);
+    struct pool_opt o = pool_options(paths, 4);
     struct pool *p = NULL;
     struct err e = { 0 };
 
@@ -72,14 +75,14 @@ static void a_model_is_named_by_its_file_or_alias(void **state)
     assert_string_equal(pool_at(p, 2)->id, "big");
     assert_string_equal(pool_at(p, 3)->id, "Qwen2.5-0.5B");
     assert_true(pool_at(p, 0)->created > 1600000000);
-    pool_close(p); /* also while it loads */
+    pool_close(p); /* closing is allowed during loading */
     rmdir(folder);
 }
 
 static void two_models_of_one_name_are_refused(void **state)
 {
     const char *paths[2] = { repo(MODEL), repo(MODEL) };
-    struct pool_opt o = options(paths, 2);
+    struct pool_opt o = pool_options(paths, 2);
     struct pool *p = NULL;
     struct err e = { 0 };
 
@@ -94,10 +97,10 @@ static void two_models_of_one_name_are_refused(void **state)
     assert_null(p);
 }
 
-static void a_model_is_found_once_it_is_ready(void **state)
+static void a_model_can_be_found_when_it_is_loaded(void **state)
 {
     const char *paths[1] = { repo(MODEL) };
-    struct pool_opt o = options(paths, 1);
+    struct pool_opt o = pool_options(paths, 1);
     struct pool_model *m = NULL;
     struct pool *p = NULL;
     struct err e = { 0 };
@@ -113,13 +116,13 @@ static void a_model_is_found_once_it_is_ready(void **state)
     assert_true(pool_is_ready(p));
     assert_int_equal(pool_find(p, STR("tern-tales"), &m, &e), OK);
     assert_ptr_equal(m, pool_at(p, 0));
-    assert_int_equal(pool_find(p, STR(""), &m, &e), OK); /* no name: the first */
+    assert_int_equal(pool_find(p, STR(""), &m, &e), OK); /* no name: the first model */
     assert_int_equal(pool_find(p, STR("nobody"), &m, &e), E_NOTFOUND);
     assert_non_null(strstr(e.msg, "'tern-tales'"));
     assert_non_null(m->engine);
     assert_true(m->load_ms > 0 && m->warm_ms > 0 && m->sample.top_p > 0);
     assert_true(prompter_knows_chat(m->prompter));
-    /* Warming is no request. */
+    /* The warm-up is not counted as a request. */
     assert_int_equal(counter_get(&engine_stats(m->engine)->submitted), 0);
     assert_int_equal(counter_get(&engine_stats(m->engine)->generated_tokens), 0);
     assert_true(pool_is_idle(p));
@@ -127,10 +130,10 @@ static void a_model_is_found_once_it_is_ready(void **state)
     assert_int_equal(atomic_load(&n_changes), 1);
 }
 
-static void a_failed_load_keeps_its_reason_and_harms_no_other(void **state)
+static void a_failed_load_keeps_its_reason_and_other_models_work(void **state)
 {
     const char *paths[2] = { temp_file("bad.gguf", "GGUFxxxx", 8), repo(MODEL) };
-    struct pool_opt o = options(paths, 2);
+    struct pool_opt o = pool_options(paths, 2);
     struct pool_model *m = NULL;
     struct pool *p = NULL;
     struct err e = { 0 };
@@ -146,8 +149,8 @@ static void a_failed_load_keeps_its_reason_and_harms_no_other(void **state)
     pool_close(p);
 }
 
-/* The memory of a model, planned and not loaded. */
-static struct budget plan_of(const char *path, const struct engine_opt *o)
+/* The planned memory of a model that is not loaded. */
+static struct budget plan_memory(const char *path, const struct engine_opt *o)
 {
     struct loadplan *plan = NULL;
     struct err e = { 0 };
@@ -159,10 +162,10 @@ static struct budget plan_of(const char *path, const struct engine_opt *o)
     return b;
 }
 
-static void what_does_not_fit_the_memory_limit_is_not_loaded(void **state)
+static void a_model_that_exceeds_the_memory_limit_is_not_loaded(void **state)
 {
     const char *paths[2] = { repo(MODEL), repo(MODEL) }, *aliases[2] = { "a", "b" };
-    struct pool_opt o = options(paths, 2);
+    struct pool_opt o = pool_options(paths, 2);
     struct budget b;
     struct engine_info info;
     struct pool *p = NULL;
@@ -170,15 +173,15 @@ static void what_does_not_fit_the_memory_limit_is_not_loaded(void **state)
 
     (void)state;
     o.aliases = aliases;
-    b = plan_of(paths[0], &o.engine);
-    o.memory_limit = budget_total(&b) * 3 / 2; /* one of them */
+    b = plan_memory(paths[0], &o.engine);
+    o.memory_limit = budget_total(&b) * 3 / 2; /* enough for one of the two models */
     assert_int_equal(pool_open(&p, &o, &e), OK);
     assert_true(wait_loaded(p));
     assert_int_equal(pool_at(p, 0)->state, POOL_READY);
     assert_int_equal(pool_at(p, 1)->state, POOL_FAILED);
     assert_int_equal(pool_at(p, 1)->err.code, E_MEMORY);
     assert_non_null(strstr(pool_at(p, 1)->err.msg, "memory-limit"));
-    /* The plan is what it takes. */
+    /* The memory in use equals the plan. */
     engine_info(pool_at(p, 0)->engine, &info);
     assert_int_equal(b.kv, info.kv_bytes);
     assert_int_equal(b.scratch, info.scratch_bytes);
@@ -186,10 +189,10 @@ static void what_does_not_fit_the_memory_limit_is_not_loaded(void **state)
     pool_close(p);
 }
 
-static void keys_and_values_of_eight_bits_take_half(void **state)
+static void an_eight_bit_kv_cache_takes_half_the_memory(void **state)
 {
     const char *paths[1] = { repo(MODEL) };
-    struct pool_opt o = options(paths, 1);
+    struct pool_opt o = pool_options(paths, 1);
     struct budget b[2];
     struct engine_info info[2];
     struct err e = { 0 };
@@ -198,7 +201,7 @@ static void keys_and_values_of_eight_bits_take_half(void **state)
     for (int i = 0; i < 2; i++) {
         struct pool *p = NULL;
         o.engine.kv_type = dtype_by_name(str_c(i ? "fp8" : "f16"));
-        b[i] = plan_of(paths[0], &o.engine);
+        b[i] = plan_memory(paths[0], &o.engine);
         assert_int_equal(pool_open(&p, &o, &e), OK);
         assert_true(wait_loaded(p));
         engine_info(pool_at(p, 0)->engine, &info[i]);
@@ -209,10 +212,10 @@ static void keys_and_values_of_eight_bits_take_half(void **state)
     assert_in_range(2 * info[1].kv_bytes, info[0].kv_bytes, info[0].kv_bytes * 101 / 100);
 }
 
-static void a_drained_pool_takes_no_more(void **state)
+static void a_drained_pool_accepts_no_requests(void **state)
 {
     const char *paths[1] = { repo(MODEL) };
-    struct pool_opt o = options(paths, 1);
+    struct pool_opt o = pool_options(paths, 1);
     struct request *r = request_open();
     struct pool *p = NULL;
     struct err e = { 0 };
@@ -234,11 +237,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_is_named_by_its_file_or_alias),
         cmocka_unit_test(two_models_of_one_name_are_refused),
-        cmocka_unit_test(a_model_is_found_once_it_is_ready),
-        cmocka_unit_test(a_failed_load_keeps_its_reason_and_harms_no_other),
-        cmocka_unit_test(what_does_not_fit_the_memory_limit_is_not_loaded),
-        cmocka_unit_test(keys_and_values_of_eight_bits_take_half),
-        cmocka_unit_test(a_drained_pool_takes_no_more),
+        cmocka_unit_test(a_model_can_be_found_when_it_is_loaded),
+        cmocka_unit_test(a_failed_load_keeps_its_reason_and_other_models_work),
+        cmocka_unit_test(a_model_that_exceeds_the_memory_limit_is_not_loaded),
+        cmocka_unit_test(an_eight_bit_kv_cache_takes_half_the_memory),
+        cmocka_unit_test(a_drained_pool_accepts_no_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,8 @@
+/* The prefix cache: which blocks a prompt finds, eviction of the least recently used leaf, exact
+ * counts of idle blocks, and hash collisions.
+ *
+ * Random sequences of events are checked against a record of what each block was computed for.
+ * Reads no files. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -8,14 +13,14 @@
 
 #define B KV_BLOCK
 
-/* A pool and its index; tokens are 100, 101, ... unless a test says otherwise. */
+/* A block pool and its prefix cache; tokens are 100, 101, ... unless a test sets others. */
 struct world {
     struct block_pool *pool;
     struct prefix *x;
     int32_t ids[64 * B];
 };
 
-static struct world world_of(int n_blocks)
+static struct world open_world(int n_blocks)
 {
     struct world w = { 0 };
     struct err e = { 0 };
@@ -25,7 +30,7 @@ static struct world world_of(int n_blocks)
     return w;
 }
 
-static void world_end(struct world *w)
+static void close_world(struct world *w)
 {
     prefix_clear(w->x);
     assert_int_equal(prefix_n(w->x), 0);
@@ -35,7 +40,7 @@ static void world_end(struct world *w)
     block_pool_close(w->pool);
 }
 
-/* The cache is consistent with itself. */
+/* The cache's own invariants hold. */
 static void check_cache(const struct world *w)
 {
     struct err e = { 0 };
@@ -43,9 +48,9 @@ static void check_cache(const struct world *w)
     if (block_check(w->pool, NULL, &e) != OK) fail_msg("%s", e.msg);
 }
 
-/* A sequence of n tokens: takes what is known, "computes" the rest, makes it known. Returns the
- * hit. */
-static int seq_begin(struct world *w, struct chain *c, uint64_t salt, const int32_t *ids, int n)
+/* Begins a sequence of n tokens: takes its cached blocks, "computes" the rest and adds them to
+ * the cache. Returns the number of cached tokens. */
+static int begin_seq(struct world *w, struct chain *c, uint64_t salt, const int32_t *ids, int n)
 {
     int hit;
     assert_true(chain_init(c, 64 * B));
@@ -57,136 +62,137 @@ static int seq_begin(struct world *w, struct chain *c, uint64_t salt, const int3
     return hit;
 }
 
-static int seq_once(struct world *w, uint64_t salt, const int32_t *ids, int n)
+static int run_seq(struct world *w, uint64_t salt, const int32_t *ids, int n)
 {
     struct chain c;
-    int hit = seq_begin(w, &c, salt, ids, n);
+    int hit = begin_seq(w, &c, salt, ids, n);
     chain_release(&c, w->pool);
     check_cache(w);
     return hit;
 }
 
-static void a_known_prefix_is_given_out_again(void **state)
+static void a_cached_prefix_is_reused(void **state)
 {
-    struct world w = world_of(16);
+    struct world w = open_world(16);
     struct chain a, b;
     (void)state;
-    assert_int_equal(seq_begin(&w, &a, 0, w.ids, 3 * B + 5), 0);
+    assert_int_equal(begin_seq(&w, &a, 0, w.ids, 3 * B + 5), 0);
     assert_int_equal(prefix_n(w.x), 3);
     assert_int_equal(prefix_lookup(w.x, 0, w.ids, 64 * B, NULL), 3 * B);
-    assert_int_equal(seq_begin(&w, &b, 0, w.ids, 3 * B + 5), 3 * B);
+    assert_int_equal(begin_seq(&w, &b, 0, w.ids, 3 * B + 5), 3 * B);
     for (int i = 0; i < 3; i++) assert_int_equal(a.blocks[i], b.blocks[i]);
-    assert_int_not_equal(a.blocks[3], b.blocks[3]); /* not whole: each has its own */
+    assert_int_not_equal(a.blocks[3],
+                         b.blocks[3]); /* not a full block: each sequence has its own */
     assert_int_equal(block_refs(w.pool, a.blocks[0]), 3);
     chain_release(&a, w.pool);
     chain_release(&b, w.pool);
-    assert_int_equal(prefix_n(w.x), 3); /* it stays when they end */
+    assert_int_equal(prefix_n(w.x), 3); /* the blocks stay cached when the sequences end */
     assert_int_equal(prefix_n_idle(w.x), 3);
     assert_int_equal(block_n_free(w.pool), 13);
-    world_end(&w);
+    close_world(&w);
 }
 
-static void the_last_token_is_left_to_be_computed(void **state)
+static void the_last_token_of_a_prompt_is_always_computed(void **state)
 {
-    struct world w = world_of(16);
+    struct world w = open_world(16);
     (void)state;
-    seq_once(&w, 0, w.ids, 4 * B);
+    run_seq(&w, 0, w.ids, 4 * B);
     assert_int_equal(prefix_n(w.x), 4);
     assert_int_equal(prefix_lookup(w.x, 0, w.ids, 4 * B, NULL), 3 * B);
     assert_int_equal(prefix_lookup(w.x, 0, w.ids, 4 * B + 1, NULL), 4 * B);
     assert_int_equal(prefix_lookup(w.x, 0, w.ids, B, NULL), 0);
     assert_int_equal(prefix_lookup(w.x, 0, w.ids, 1, NULL), 0);
     assert_int_equal(prefix_lookup(w.x, 0, w.ids, 0, NULL), 0);
-    world_end(&w);
+    close_world(&w);
 }
 
-static void another_salt_shares_nothing(void **state)
+static void sequences_with_different_salts_share_no_blocks(void **state)
 {
-    struct world w = world_of(16);
+    struct world w = open_world(16);
     (void)state;
-    seq_once(&w, 1, w.ids, 4 * B);
+    run_seq(&w, 1, w.ids, 4 * B);
     assert_int_equal(prefix_lookup(w.x, 2, w.ids, 4 * B, NULL), 0);
     assert_int_equal(prefix_lookup(w.x, 1, w.ids, 4 * B, NULL), 3 * B);
-    seq_once(&w, 2, w.ids, 4 * B);
+    run_seq(&w, 2, w.ids, 4 * B);
     assert_int_equal(prefix_n(w.x), 8);
-    world_end(&w);
+    close_world(&w);
 }
 
-static void the_same_tokens_behind_others_are_another_block(void **state)
+static void the_same_tokens_after_another_prefix_are_another_block(void **state)
 {
-    struct world w = world_of(16);
+    struct world w = open_world(16);
     int32_t other[3 * B];
     (void)state;
     memcpy(other, w.ids, sizeof other);
     other[3]++;
-    seq_once(&w, 0, w.ids, 3 * B);
+    run_seq(&w, 0, w.ids, 3 * B);
     assert_int_equal(prefix_lookup(w.x, 0, other, 3 * B, NULL), 0);
-    seq_once(&w, 0, other, 3 * B);
+    run_seq(&w, 0, other, 3 * B);
     assert_int_equal(prefix_n(w.x), 6);
     assert_int_equal(prefix_lookup(w.x, 0, w.ids + B, 2 * B, NULL),
-                     0); /* its middle is no beginning */
-    world_end(&w);
+                     0); /* the middle of a cached text is not a prefix */
+    close_world(&w);
 }
 
-static void a_chain_gets_no_more_than_it_can_hold(void **state)
+static void a_chain_gets_no_more_cached_blocks_than_its_maximum(void **state)
 {
-    struct world w = world_of(16);
+    struct world w = open_world(16);
     struct chain c;
     (void)state;
-    seq_once(&w, 0, w.ids, 6 * B);
+    run_seq(&w, 0, w.ids, 6 * B);
     assert_true(chain_init(&c, 2 * B));
     assert_int_equal(prefix_take(w.x, 0, w.ids, 6 * B, &c), 2 * B);
     chain_release(&c, w.pool);
-    world_end(&w);
+    close_world(&w);
 }
 
-static void the_oldest_leaf_goes_first(void **state)
+static void the_least_recently_used_leaf_is_evicted_first(void **state)
 {
-    struct world w = world_of(8);
+    struct world w = open_world(8);
     int32_t *a = w.ids, *b = w.ids + 10 * B;
     (void)state;
-    seq_once(&w, 0, a, 3 * B + 1);
-    seq_once(&w, 0, b, 3 * B + 1);
+    run_seq(&w, 0, a, 3 * B + 1);
+    run_seq(&w, 0, b, 3 * B + 1);
     assert_int_equal(block_n_free(w.pool), 2);
     assert_true(prefix_evict(w.x, 3));
     assert_int_equal(prefix_lookup(w.x, 0, a, 4 * B, NULL), 2 * B);
     assert_int_equal(prefix_lookup(w.x, 0, b, 4 * B, NULL), 3 * B);
-    assert_true(prefix_evict(w.x, 3)); /* there already: nothing goes */
+    assert_true(prefix_evict(w.x, 3)); /* enough blocks are free: nothing is evicted */
     assert_int_equal(prefix_n(w.x), 5);
     assert_true(prefix_evict(w.x, 6));
     assert_int_equal(prefix_lookup(w.x, 0, a, 4 * B, NULL), 0);
     assert_int_equal(prefix_lookup(w.x, 0, b, 4 * B, NULL), 2 * B);
     assert_false(prefix_evict(w.x, 9));
-    world_end(&w);
+    close_world(&w);
 }
 
-static void use_keeps_a_prefix(void **state)
+static void using_a_prefix_protects_it_from_eviction(void **state)
 {
-    struct world w = world_of(8);
+    struct world w = open_world(8);
     int32_t *a = w.ids, *b = w.ids + 10 * B;
     (void)state;
-    seq_once(&w, 0, a, 3 * B + 1);
-    seq_once(&w, 0, b, 3 * B + 1);
-    seq_once(&w, 0, a, 2 * B + 1); /* the first two; its leaf is older than all of b */
+    run_seq(&w, 0, a, 3 * B + 1);
+    run_seq(&w, 0, b, 3 * B + 1);
+    run_seq(&w, 0, a, 2 * B + 1); /* uses the first two blocks; the third is older than all of b */
     assert_true(prefix_evict(w.x, 3));
     assert_int_equal(prefix_lookup(w.x, 0, a, 4 * B, NULL), 2 * B);
     assert_true(prefix_evict(w.x, 6));
     assert_int_equal(prefix_lookup(w.x, 0, b, 4 * B, NULL), 0);
     assert_int_equal(prefix_lookup(w.x, 0, a, 4 * B, NULL), 2 * B);
-    world_end(&w);
+    close_world(&w);
 }
 
-static void a_parent_stays_while_children_do(void **state)
+static void a_block_is_not_evicted_before_its_children(void **state)
 {
-    struct world w = world_of(16);
+    struct world w = open_world(16);
     int32_t a[3 * B], b[3 * B];
     struct chain c;
     (void)state;
     memcpy(a, w.ids, sizeof a);
     memcpy(b, w.ids, sizeof b);
-    b[2 * B] = 7; /* two blocks alike, then they part */
-    seq_once(&w, 0, a, 3 * B);
-    seq_once(&w, 0, b, 3 * B);
+    b[2 * B] = 7; /* two equal blocks, then the texts differ */
+    run_seq(&w, 0, a, 3 * B);
+    run_seq(&w, 0, b, 3 * B);
     assert_int_equal(prefix_n(w.x), 4);
     assert_true(chain_init(&c, 64 * B));
     assert_int_equal(prefix_take(w.x, 0, b, 3 * B, &c), 2 * B);
@@ -196,55 +202,55 @@ static void a_parent_stays_while_children_do(void **state)
     assert_int_equal(prefix_lookup(w.x, 0, a, 3 * B, NULL), 2 * B);
     chain_release(&c, w.pool);
     assert_int_equal(prefix_n_idle(w.x), 2);
-    world_end(&w);
+    close_world(&w);
 }
 
-static void what_is_known_already_stays_the_sequences_own(void **state)
+static void blocks_of_tokens_that_are_already_cached_stay_private(void **state)
 {
-    struct world w = world_of(16);
+    struct world w = open_world(16);
     struct chain a, b;
     (void)state;
     assert_true(chain_init(&b, 64 * B));
-    assert_true(chain_reserve(&b, w.pool, 4 * B)); /* b began before a's were known */
-    seq_begin(&w, &a, 0, w.ids, 2 * B);
+    assert_true(chain_reserve(&b, w.pool, 4 * B)); /* b begins before the blocks of a are cached */
+    begin_seq(&w, &a, 0, w.ids, 2 * B);
     prefix_add(w.x, 0, w.ids, 2 * B, 0, &b);
     assert_int_equal(prefix_n(w.x), 2);
     assert_int_equal(block_refs(w.pool, b.blocks[1]), 1);
-    prefix_add(w.x, 0, w.ids, 4 * B, 2 * B, &b); /* goes on below a's */
+    prefix_add(w.x, 0, w.ids, 4 * B, 2 * B, &b); /* b's next blocks become children of a's */
     assert_int_equal(prefix_n(w.x), 4);
     assert_int_equal(block_refs(w.pool, b.blocks[2]), 2);
     assert_int_equal(prefix_lookup(w.x, 0, w.ids, 5 * B, NULL), 4 * B);
-    chain_release(&a, w.pool); /* b does not hold a's, but its blocks stand below them */
+    chain_release(&a, w.pool); /* b does not reference a's blocks, but its own are their children */
     assert_int_equal(prefix_n_idle(w.x), 0);
     assert_false(prefix_evict(w.x, 16));
     assert_int_equal(prefix_n(w.x), 4);
     chain_release(&b, w.pool);
     assert_int_equal(prefix_n_idle(w.x), 4);
     assert_int_equal(block_n_free(w.pool), 12);
-    world_end(&w);
+    close_world(&w);
 }
 
-static void a_block_is_known_as_one_thing(void **state)
+static void a_block_is_cached_under_one_key_only(void **state)
 {
-    struct world w = world_of(8);
+    struct world w = open_world(8);
     struct chain a;
     (void)state;
-    seq_begin(&w, &a, 1, w.ids, 3 * B);
+    begin_seq(&w, &a, 1, w.ids, 3 * B);
     prefix_add(w.x, 2, w.ids, 3 * B, 0, &a);
     assert_int_equal(prefix_n(w.x), 3);
     assert_int_equal(prefix_lookup(w.x, 2, w.ids, 3 * B + 1, NULL), 0);
     assert_int_equal(prefix_lookup(w.x, 1, w.ids, 3 * B + 1, NULL), 3 * B);
     chain_release(&a, w.pool);
-    world_end(&w);
+    close_world(&w);
 }
 
-static void taking_an_idle_prefix_is_counted(void **state)
+static void taking_an_idle_prefix_updates_the_idle_count(void **state)
 {
-    struct world w = world_of(16);
+    struct world w = open_world(16);
     struct chain a, b;
     int used = -1;
     (void)state;
-    seq_once(&w, 0, w.ids, 4 * B + 1);
+    run_seq(&w, 0, w.ids, 4 * B + 1);
     assert_int_equal(prefix_lookup(w.x, 0, w.ids, 4 * B + 1, &used), 4 * B);
     assert_int_equal(used, 0);
     assert_true(chain_init(&a, 64 * B));
@@ -252,22 +258,22 @@ static void taking_an_idle_prefix_is_counted(void **state)
     assert_int_equal(prefix_lookup(w.x, 0, w.ids, 4 * B + 1, &used), 4 * B);
     assert_int_equal(used, 2 * B);
     assert_int_equal(prefix_n_gain(w.x, &a), 2);
-    seq_begin(&w, &b, 0, w.ids, 4 * B + 1);
-    assert_int_equal(prefix_n_gain(w.x, &a), 0); /* b holds them as well */
+    begin_seq(&w, &b, 0, w.ids, 4 * B + 1);
+    assert_int_equal(prefix_n_gain(w.x, &a), 0); /* b references them too */
     assert_int_equal(prefix_n_gain(w.x, &b), 3);
     chain_release(&a, w.pool);
     assert_int_equal(prefix_n_gain(w.x, &b), 5);
     chain_release(&b, w.pool);
-    world_end(&w);
+    close_world(&w);
 }
 
-static void closing_leaves_sequences_their_blocks(void **state)
+static void closing_the_cache_leaves_sequences_their_blocks(void **state)
 {
-    struct world w = world_of(8);
+    struct world w = open_world(8);
     struct chain a;
     (void)state;
-    seq_begin(&w, &a, 0, w.ids, 3 * B);
-    seq_once(&w, 0, w.ids + 10 * B, 2 * B);
+    begin_seq(&w, &a, 0, w.ids, 3 * B);
+    run_seq(&w, 0, w.ids + 10 * B, 2 * B);
     prefix_close(w.x);
     assert_int_equal(block_n_free(w.pool), 5);
     chain_release(&a, w.pool);
@@ -275,8 +281,9 @@ static void closing_leaves_sequences_their_blocks(void **state)
     block_pool_close(w.pool);
 }
 
-/* Random sequences over few tokens, so that they share often. What a block was computed for is
- * noted beside: a block given out for other tokens is seen at once. */
+/* Random sequences over few different tokens, so that they often share prefixes. A note per
+ * block records the tokens that it was computed for: a block that is handed out for other tokens
+ * is found at once. */
 struct note {
     uint64_t salt;
     int at;
@@ -325,7 +332,7 @@ static void begin_random(struct world *w, struct rng *r, struct life *l, struct 
         notes[l->c.blocks[i]] = l->is;
         notes[l->c.blocks[i]].at = i;
     }
-    if (rng_u64(r) % 4 == 0) return; /* computed, known to nobody yet */
+    if (rng_u64(r) % 4 == 0) return; /* computed, but not yet added to the cache */
     prefix_add(w->x, l->is.salt, l->is.ids, l->n, hit, &l->c);
 }
 
@@ -339,7 +346,7 @@ static void end_random(struct world *w, struct rng *r, struct life *l)
     assert_true(block_n_free(w->pool) + prefix_n_idle(w->x) >= room + gain);
 }
 
-/* Every reference is one of the sequences' or the cache's. */
+/* Every block reference belongs to a sequence or to the cache. */
 static void check_uses(const struct world *w, const struct life *lives, int n)
 {
     int32_t uses[60] = { 0 };
@@ -349,10 +356,10 @@ static void check_uses(const struct world *w, const struct life *lives, int n)
     if (prefix_check(w->x, &e) != OK || block_check(w->pool, uses, &e) != OK) fail_msg("%s", e.msg);
 }
 
-static void any_order_of_events(int hash_bits, uint64_t seed, int n_events)
+static void check_random_events(int hash_bits, uint64_t seed, int n_events)
 {
     enum { N = 12 };
-    struct world w = world_of(60);
+    struct world w = open_world(60);
     struct note *notes = mem_array(60, sizeof *notes);
     struct life *lives = mem_array(N, sizeof *lives);
     struct rng r;
@@ -364,7 +371,7 @@ static void any_order_of_events(int hash_bits, uint64_t seed, int n_events)
         else begin_random(&w, &r, l, notes);
         assert_true(prefix_n_idle(w.x) <= prefix_n(w.x));
         check_uses(&w, lives, N);
-        if (ev % 97 == 96) { /* idle means: goes when asked */
+        if (ev % 97 == 96) { /* every idle block can be evicted */
             int room = block_n_free(w.pool) + prefix_n_idle(w.x);
             assert_false(prefix_evict(w.x, room + 1));
             assert_int_equal(block_n_free(w.pool), room);
@@ -377,55 +384,55 @@ static void any_order_of_events(int hash_bits, uint64_t seed, int n_events)
     assert_int_equal(prefix_n_idle(w.x), prefix_n(w.x));
     mem_free(notes);
     mem_free(lives);
-    world_end(&w);
+    close_world(&w);
 }
 
 static void the_idle_count_is_exact_in_any_order_of_events(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 5; seed++) any_order_of_events(64, seed, 6000);
+    for (uint64_t seed = 1; seed <= 5; seed++) check_random_events(64, seed, 6000);
 }
 
-static void equal_hashes_never_hand_out_another_block(void **state)
+static void equal_hashes_never_return_a_wrong_block(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 3; seed++) any_order_of_events(0, seed, 4000);
-    any_order_of_events(2, 9, 4000);
+    for (uint64_t seed = 1; seed <= 3; seed++) check_random_events(0, seed, 4000);
+    check_random_events(2, 9, 4000);
 }
 
 static void a_hot_prefix_survives_a_flood_smaller_than_the_cache(void **state)
 {
-    struct world w = world_of(40);
+    struct world w = open_world(40);
     int32_t flood[8 * B];
     int hits = 0;
     (void)state;
-    seq_once(&w, 0, w.ids, 6 * B + 1);
-    for (int i = 0; i < 200; i++) { /* 3 * 8 blocks of others between two uses */
+    run_seq(&w, 0, w.ids, 6 * B + 1);
+    for (int i = 0; i < 200; i++) { /* 3 * 8 blocks of other texts between two uses */
         for (int j = 0; j < 8 * B; j++) flood[j] = 100000 + i * 1000 + j;
-        assert_int_equal(seq_once(&w, 0, flood, 8 * B), 0);
-        if (i % 3 == 2) hits += seq_once(&w, 0, w.ids, 6 * B + 1) == 6 * B;
+        assert_int_equal(run_seq(&w, 0, flood, 8 * B), 0);
+        if (i % 3 == 2) hits += run_seq(&w, 0, w.ids, 6 * B + 1) == 6 * B;
     }
     assert_int_equal(hits, 66);
-    world_end(&w);
+    close_world(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_known_prefix_is_given_out_again),
-        cmocka_unit_test(the_last_token_is_left_to_be_computed),
-        cmocka_unit_test(another_salt_shares_nothing),
-        cmocka_unit_test(the_same_tokens_behind_others_are_another_block),
-        cmocka_unit_test(a_chain_gets_no_more_than_it_can_hold),
-        cmocka_unit_test(the_oldest_leaf_goes_first),
-        cmocka_unit_test(use_keeps_a_prefix),
-        cmocka_unit_test(a_parent_stays_while_children_do),
-        cmocka_unit_test(what_is_known_already_stays_the_sequences_own),
-        cmocka_unit_test(a_block_is_known_as_one_thing),
-        cmocka_unit_test(taking_an_idle_prefix_is_counted),
-        cmocka_unit_test(closing_leaves_sequences_their_blocks),
+        cmocka_unit_test(a_cached_prefix_is_reused),
+        cmocka_unit_test(the_last_token_of_a_prompt_is_always_computed),
+        cmocka_unit_test(sequences_with_different_salts_share_no_blocks),
+        cmocka_unit_test(the_same_tokens_after_another_prefix_are_another_block),
+        cmocka_unit_test(a_chain_gets_no_more_cached_blocks_than_its_maximum),
+        cmocka_unit_test(the_least_recently_used_leaf_is_evicted_first),
+        cmocka_unit_test(using_a_prefix_protects_it_from_eviction),
+        cmocka_unit_test(a_block_is_not_evicted_before_its_children),
+        cmocka_unit_test(blocks_of_tokens_that_are_already_cached_stay_private),
+        cmocka_unit_test(a_block_is_cached_under_one_key_only),
+        cmocka_unit_test(taking_an_idle_prefix_updates_the_idle_count),
+        cmocka_unit_test(closing_the_cache_leaves_sequences_their_blocks),
         cmocka_unit_test(the_idle_count_is_exact_in_any_order_of_events),
-        cmocka_unit_test(equal_hashes_never_hand_out_another_block),
+        cmocka_unit_test(equal_hashes_never_return_a_wrong_block),
         cmocka_unit_test(a_hot_prefix_survives_a_flood_smaller_than_the_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

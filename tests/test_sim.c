@@ -1,4 +1,7 @@
-/* Promises of planner, blocks and prefixes together, over whole lives of many sequences. */
+/* Scheduler, block pool and prefix cache together, simulated over the whole life of many
+ * sequences (sim/sim.h): fairness, deadlines, preemption, shared prefixes, and no leaked blocks.
+ *
+ * The simulation checks budgets and blocks in every step. Reads no files. */
 #include "sim/sim.c"
 
 #include "base/rng.h"
@@ -6,24 +9,24 @@
 #define MS 1000000u
 #define SECOND 1000000000u
 
-static int pick(struct rng *r, int least, int most)
+static int random_between(struct rng *r, int least, int most)
 {
     return least + (int)(rng_u64(r) % (uint64_t)(most - least + 1));
 }
 
-static void decode_goes_on_while_a_long_prompt_prefills(void **state)
+static void decode_continues_while_a_long_prompt_prefills(void **state)
 {
     struct sim *s = sim_open((struct sim_opt){ .n_blocks = 512, .step_tokens = 32 });
-    int talker = sim_add(s, (struct sim_req){ .n_prompt = 8, .n_decode = 100 });
+    int decoding = sim_add(s, (struct sim_req){ .n_prompt = 8, .n_decode = 100 });
     int late;
     (void)state;
     sim_run(s, 2);
     late = sim_add(s, (struct sim_req){ .n_prompt = 4000, .n_decode = 1 });
     sim_run(s, 10);
-    assert_int_equal(sim_n_emitted(s, talker), 12); /* one a step, none missed */
+    assert_int_equal(sim_n_emitted(s, decoding), 12); /* one token per step */
     assert_int_equal(s->seqs[late].n_kv, 160);
     sim_finish(s, 1000);
-    sim_expect_text(s, talker);
+    sim_expect_text(s, decoding);
     sim_expect_text(s, late);
     sim_close(s);
 }
@@ -37,7 +40,7 @@ static void a_long_prompt_does_not_stretch_steps_past_the_bound(void **state)
     for (int i = 0; i < 4; i++)
         talkers[i] = sim_add(s, (struct sim_req){ .n_prompt = 8, .n_decode = 300 });
     sim_run(s, 3);
-    alone = s->step_ns; /* four decodes, nothing else: 12 ms */
+    alone = s->step_ns; /* four decodes and no prefill: 12 ms */
     assert_int_equal(alone, 12 * MS);
     sim_add(s, (struct sim_req){ .n_prompt = 3000, .n_decode = 4 });
     for (int i = 0; i < 100; i++) {
@@ -51,7 +54,7 @@ static void a_long_prompt_does_not_stretch_steps_past_the_bound(void **state)
     sim_close(s);
 }
 
-static void blind_steps_are_short_beside_decodes(void **state)
+static void steps_of_unknown_cost_are_short_beside_decodes(void **state)
 {
     struct sim *s = sim_open((struct sim_opt){ .blind = true });
     (void)state;
@@ -67,18 +70,19 @@ static void blind_steps_are_short_beside_decodes(void **state)
     sim_close(s);
 }
 
-static struct sim_req random_req(struct rng *r, int most, int most_decode)
+static struct sim_req make_random_request(struct rng *r, int most, int most_decode)
 {
-    struct sim_req q = { .n_prompt = pick(r, 1, most), .n_decode = pick(r, 1, most_decode) };
-    q.n_common = pick(r, 0, 1) ? pick(r, 1, most) : 0;
-    q.common = (uint64_t)pick(r, 1, 4);
-    q.salt = (uint64_t)pick(r, 0, 1);
-    q.priority = pick(r, 0, 1) * 10;
-    q.tenant = (uint32_t)pick(r, 0, 3);
+    struct sim_req q = { .n_prompt = random_between(r, 1, most),
+                         .n_decode = random_between(r, 1, most_decode) };
+    q.n_common = random_between(r, 0, 1) ? random_between(r, 1, most) : 0;
+    q.common = (uint64_t)random_between(r, 1, 4);
+    q.salt = (uint64_t)random_between(r, 0, 1);
+    q.priority = random_between(r, 0, 1) * 10;
+    q.tenant = (uint32_t)random_between(r, 0, 3);
     return q;
 }
 
-/* Budgets and blocks are checked in every step, by the simulation itself. */
+/* The simulation itself checks budgets and blocks in every step. */
 static void budgets_are_kept_over_thousands_of_random_steps(void **state)
 {
     int64_t n_preempted = 0;
@@ -93,11 +97,13 @@ static void budgets_are_kept_over_thousands_of_random_steps(void **state)
         struct rng r;
         rng_seed(&r, seed);
         for (int step = 0; step < 2000; step++) {
-            if (s->n_alive < 40 && pick(&r, 0, 2) == 0)
-                sim_add(s, seed % 2 ? random_req(&r, 600, 60) : random_req(&r, 60, 300));
-            if (s->n_alive && pick(&r, 0, 3) == 0) { /* a reader falls behind, or is there again */
-                struct sim_seq *q = &s->seqs[s->alive[pick(&r, 0, s->n_alive - 1)]];
-                q->held = !q->held && pick(&r, 0, 4) == 0;
+            if (s->n_alive < 40 && random_between(&r, 0, 2) == 0)
+                sim_add(s, seed % 2 ? make_random_request(&r, 600, 60)
+                                    : make_random_request(&r, 60, 300));
+            if (s->n_alive &&
+                random_between(&r, 0, 3) == 0) { /* a client stops reading, or reads again */
+                struct sim_seq *q = &s->seqs[s->alive[random_between(&r, 0, s->n_alive - 1)]];
+                q->held = !q->held && random_between(&r, 0, 4) == 0;
             }
             sim_step(s);
         }
@@ -124,19 +130,20 @@ static void batch_work_finishes_under_a_steady_stream_of_interactive(void **stat
         sim_add(s, (struct sim_req){ .n_prompt = 64, .n_decode = 40, .priority = 10 });
     batch = sim_add(s, (struct sim_req){ .n_prompt = 400, .n_decode = 50 });
     while (s->seqs[batch].state < SIM_DONE && s->now_ns - start < 120 * (uint64_t)SECOND) {
-        while (s->n_alive < 10) /* always more interactive ones than there are places */
+        while (s->n_alive < 10) /* always more interactive requests than max_seqs */
             sim_add(s, (struct sim_req){ .n_prompt = 64, .n_decode = 40, .priority = 10 });
         sim_step(s);
     }
     assert_int_equal(s->seqs[batch].state, SIM_DONE);
-    assert_true(s->seqs[batch].begin_ns - start > 9 * (uint64_t)SECOND); /* it did give way */
+    assert_true(s->seqs[batch].begin_ns - start >
+                9 * (uint64_t)SECOND); /* the batch request was delayed */
     assert_true(s->seqs[batch].end_ns - start <
-                20 * (uint64_t)SECOND); /* ten ages and its own time */
+                20 * (uint64_t)SECOND); /* ten times age_ns, and its own run time */
     sim_finish(s, 2000);
     sim_close(s);
 }
 
-static void deadlines_of_others_do_not_starve(void **state)
+static void requests_without_a_deadline_do_not_starve(void **state)
 {
     struct sim *s = sim_open((struct sim_opt){ .max_seqs = 2, .age_ns = 100 * MS });
     uint64_t start = s->now_ns;
@@ -156,7 +163,7 @@ static void deadlines_of_others_do_not_starve(void **state)
     sim_close(s);
 }
 
-static void tenants_get_the_same_while_both_have_work(void **state)
+static void tenants_get_equal_service_while_both_have_work(void **state)
 {
     struct sim *s = sim_open((struct sim_opt){ .max_seqs = 4, .no_prefix = true });
     struct rng r;
@@ -164,14 +171,15 @@ static void tenants_get_the_same_while_both_have_work(void **state)
     int n_light = 0;
     (void)state;
     rng_seed(&r, 3);
-    for (int i = 0; i < 500; i++) /* the flood was there first, and waits for minutes */
-        sim_add(s, (struct sim_req){ .n_prompt = pick(&r, 20, 100), .n_decode = 30, .tenant = 0 });
+    for (int i = 0; i < 500; i++) /* the flood arrives first, and waits for minutes */
+        sim_add(s, (struct sim_req){
+                       .n_prompt = random_between(&r, 20, 100), .n_decode = 30, .tenant = 0 });
     sim_run(s, 500);
     memset(s->served, 0, sizeof s->served);
     for (int i = 0; i < 2000; i++) {
         while (n_light < 10 + i / 100) {
-            sim_add(s,
-                    (struct sim_req){ .n_prompt = pick(&r, 20, 100), .n_decode = 30, .tenant = 1 });
+            sim_add(s, (struct sim_req){
+                           .n_prompt = random_between(&r, 20, 100), .n_decode = 30, .tenant = 1 });
             n_light++;
         }
         for (int k = n_light = 0; k < s->n_alive; k++)
@@ -201,8 +209,8 @@ static void a_light_tenant_does_not_wait_for_anothers_backlog(void **state)
     sim_close(s);
 }
 
-/* 12 sequences that need 17 blocks each at their end, in 60. */
-static void crowd(struct sim *s, int *ids)
+/* Adds 12 sequences that need 17 blocks each at their end, with 60 blocks in all. */
+static void add_many(struct sim *s, int *ids)
 {
     for (int i = 0; i < 12; i++) {
         ids[i] = sim_add(s, (struct sim_req){ .n_prompt = 64,
@@ -213,15 +221,15 @@ static void crowd(struct sim *s, int *ids)
     }
 }
 
-static void preempted_sequences_say_the_same(void **state)
+static void preempted_sequences_give_the_same_text(void **state)
 {
     (void)state;
     for (int no_prefix = 0; no_prefix < 2; no_prefix++) {
         struct sim *roomy = sim_open((struct sim_opt){ .n_blocks = 512 });
         struct sim *tight = sim_open((struct sim_opt){ .n_blocks = 60, .no_prefix = no_prefix });
         int a[12], b[12], worst = 0;
-        crowd(roomy, a);
-        crowd(tight, b);
+        add_many(roomy, a);
+        add_many(tight, b);
         sim_finish(roomy, 1000);
         sim_finish(tight, 5000);
         assert_int_equal(roomy->n_preempted, 0);
@@ -234,7 +242,7 @@ static void preempted_sequences_say_the_same(void **state)
             sim_expect_text(tight, b[i]);
             if (y->n_preempted > worst) worst = y->n_preempted;
         }
-        assert_int_equal(tight->seqs[b[0]].n_preempted, 0); /* the oldest goes through */
+        assert_int_equal(tight->seqs[b[0]].n_preempted, 0); /* the oldest is never preempted */
         assert_true(worst < 30);
         assert_true(tight->n_computed < 6 * roomy->n_computed);
         assert_int_equal(tight->n_short, 0);
@@ -243,9 +251,9 @@ static void preempted_sequences_say_the_same(void **state)
     }
 }
 
-/* Two tenants whose sequences do not fit together: rank among the running does not follow who was
- * served last, or they would preempt each other for ever. */
-static void two_that_do_not_fit_together_finish_one_after_the_other(void **state)
+/* The sequences of two tenants do not fit together. The rank of running sequences must not
+ * depend on service counts, or the two would preempt each other forever. */
+static void two_sequences_that_do_not_fit_together_finish_one_after_the_other(void **state)
 {
     struct sim *s = sim_open((struct sim_opt){ .n_blocks = 20, .no_prefix = true });
     int a = sim_add(s, (struct sim_req){ .n_prompt = 100, .n_decode = 200, .tenant = 0 });
@@ -259,7 +267,7 @@ static void two_that_do_not_fit_together_finish_one_after_the_other(void **state
     sim_close(s);
 }
 
-static void one_that_never_fits_ends_and_the_rest_goes_on(void **state)
+static void a_sequence_that_never_fits_ends_and_the_others_continue(void **state)
 {
     struct sim *s = sim_open((struct sim_opt){ .n_blocks = 20 });
     int big = sim_add(s, (struct sim_req){ .n_prompt = 400, .n_decode = 20 });
@@ -269,7 +277,8 @@ static void one_that_never_fits_ends_and_the_rest_goes_on(void **state)
     sim_finish(s, 500);
     assert_int_equal(s->seqs[big].state, SIM_STUCK);
     assert_int_equal(s->seqs[long_one].state, SIM_STUCK);
-    assert_int_equal(sim_n_emitted(s, long_one), 21); /* 320 tokens are there, and what they say */
+    assert_int_equal(sim_n_emitted(s, long_one),
+                     21); /* 320 tokens fit, and one more is emitted from the last */
     assert_int_equal(s->seqs[small].state, SIM_DONE);
     sim_close(s);
 }
@@ -303,7 +312,7 @@ static void shared_prefixes_give_the_same_text_for_less_work(void **state)
     sim_close(without);
 }
 
-static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
+static void a_continued_conversation_computes_only_its_new_tokens(void **state)
 {
     struct sim *s = sim_open((struct sim_opt){ .n_blocks = 256 });
     int first = sim_add(s, (struct sim_req){ .n_prompt = 100, .n_decode = 60 }), next;
@@ -312,12 +321,13 @@ static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
     next = sim_add(s, (struct sim_req){ .n_prompt = 200, .n_decode = 5 });
     memcpy(s->seqs[next].tokens, s->seqs[first].tokens, 160 * sizeof(int32_t));
     sim_finish(s, 200);
-    assert_int_equal(s->seqs[next].n_cached, 144); /* the last token was never computed */
+    assert_int_equal(s->seqs[next].n_cached,
+                     144); /* the KV row of the last token was never computed */
     sim_expect_text(s, next);
     sim_close(s);
 }
 
-static void equal_prompts_at_once_share_what_comes_after(void **state)
+static void equal_concurrent_prompts_share_the_blocks_of_their_completions(void **state)
 {
     struct sim *s = sim_open((struct sim_opt){ .n_blocks = 40 });
     (void)state;
@@ -329,11 +339,11 @@ static void equal_prompts_at_once_share_what_comes_after(void **state)
         sim_expect_text(s, i);
     }
     assert_int_equal(s->n_short, 0);
-    assert_int_equal(prefix_n(s->prefix), 10); /* one path: 165 tokens were computed */
+    assert_int_equal(prefix_n(s->prefix), 10); /* one chain of blocks: 165 tokens were computed */
     sim_close(s);
 }
 
-static void the_nearer_deadline_is_served_first(void **state)
+static void the_earlier_deadline_is_served_first(void **state)
 {
     struct sim *s = sim_open((struct sim_opt){ .max_seqs = 1 });
     int ids[5];
@@ -343,7 +353,7 @@ static void the_nearer_deadline_is_served_first(void **state)
         ids[i] = sim_add(s, (struct sim_req){ .n_prompt = 40, .n_decode = 5, .deadline_ns = at });
     }
     sim_finish(s, 200);
-    for (int i = 1; i < 4; i++) /* later ones have nearer ones; the first has none */
+    for (int i = 1; i < 4; i++) /* later requests have earlier deadlines; the first has none */
         assert_true(s->seqs[ids[i]].begin_ns > s->seqs[ids[i + 1]].begin_ns);
     assert_true(s->seqs[ids[0]].begin_ns > s->seqs[ids[1]].begin_ns);
     sim_close(s);
@@ -372,11 +382,12 @@ static void random_arrivals_and_cancels_leave_no_block_behind(void **state)
     (void)state;
     rng_seed(&r, 11);
     while (s->n_seqs < 10000) {
-        for (int i = pick(&r, 0, 3); i > 0 && s->n_alive < 100; i--)
-            sim_add(s, random_req(&r, 100, 150));
-        if (s->n_alive && pick(&r, 0, 2) == 0) { /* in any state, mostly early ones: they run */
-            int most = pick(&r, 0, 1) ? s->n_alive - 1 : s->n_alive / 4;
-            sim_cancel(s, s->alive[pick(&r, 0, most)]);
+        for (int i = random_between(&r, 0, 3); i > 0 && s->n_alive < 100; i--)
+            sim_add(s, make_random_request(&r, 100, 150));
+        if (s->n_alive &&
+            random_between(&r, 0, 2) == 0) { /* in any state; mostly early requests, which run */
+            int most = random_between(&r, 0, 1) ? s->n_alive - 1 : s->n_alive / 4;
+            sim_cancel(s, s->alive[random_between(&r, 0, most)]);
             n_cancelled++;
         }
         sim_step(s);
@@ -390,14 +401,14 @@ static void random_arrivals_and_cancels_leave_no_block_behind(void **state)
     sim_close(s);
 }
 
-static void a_hot_prefix_is_hit_through_a_flood_of_others(void **state)
+static void a_frequently_used_prefix_stays_cached_under_many_other_prompts(void **state)
 {
     struct sim *s = sim_open((struct sim_opt){ .n_blocks = 200, .max_seqs = 4 });
     int hits = 0;
     (void)state;
     sim_add(s, (struct sim_req){ .n_prompt = 330, .n_decode = 4, .n_common = 320, .common = 9 });
     sim_finish(s, 100);
-    for (int round = 0; round < 60; round++) { /* 5 * 21 blocks of others between two uses */
+    for (int round = 0; round < 60; round++) { /* 5 * 21 blocks of other prompts between two uses */
         int hot;
         for (int i = 0; i < 5; i++) sim_add(s, (struct sim_req){ .n_prompt = 330, .n_decode = 4 });
         hot = sim_add(
@@ -412,24 +423,24 @@ static void a_hot_prefix_is_hit_through_a_flood_of_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decode_goes_on_while_a_long_prompt_prefills),
+        cmocka_unit_test(decode_continues_while_a_long_prompt_prefills),
         cmocka_unit_test(a_long_prompt_does_not_stretch_steps_past_the_bound),
-        cmocka_unit_test(blind_steps_are_short_beside_decodes),
+        cmocka_unit_test(steps_of_unknown_cost_are_short_beside_decodes),
         cmocka_unit_test(budgets_are_kept_over_thousands_of_random_steps),
         cmocka_unit_test(batch_work_finishes_under_a_steady_stream_of_interactive),
-        cmocka_unit_test(deadlines_of_others_do_not_starve),
-        cmocka_unit_test(tenants_get_the_same_while_both_have_work),
+        cmocka_unit_test(requests_without_a_deadline_do_not_starve),
+        cmocka_unit_test(tenants_get_equal_service_while_both_have_work),
         cmocka_unit_test(a_light_tenant_does_not_wait_for_anothers_backlog),
-        cmocka_unit_test(preempted_sequences_say_the_same),
-        cmocka_unit_test(two_that_do_not_fit_together_finish_one_after_the_other),
-        cmocka_unit_test(one_that_never_fits_ends_and_the_rest_goes_on),
+        cmocka_unit_test(preempted_sequences_give_the_same_text),
+        cmocka_unit_test(two_sequences_that_do_not_fit_together_finish_one_after_the_other),
+        cmocka_unit_test(a_sequence_that_never_fits_ends_and_the_others_continue),
         cmocka_unit_test(shared_prefixes_give_the_same_text_for_less_work),
-        cmocka_unit_test(a_talk_that_goes_on_computes_only_what_is_new),
-        cmocka_unit_test(equal_prompts_at_once_share_what_comes_after),
-        cmocka_unit_test(the_nearer_deadline_is_served_first),
+        cmocka_unit_test(a_continued_conversation_computes_only_its_new_tokens),
+        cmocka_unit_test(equal_concurrent_prompts_share_the_blocks_of_their_completions),
+        cmocka_unit_test(the_earlier_deadline_is_served_first),
         cmocka_unit_test(interactive_does_not_wait_for_batch_prompts),
         cmocka_unit_test(random_arrivals_and_cancels_leave_no_block_behind),
-        cmocka_unit_test(a_hot_prefix_is_hit_through_a_flood_of_others),
+        cmocka_unit_test(a_frequently_used_prefix_stays_cached_under_many_other_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
