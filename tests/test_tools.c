@@ -144,6 +144,8 @@ static void what_is_no_call_stays_text(void **state)
           "T:x <tool_call>\n{\"name\": \"f\", \"argu");
     check(QWEN, "", "<tool_call>\n{\"nam\": 1}\n</tool_call>", "T:<tool_call>\n{\"nam\": 1}\n");
     check(QWEN, "", "<tool_call>", "T:<tool_call>");
+    check(LLAMA, "", "[]", "T:[]");
+    check(LLAMA, "", " [ ] is empty", "T: [ ] is empty");
     check(LLAMA, "", "{\"temperature\": 3}", "T:{\"temperature\": 3}");
     check(LLAMA, "", "{not json} at all", "T:{not json} at all");
     check(LLAMA, "", "Use {\"name\": \"f\", \"parameters\": {}}",

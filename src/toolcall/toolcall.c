@@ -276,12 +276,15 @@ static ptrdiff_t read_mistral(struct str text, struct toolcall_sink *sink)
 
 /* ---- all families ---- */
 
-/* An answer that is nothing but calls: JSON, or Python's notation. */
+/* An answer that is nothing but calls: JSON, or Python's notation. An empty array is an answer, and
+ * no call. */
 static ptrdiff_t read_bare(struct str text, struct toolcall_sink *sink)
 {
-    ptrdiff_t n = read_json(text, sink);
-    size_t at = skip_spaces(text, 0), span;
+    size_t at = skip_spaces(text, 0), span = skip_spaces(text, at + 1);
+    ptrdiff_t n;
 
+    if (span < text.n && text.p[at] == '[' && text.p[span] == ']') return -1;
+    n = read_json(text, sink);
     if (n >= 0 || text.p[at] != '[' || !(span = toolcall_json_span(str_skip(text, at)))) return n;
     return toolcall_send_python(str_of(text.p + at, span), sink) ? (ptrdiff_t)(at + span) : -1;
 }
