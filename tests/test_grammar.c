@@ -1,3 +1,8 @@
+/* Grammars: GBNF and its errors, token masks, memory limits, special tokens, and grammars that
+ * are built by functions.
+ *
+ * Masks are compared with trying every token. The vocabulary is small and random
+ * (grammar_world.h); one test uses real tokenizers of ../shared. */
 #include "grammar_world.h"
 
 #include "grammar/dfa.h"
@@ -25,9 +30,9 @@ static void check_texts(enum grammar_kind kind, const char *text, const char *co
     struct grammar *g = compile(kind, text);
 
     for (; *yes; yes++)
-        if (!matches_grammar(g, lex, str_c(*yes))) fail_msg("%s does not take '%s'", text, *yes);
+        if (!matches_grammar(g, lex, str_c(*yes))) fail_msg("%s does not match '%s'", text, *yes);
     for (; *no; no++)
-        if (matches_grammar(g, lex, str_c(*no))) fail_msg("%s takes '%s'", text, *no);
+        if (matches_grammar(g, lex, str_c(*no))) fail_msg("%s matches '%s'", text, *no);
     grammar_unref(g);
 }
 
@@ -35,7 +40,7 @@ static void check_texts(enum grammar_kind kind, const char *text, const char *co
     (const char *const[]) { __VA_ARGS__, NULL }
 #define GBNF(text, yes, no) check_texts(GRAMMAR_GBNF, text, yes, no)
 
-static void gbnf_is_read_as_it_is_written(void **state)
+static void gbnf_matches_what_its_rules_say(void **state)
 {
     (void)state;
     GBNF("root ::= \"yes\" | \"no\"", LIST("yes", "no"), LIST("", "ye", "yesno", "Yes"));
@@ -57,7 +62,7 @@ static void gbnf_is_read_as_it_is_written(void **state)
     GBNF("root ::= \"ab\"* \"a\"", LIST("a", "aba", "ababa"), LIST("ab", "aa"));
 }
 
-static void what_llama_cpp_ships_is_taken(void **state)
+static void grammars_that_ship_with_llama_cpp_compile(void **state)
 {
     static const char json[] =
         "root   ::= object\n"
@@ -82,7 +87,7 @@ static void what_llama_cpp_ships_is_taken(void **state)
          LIST("1+2=3\n", "(1*(2-3))/4=5\n6=6\n"), LIST("1+=2\n", "1=2"));
 }
 
-static void every_error_of_gbnf_names_its_place(void **state)
+static void errors_in_gbnf_name_their_position(void **state)
 {
     (void)state;
     assert_refused(GRAMMAR_GBNF, "", "there is no rule 'root'");
@@ -135,7 +140,7 @@ static const char *const grammars[] = {
     "[a-z]",
 };
 
-/* A walk through the grammar: at every step the mask is what trying each token says. */
+/* Samples a random text; at every step the mask must equal the result of trying each token. */
 static void check_masks(struct matcher_cache *m, struct rng *rng, int steps)
 {
     int32_t *ids = mem_array((size_t)lex->n_ids, sizeof *ids);
@@ -150,7 +155,8 @@ static void check_masks(struct matcher_cache *m, struct rng *rng, int steps)
             bool can = matcher_min_bytes_after(&x, id) < PDA_FAR;
             if (can != has_bit(copy, id))
                 fail_msg("token '%.*s' %s", STR_ARG(vocabtrie_bytes(lex, id)),
-                         can ? "is left out" : "is let in");
+                         can ? "is missing from the mask"
+                             : "is in the mask, but cannot be accepted");
             if (can) ids[n++] = id;
         }
         mem_free(copy);
@@ -161,7 +167,7 @@ static void check_masks(struct matcher_cache *m, struct rng *rng, int steps)
     mem_free(ids);
 }
 
-static void masks_are_what_trying_every_token_says(void **state)
+static void masks_equal_the_result_of_trying_every_token(void **state)
 {
     struct rng rng;
     (void)state;
@@ -175,7 +181,7 @@ static void masks_are_what_trying_every_token_says(void **state)
     }
 }
 
-static void forgetting_changes_nothing(void **state)
+static void evicting_cached_states_does_not_change_masks(void **state)
 {
     struct rng rng;
     (void)state;
@@ -185,7 +191,7 @@ static void forgetting_changes_nothing(void **state)
         struct matcher_cache *m = open_cache(grammar_pda(g), lex);
         struct matcher other;
         int least;
-        matcher_cache_limit(m, 1); /* at every step */
+        matcher_cache_limit(m, 1); /* evict at every step */
         begin_text(&other, m, true);
         least = matcher_min_bytes(&other);
         check_masks(m, &rng, 20);
@@ -197,7 +203,7 @@ static void forgetting_changes_nothing(void **state)
     }
 }
 
-static void memory_stays_within_its_bound(void **state)
+static void the_memory_of_the_cache_stays_within_its_limit(void **state)
 {
     struct grammar *g = compile(GRAMMAR_GBNF, grammars[3]);
     struct matcher_cache *m = open_cache(grammar_pda(g), lex);
@@ -205,7 +211,7 @@ static void memory_stays_within_its_bound(void **state)
     (void)state;
     matcher_cache_limit(m, 1 << 20);
     begin_text(&x, m, true);
-    for (int i = 0; i < 20000; i++) { /* ever deeper: a stack that only grows */
+    for (int i = 0; i < 20000; i++) { /* the stack only grows */
         assert_int_equal(matcher_accept_bytes(&x, STR("[")), OK);
         if (i % 100 == 0) matcher_mask(&x);
     }
@@ -217,7 +223,7 @@ static void memory_stays_within_its_bound(void **state)
     grammar_unref(g);
 }
 
-static void large_repetitions_are_counted_not_written_out(void **state)
+static void large_repetitions_are_counted_and_not_expanded(void **state)
 {
     struct grammar *g = compile(GRAMMAR_GBNF, "root ::= [a-z]{500,100000} \".\"");
     struct matcher_cache *m = open_cache(grammar_pda(g), lex);
@@ -237,7 +243,7 @@ static void large_repetitions_are_counted_not_written_out(void **state)
     grammar_unref(g);
 }
 
-static void a_text_can_be_closed_in_the_bytes_it_takes(void **state)
+static void a_text_can_be_closed_within_its_minimum_of_bytes(void **state)
 {
     struct rng rng;
     (void)state;
@@ -249,7 +255,8 @@ static void a_text_can_be_closed_in_the_bytes_it_takes(void **state)
             struct buf text = { 0 };
             make_text(m, lex, &rng, k, &text);
             if (!matches_grammar(g, lex, buf_str(&text)))
-                fail_msg("%s was made for %s", buf_cstr(&text), grammars[i]);
+                fail_msg("%s was made from %s, but does not match it", buf_cstr(&text),
+                         grammars[i]);
             buf_release(&text);
         }
         matcher_cache_close(m);
@@ -257,7 +264,7 @@ static void a_text_can_be_closed_in_the_bytes_it_takes(void **state)
     }
 }
 
-static void a_first_space_that_is_not_written_does_not_count(void **state)
+static void a_first_space_that_the_tokenizer_strips_is_not_matched(void **state)
 {
     struct grammar *g = compile(GRAMMAR_GBNF, "root ::= \"name\" \" the\"");
     struct str words[] = { STR(" name"), STR("name"), STR(" the"), STR("the"), STR(" ") };
@@ -275,7 +282,7 @@ static void a_first_space_that_is_not_written_does_not_count(void **state)
     assert_int_equal(matcher_accept(&x, 2), OK);
     assert_true(matcher_is_complete(&x));
     matcher_end(&x);
-    begin_text(&x, m, false); /* behind a prompt: the space is written */
+    begin_text(&x, m, false); /* after a prompt the space is not stripped */
     assert_int_equal(matcher_mask(&x)[0], 2);
     matcher_end(&x);
     matcher_cache_close(m);
@@ -283,8 +290,8 @@ static void a_first_space_that_is_not_written_does_not_count(void **state)
     grammar_unref(g);
 }
 
-/* What the tokens of a text write, one behind the other, is the text. */
-static void check_words(const char *path)
+/* The bytes of the tokens of a text, joined, must be the text. */
+static void check_token_bytes(const char *path)
 {
     static const char text[] =
         "{\"name\": \"Caf\xc3\xa9 \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80\", \"n\": [1, 2.50, "
@@ -302,28 +309,28 @@ static void check_words(const char *path)
     for (size_t i = 0; i < ids.n; i++) buf_put_str(&words, vocabtrie_bytes(own, ids.p[i]));
     got = buf_str(&words);
     if (own->strips_first && got.n && got.p[0] == ' ') got = str_skip(got, 1);
-    if (!str_is(got, text)) fail_msg("%s writes '%.*s'", path, STR_ARG(got));
+    if (!str_is(got, text)) fail_msg("%s: the tokens give '%.*s'", path, STR_ARG(got));
     ids_release(&ids);
     buf_release(&words);
     vocabtrie_close(own);
     tokenizer_close(t);
 }
 
-static void what_tokens_write_is_what_the_text_has(void **state)
+static void the_bytes_of_tokens_are_those_of_the_text(void **state)
 {
     static const char *const shared_ones[] = { "gemma2", "gpt2", "llama3.1", "mistral-7b-v0.1",
                                                "phi-3" };
     char path[128];
     (void)state;
-    check_words(repo("models/tern-tales.gguf"));
+    check_token_bytes(repo("models/tern-tales.gguf"));
     need_shared("fixtures/tokenizers/llama3.1");
     for (size_t i = 0; i < sizeof shared_ones / sizeof *shared_ones; i++) {
         snprintf(path, sizeof path, "fixtures/tokenizers/%s", shared_ones[i]);
-        if (shared(path)) check_words(shared(path));
+        if (shared(path)) check_token_bytes(shared(path));
     }
 }
 
-static void special_tokens_come_only_where_they_are_named(void **state)
+static void special_tokens_are_allowed_only_where_the_grammar_names_them(void **state)
 {
     struct grammar *g = compile(GRAMMAR_GBNF, "root ::= <[2]> [^x]* <[3]>");
     struct str words[] = { STR("a"), STR("x"), STR(""), STR("") };
@@ -359,7 +366,7 @@ static void a_grammar_that_is_too_large_is_refused(void **state)
     buf_release(&b);
 }
 
-/* A grammar_build_fn: the text, once or more. */
+/* A grammar_build_fn: the text, repeated one or more times. */
 static int build_repeated(struct rules *g, struct str text, struct err *e)
 {
     if (!text.n) return err_set(e, E_INVALID, "there is nothing to repeat");
@@ -389,7 +396,7 @@ static void rules_can_be_built_by_a_function(void **state)
     assert_spec_refused(&spec, "there is nothing to repeat");
 }
 
-static void specs_are_equal_when_they_compile_to_the_same(void **state)
+static void grammar_specs_are_equal_if_they_compile_to_the_same_grammar(void **state)
 {
     struct grammar_spec a = { .kind = GRAMMAR_RULES, .build = build_repeated, .text = STR("ab") },
                         b = a;
@@ -408,7 +415,7 @@ static void specs_are_equal_when_they_compile_to_the_same(void **state)
     assert_false(grammar_spec_equal(&a, &b));
 }
 
-static void reasoning_and_a_lead_come_before_the_answer(void **state)
+static void optional_reasoning_and_the_lead_precede_the_answer(void **state)
 {
     struct grammar_spec spec = { .kind = GRAMMAR_CHOICE,
                                  .text = STR("[\"yes\"]"),
@@ -480,23 +487,23 @@ static void the_example_of_the_documentation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gbnf_is_read_as_it_is_written),
-        cmocka_unit_test(what_llama_cpp_ships_is_taken),
-        cmocka_unit_test(every_error_of_gbnf_names_its_place),
+        cmocka_unit_test(gbnf_matches_what_its_rules_say),
+        cmocka_unit_test(grammars_that_ship_with_llama_cpp_compile),
+        cmocka_unit_test(errors_in_gbnf_name_their_position),
         cmocka_unit_test(left_recursion_is_refused_by_name),
-        cmocka_unit_test(masks_are_what_trying_every_token_says),
-        cmocka_unit_test(forgetting_changes_nothing),
-        cmocka_unit_test(memory_stays_within_its_bound),
-        cmocka_unit_test(large_repetitions_are_counted_not_written_out),
-        cmocka_unit_test(a_text_can_be_closed_in_the_bytes_it_takes),
-        cmocka_unit_test(a_first_space_that_is_not_written_does_not_count),
-        cmocka_unit_test(what_tokens_write_is_what_the_text_has),
-        cmocka_unit_test(special_tokens_come_only_where_they_are_named),
+        cmocka_unit_test(masks_equal_the_result_of_trying_every_token),
+        cmocka_unit_test(evicting_cached_states_does_not_change_masks),
+        cmocka_unit_test(the_memory_of_the_cache_stays_within_its_limit),
+        cmocka_unit_test(large_repetitions_are_counted_and_not_expanded),
+        cmocka_unit_test(a_text_can_be_closed_within_its_minimum_of_bytes),
+        cmocka_unit_test(a_first_space_that_the_tokenizer_strips_is_not_matched),
+        cmocka_unit_test(the_bytes_of_tokens_are_those_of_the_text),
+        cmocka_unit_test(special_tokens_are_allowed_only_where_the_grammar_names_them),
         cmocka_unit_test(a_grammar_that_is_too_large_is_refused),
         cmocka_unit_test(the_example_of_the_documentation),
         cmocka_unit_test(rules_can_be_built_by_a_function),
-        cmocka_unit_test(specs_are_equal_when_they_compile_to_the_same),
-        cmocka_unit_test(reasoning_and_a_lead_come_before_the_answer),
+        cmocka_unit_test(grammar_specs_are_equal_if_they_compile_to_the_same_grammar),
+        cmocka_unit_test(optional_reasoning_and_the_lead_precede_the_answer),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

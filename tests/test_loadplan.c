@@ -1,5 +1,8 @@
-/* The load plan: hyper-parameters are read once, and the planned bytes are those that the backends
- * count after opening. Linked with --wrap=hparams_read. */
+/* The load plan: hyper-parameters are read once per model, and the planned bytes equal the bytes
+ * that the backends count after opening.
+ *
+ * Reads the model that ships with tern, tests/golden/hf and models of ../shared (skipped without
+ * them). Linked with --wrap=hparams_read, which counts the calls. */
 #include "support.h"
 
 #include "engine/engine.h"
@@ -45,7 +48,7 @@ static void an_engine_reads_hyper_parameters_once(void **state)
     assert_int_equal(atomic_load(&n_reads), 1);
 }
 
-static void the_abi_reads_them_once(void **state)
+static void the_abi_reads_hyper_parameters_once(void **state)
 {
     tern_options o;
     tern_model *m = NULL;
@@ -59,7 +62,7 @@ static void the_abi_reads_them_once(void **state)
     tern_close(m);
 }
 
-static void a_pool_with_a_memory_limit_reads_them_once_per_model(void **state)
+static void a_pool_with_a_memory_limit_reads_hyper_parameters_once_per_model(void **state)
 {
     const char *paths[2] = { repo(MODEL), repo(MODEL) }, *aliases[2] = { "a", "b" };
     struct pool_opt o = { .paths = paths,
@@ -82,7 +85,8 @@ static void a_pool_with_a_memory_limit_reads_them_once_per_model(void **state)
 
 /* ---- bytes ---- */
 
-/* false: a model that tern does not run. */
+/* Opens the model and compares planned and counted bytes; false: tern does not support the
+ * model. */
 static bool check_bytes(const char *path, struct load_opt o)
 {
     struct loadplan *p = NULL;
@@ -106,7 +110,7 @@ static bool check_bytes(const char *path, struct load_opt o)
                  (unsigned long long)planned.weights, (unsigned long long)planned.kv,
                  (unsigned long long)planned.scratch, used[MEM_WEIGHTS], used[MEM_KV],
                  used[MEM_SCRATCH]);
-    assert_int_equal(p->memory[0].backend, 0); /* the CPU takes nothing beside */
+    assert_int_equal(p->memory[0].backend, 0); /* the CPU backend needs no memory of its own */
     assert_true(planned.mapped + planned.weights > 0);
     runner_close(r);
     for (int k = 0; k < MEM_KINDS; k++) assert_int_equal(used[k], 0);
@@ -133,7 +137,7 @@ static int check_model(const char *path)
     return n > 0;
 }
 
-/* Every model in a folder of models. */
+/* Checks every model in a folder and returns how many were supported. */
 static int check_folder(const char *folder)
 {
     DIR *d = folder ? opendir(folder) : NULL;
@@ -150,7 +154,7 @@ static int check_folder(const char *folder)
     return n;
 }
 
-static void planned_bytes_are_those_counted(void **state)
+static void planned_bytes_equal_counted_bytes(void **state)
 {
     (void)state;
     assert_true(check_model(repo(MODEL)));
@@ -158,7 +162,7 @@ static void planned_bytes_are_those_counted(void **state)
     assert_true(check_folder(repo("tests/golden/onnx")) >= 2);
 }
 
-static void planned_bytes_are_those_counted_of_the_shared_models(void **state)
+static void planned_bytes_equal_counted_bytes_for_the_shared_models(void **state)
 {
     static const char *const folders[] = { "fixtures/hf", "fixtures/hf-2026", "fixtures/quant",
                                            "models" };
@@ -168,11 +172,11 @@ static void planned_bytes_are_those_counted_of_the_shared_models(void **state)
     need_shared("fixtures/hf");
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (shared(folders[i])) n += check_folder(shared(folders[i]));
-    print_message("%d models\n", n);
+    print_message("%d models compared\n", n);
     assert_true(n >= 50);
 }
 
-static void what_the_engine_shows_is_the_plan(void **state)
+static void the_engine_reports_the_planned_memory(void **state)
 {
     struct engine_opt o = { .n_threads = 1, .kv_type = DT_NONE };
     struct loadplan *p = NULL;
@@ -219,11 +223,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_engine_reads_hyper_parameters_once),
-        cmocka_unit_test(the_abi_reads_them_once),
-        cmocka_unit_test(a_pool_with_a_memory_limit_reads_them_once_per_model),
-        cmocka_unit_test(planned_bytes_are_those_counted),
-        cmocka_unit_test(planned_bytes_are_those_counted_of_the_shared_models),
-        cmocka_unit_test(what_the_engine_shows_is_the_plan),
+        cmocka_unit_test(the_abi_reads_hyper_parameters_once),
+        cmocka_unit_test(a_pool_with_a_memory_limit_reads_hyper_parameters_once_per_model),
+        cmocka_unit_test(planned_bytes_equal_counted_bytes),
+        cmocka_unit_test(planned_bytes_equal_counted_bytes_for_the_shared_models),
+        cmocka_unit_test(the_engine_reports_the_planned_memory),
         cmocka_unit_test(options_out_of_range_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,8 @@
+/* JSON schemas as grammars: texts that match and do not match, unsupported keywords, numeric
+ * bounds, and random texts of two hundred schemas.
+ *
+ * Reads tests/schemas/schemas.json; texts are validated by Python's jsonschema
+ * (tests/schemas/validate.py). */
 #include "grammar_world.h"
 
 #include "base/file.h"
@@ -27,9 +32,9 @@ static void check_texts(const char *schema, const char *const *yes, const char *
     struct grammar *g = compile(GRAMMAR_SCHEMA, schema);
 
     for (; *yes; yes++)
-        if (!matches_grammar(g, lex, str_c(*yes))) fail_msg("%s does not take '%s'", schema, *yes);
+        if (!matches_grammar(g, lex, str_c(*yes))) fail_msg("%s does not match '%s'", schema, *yes);
     for (; *no; no++)
-        if (matches_grammar(g, lex, str_c(*no))) fail_msg("%s takes '%s'", schema, *no);
+        if (matches_grammar(g, lex, str_c(*no))) fail_msg("%s matches '%s'", schema, *no);
     grammar_unref(g);
 }
 
@@ -37,7 +42,7 @@ static void check_texts(const char *schema, const char *const *yes, const char *
     (const char *const[]) { __VA_ARGS__, NULL }
 #define REFUSED(schema, what) assert_refused(GRAMMAR_SCHEMA, schema, what)
 
-/* ---- all of them, judged by another ---- */
+/* ---- all schemas, validated by jsonschema ---- */
 
 static void make_texts(struct str schema, int index, struct rng *rng, struct buf *out)
 {
@@ -95,9 +100,9 @@ static void two_hundred_schemas_give_only_valid_json(void **state)
     assert_int_equal(rc, 0);
 }
 
-/* ---- by hand ---- */
+/* ---- cases by hand ---- */
 
-static void objects_keep_to_their_order_and_their_required_ones(void **state)
+static void objects_keep_the_order_and_the_required_properties(void **state)
 {
     (void)state;
     check_texts("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":"
@@ -116,7 +121,7 @@ static void objects_keep_to_their_order_and_their_required_ones(void **state)
                 LIST("{\"is\":7}", "{\"x\":1}", "{\"ix\":7}"));
 }
 
-static void closed_things_are_closed(void **state)
+static void limits_of_arrays_objects_and_strings_are_kept(void **state)
 {
     (void)state;
     check_texts("{\"type\":\"array\",\"prefixItems\":[{\"const\":1},{\"const\":2}],\"items\":false,"
@@ -140,7 +145,7 @@ static void closed_things_are_closed(void **state)
                 LIST("\"a\"", "\"abcd\"", "\"\\ud800a\"", "\"a\nb\""));
 }
 
-static void what_cannot_be_kept_is_refused_with_its_place(void **state)
+static void unsupported_keywords_are_refused_with_their_path(void **state)
 {
     static const char *const keywords[] = { "not",
                                             "if",
@@ -189,7 +194,7 @@ static void what_cannot_be_kept_is_refused_with_its_place(void **state)
     REFUSED("{\"type\":", "not JSON");
 }
 
-static void annotations_say_nothing(void **state)
+static void annotations_have_no_effect(void **state)
 {
     (void)state;
     check_texts("{\"$schema\":\"x\",\"$id\":\"y\",\"title\":\"t\",\"description\":\"d\","
@@ -198,7 +203,7 @@ static void annotations_say_nothing(void **state)
                 LIST("true", "false"), LIST("1"));
 }
 
-/* ---- numbers, all of them ---- */
+/* ---- numbers, exhaustively ---- */
 
 static void check_range(int lo, int hi, bool has_lo, bool has_hi, int m)
 {
@@ -224,13 +229,15 @@ static void check_range(int lo, int hi, bool has_lo, bool has_hi, int m)
         begin_text(&x, d, true);
         got = matcher_accept_bytes(&x, str_c(text)) == OK && matcher_may_end(&x);
         matcher_end(&x);
-        if (got != want) fail_msg("%s: %d is %s", schema, v, got ? "taken" : "not taken");
+        if (got != want)
+            fail_msg("%s: %d is %s, contrary to the bounds", schema, v,
+                     got ? "taken" : "not taken");
     }
     matcher_cache_close(d);
     grammar_unref(g);
 }
 
-static void whole_numbers_keep_to_their_bounds(void **state)
+static void integers_keep_their_bounds(void **state)
 {
     static const int edges[] = { -1234, -1000, -999, -101, -100, -99,  -17, -10, -9,
                                  -1,    0,     1,    7,    9,    10,   11,  42,  99,
@@ -247,7 +254,7 @@ static void whole_numbers_keep_to_their_bounds(void **state)
         for (int hi = lo; hi <= 12; hi++) check_range(lo, hi, true, true, 0);
 }
 
-static void numbers_keep_to_their_bounds(void **state)
+static void numbers_keep_their_bounds(void **state)
 {
     static const struct {
         const char *schema;
@@ -287,7 +294,9 @@ static void numbers_keep_to_their_bounds(void **state)
             begin_text(&at, d, true);
             got = matcher_accept_bytes(&at, str_c(text)) == OK && matcher_may_end(&at);
             matcher_end(&at);
-            if (got != in) fail_msg("%s: %s is %s", schema, text, got ? "taken" : "not taken");
+            if (got != in)
+                fail_msg("%s: %s is %s, contrary to the bounds", schema, text,
+                         got ? "taken" : "not taken");
         }
         matcher_cache_close(d);
         grammar_unref(g);
@@ -298,12 +307,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_hundred_schemas_give_only_valid_json),
-        cmocka_unit_test(objects_keep_to_their_order_and_their_required_ones),
-        cmocka_unit_test(closed_things_are_closed),
-        cmocka_unit_test(what_cannot_be_kept_is_refused_with_its_place),
-        cmocka_unit_test(annotations_say_nothing),
-        cmocka_unit_test(whole_numbers_keep_to_their_bounds),
-        cmocka_unit_test(numbers_keep_to_their_bounds),
+        cmocka_unit_test(objects_keep_the_order_and_the_required_properties),
+        cmocka_unit_test(limits_of_arrays_objects_and_strings_are_kept),
+        cmocka_unit_test(unsupported_keywords_are_refused_with_their_path),
+        cmocka_unit_test(annotations_have_no_effect),
+        cmocka_unit_test(integers_keep_their_bounds),
+        cmocka_unit_test(numbers_keep_their_bounds),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

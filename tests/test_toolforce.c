@@ -1,10 +1,14 @@
+/* Forced tool calls: grammars of calls in the format of each model family. Random texts of a
+ * grammar are parsed back and must give calls whose arguments match the tools' schemas.
+ *
+ * Reads no files. */
 #include "grammar_world.h"
 
 #include "toolcall/toolforce.h"
 #include "toolcall/toolparse.h"
 #include "toolcall/toolrules.h"
 
-/* A template of each family, and what its prompts end with. */
+/* A chat template fragment of each family, and the end of its prompts. */
 static const struct {
     const char *template, *prompt;
 } families[] = {
@@ -116,7 +120,7 @@ static int close_world(void **state)
     return 0;
 }
 
-/* ---- what came out of a text ---- */
+/* ---- calls parsed from a text ---- */
 
 struct seen {
     struct buf text, think, names[64], args[64];
@@ -178,16 +182,16 @@ static void check_calls(struct world *w, int family, struct str text, const stru
                 break;
         }
         if (i == N_TOOLS)
-            fail_msg("%s: no tool '%s' in %.*s", families[family].template, s->names[k].p,
-                     STR_ARG(text));
+            fail_msg("%s: there is no tool '%s', called in %.*s", families[family].template,
+                     s->names[k].p, STR_ARG(text));
         if (strict_only && i != STRICT) continue;
         if (!matches_grammar(w->schemas[i], w->lex, buf_str(&s->args[k])))
-            fail_msg("%s: %.*s\nis not by the schema, out of %.*s", families[family].template,
+            fail_msg("%s: %.*s\ndoes not match the schema, in %.*s", families[family].template,
                      STR_ARG(buf_str(&s->args[k])), STR_ARG(text));
     }
 }
 
-static struct toolforce force_of(const struct world *w, int family)
+static struct toolforce make_force(const struct world *w, int family)
 {
     struct str t = str_c(families[family].template);
 
@@ -206,8 +210,8 @@ static bool is_thinking(int family)
     return t && str_ends(str_trim(str_c(families[family].prompt)), str_c(t->open));
 }
 
-/* Lazy ones: some text, and the beginning of a call. */
-static void put_begin(const struct toolforce *f, const char *spec, struct buf *out)
+/* For lazy grammars: writes some text and the trigger that begins a call. */
+static void write_trigger(const struct toolforce *f, const char *spec, struct buf *out)
 {
     json_t *form = json_loads(spec, 0, NULL);
 
@@ -217,7 +221,7 @@ static void put_begin(const struct toolforce *f, const char *spec, struct buf *o
     json_decref(form);
 }
 
-/* Random texts of the grammar; each is read back whole and in pieces. */
+/* Makes random texts of the grammar; each is parsed back whole and in pieces. */
 static void check_family(struct world *w, int family, struct toolforce f, int n_texts,
                          int min_calls)
 {
@@ -242,14 +246,14 @@ static void check_family(struct world *w, int family, struct toolforce f, int n_
         struct seen whole, parts;
         struct toolparse p, q;
         bool begun = f.lazy && i % 2 && !is_thinking(family);
-        if (begun) put_begin(&f, buf_cstr(&spec), &text);
+        if (begun) write_trigger(&f, buf_cstr(&spec), &text);
         make_text(m, w->lex, &rng, 60 + (int)(rng_u64(&rng) % 300), &text);
         read_back(w, family, buf_str(&text), text.n + 1, &whole, &p);
         read_back(w, family, buf_str(&text), 1 + rng_u64(&rng) % 9, &parts, &q);
         if (whole.n < min_calls || (f.max && whole.n > f.max) || (min_calls && whole.text.n))
-            fail_msg("%s: %d calls, text '%s' of %s", families[family].template, whole.n,
+            fail_msg("%s: %d calls and the text '%s' in %s", families[family].template, whole.n,
                      buf_cstr(&whole.text), buf_cstr(&text));
-        if (begun && !whole.n) fail_msg("no call: %s", buf_cstr(&text));
+        if (begun && !whole.n) fail_msg("no call in: %s", buf_cstr(&text));
         assert_false(p.cut);
         check_calls(w, family, buf_str(&text), &whole, f.lazy);
         assert_int_equal(whole.n, parts.n);
@@ -269,28 +273,29 @@ static void check_family(struct world *w, int family, struct toolforce f, int n_
 
 static void forced_calls_of_every_family_are_read_back(void **state)
 {
-    for (int i = 0; i < N_FAMILIES; i++) check_family(*state, i, force_of(*state, i), 12 / THIN, 1);
+    for (int i = 0; i < N_FAMILIES; i++)
+        check_family(*state, i, make_force(*state, i), 12 / THIN, 1);
 }
 
-static void one_call_is_one(void **state)
+static void a_limit_of_one_call_gives_exactly_one(void **state)
 {
     for (int i = 0; i < N_FAMILIES; i++) {
-        struct toolforce f = force_of(*state, i);
+        struct toolforce f = make_force(*state, i);
         f.max = 1;
         check_family(*state, i, f, 4, 1);
     }
 }
 
-static void calls_of_strict_tools_keep_to_their_schemas_wherever_they_stand(void **state)
+static void calls_of_strict_tools_match_their_schemas_anywhere_in_a_text(void **state)
 {
     for (int i = 0; i < N_FAMILIES; i++) {
-        struct toolforce f = force_of(*state, i);
+        struct toolforce f = make_force(*state, i);
         f.lazy = true;
         check_family(*state, i, f, 4, 0);
     }
 }
 
-static void what_a_schema_cannot_have_is_named(void **state)
+static void the_error_for_an_unsupported_schema_names_the_keyword(void **state)
 {
     struct world *w = *state;
     json_t *tools = json_loads(
@@ -299,7 +304,7 @@ static void what_a_schema_cannot_have_is_named(void **state)
         0, NULL);
 
     for (int i = 0; i < N_FAMILIES; i++) {
-        struct toolforce f = force_of(w, i);
+        struct toolforce f = make_force(w, i);
         struct grammar_spec what;
         struct buf spec = { 0 };
         f.tools = tools;
@@ -310,7 +315,7 @@ static void what_a_schema_cannot_have_is_named(void **state)
     json_decref(tools);
 }
 
-static void a_text_looks_as_the_family_writes_it(void **state)
+static void forced_texts_have_the_format_of_the_family(void **state)
 {
     static const struct {
         int family;
@@ -347,20 +352,20 @@ static void a_text_looks_as_the_family_writes_it(void **state)
     struct world *w = *state;
 
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        struct toolforce f = force_of(w, want[i].family);
+        struct toolforce f = make_force(w, want[i].family);
         struct grammar_spec what;
         struct buf spec = { 0 };
         struct grammar *g;
         assert_int_equal(toolforce_make_spec(&f, &spec, &what, NULL), OK);
         g = compile_spec(&what);
         if (!matches_grammar(g, w->lex, str_c(want[i].text)))
-            fail_msg("not taken: %s", want[i].text);
+            fail_msg("does not match: %s", want[i].text);
         grammar_unref(g);
         buf_release(&spec);
     }
 }
 
-static void tools_are_called_in_the_format_of_a_family(void **state)
+static void calls_match_the_given_format_and_the_schemas_of_their_tools(void **state)
 {
     const struct toolrules_tool tools[] = {
         { STR("get_weather"), STR("{\"type\":\"object\",\"properties\":{\"city\":{\"type\":"
@@ -390,9 +395,9 @@ static void tools_are_called_in_the_format_of_a_family(void **state)
     g = compile_spec(&(struct grammar_spec){
         .kind = GRAMMAR_RULES, .build = toolrules_build, .text = buf_str(&text) });
     for (size_t i = 0; i < 2; i++)
-        if (!matches_grammar(g, w->lex, str_c(yes[i]))) fail_msg("not taken: %s", yes[i]);
+        if (!matches_grammar(g, w->lex, str_c(yes[i]))) fail_msg("does not match: %s", yes[i]);
     for (size_t i = 0; i < 3; i++)
-        if (matches_grammar(g, w->lex, str_c(no[i]))) fail_msg("taken: %s", no[i]);
+        if (matches_grammar(g, w->lex, str_c(no[i]))) fail_msg("matches: %s", no[i]);
     grammar_unref(g);
     buf_release(&text);
 }
@@ -401,11 +406,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forced_calls_of_every_family_are_read_back),
-        cmocka_unit_test(one_call_is_one),
-        cmocka_unit_test(calls_of_strict_tools_keep_to_their_schemas_wherever_they_stand),
-        cmocka_unit_test(what_a_schema_cannot_have_is_named),
-        cmocka_unit_test(tools_are_called_in_the_format_of_a_family),
-        cmocka_unit_test(a_text_looks_as_the_family_writes_it),
+        cmocka_unit_test(a_limit_of_one_call_gives_exactly_one),
+        cmocka_unit_test(calls_of_strict_tools_match_their_schemas_anywhere_in_a_text),
+        cmocka_unit_test(the_error_for_an_unsupported_schema_names_the_keyword),
+        cmocka_unit_test(calls_match_the_given_format_and_the_schemas_of_their_tools),
+        cmocka_unit_test(forced_texts_have_the_format_of_the_family),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
