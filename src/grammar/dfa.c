@@ -54,7 +54,7 @@ static void add_edge(struct dfa *f, int32_t state, struct dfa_edge x)
     }
 }
 
-static int too_complex(struct err *e)
+static int report_too_complex(struct err *e)
 {
     return err_set(
         e, E_INVALID,
@@ -66,7 +66,7 @@ static int too_complex(struct err *e)
 static int check_limits(const struct dfa *out, const struct dfa_env *env, struct err *e)
 {
     if (out->failed) return err_nomem(e, "the automaton of a grammar");
-    return env->work <= 0 || out->n_states > DFA_MAX_STATES ? too_complex(e) : OK;
+    return env->work <= 0 || out->n_states > DFA_MAX_STATES ? report_too_complex(e) : OK;
 }
 
 /* ---- the subset construction ---- */

@@ -77,7 +77,7 @@ static int add_rules(struct rules *g, const struct grammar_spec *spec, struct er
     switch (spec->kind) {
     case GRAMMAR_GBNF: return gbnf_parse(g, spec->text, find_token, (void *)g->env, e);
     case GRAMMAR_SCHEMA: return add_schema(g, spec->text, e);
-    case GRAMMAR_OBJECT: g->root = schema_any_object(g); return OK;
+    case GRAMMAR_OBJECT: g->root = schema_add_any_object(g); return OK;
     case GRAMMAR_REGEX: return add_regex(g, spec->text, e);
     case GRAMMAR_CHOICE: return add_choice(g, spec->text, e);
     case GRAMMAR_RULES: return spec->build(g, spec->text, e);

@@ -6,7 +6,7 @@
 #include "grammar/specials.h"
 
 /* Models write up to two newlines between reasoning and answer; some write spaces. */
-static struct rule_node *white_space(struct rules *g)
+static struct rule_node *make_white_space(struct rules *g)
 {
     struct charset space = { 0 };
 
@@ -25,7 +25,7 @@ static int make_reasoning(struct rules *g, const struct grammar_spec *spec,
     if (rc != OK) return rc;
     close = specials_text(s, g, str_c(spec->reasoning_close), NULL, NULL);
     after = spec->reasoning_after ? specials_text(s, g, str_c(spec->reasoning_after), NULL, NULL)
-                                  : white_space(g);
+                                  : make_white_space(g);
     *out = RULES_SEQ(g, text, close, after);
     if (spec->reasoning == REASONING_OPTIONAL) {
         open = specials_text(s, g, str_c(spec->reasoning_open), NULL, NULL);

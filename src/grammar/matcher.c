@@ -100,7 +100,7 @@ static int32_t config_after(struct matcher *x, struct str bytes)
 }
 
 /* The bytes of a token at the current position; empty: there is no such token, or it has none. */
-static struct str bytes_of_token(const struct matcher *x, int32_t id)
+static struct str get_token_bytes(const struct matcher *x, int32_t id)
 {
     const struct vocabtrie *v = x->cache->vocab;
     struct str s = id >= 0 && id < v->n_ids ? vocabtrie_bytes(v, id) : STR("");
@@ -123,12 +123,12 @@ int matcher_accept_bytes(struct matcher *x, struct str bytes)
 
 int matcher_accept(struct matcher *x, int32_t id)
 {
-    return matcher_accept_bytes(x, bytes_of_token(x, id));
+    return matcher_accept_bytes(x, get_token_bytes(x, id));
 }
 
 int matcher_min_bytes_after(struct matcher *x, int32_t id)
 {
-    struct str bytes = bytes_of_token(x, id);
+    struct str bytes = get_token_bytes(x, id);
     int32_t to = bytes.n ? config_after(x, bytes) : CONFIG_DEAD;
 
     if (bytes.n && x->cache->failed) return E_NOMEM;

@@ -71,7 +71,7 @@ static uint64_t frame_hash(int32_t state, int32_t count, int32_t parent)
 }
 
 /* The shortest way from a state to the end of its rule, the rounds still required included. */
-static int min_bytes_of_state(const struct pda *a, int32_t state, int32_t count)
+static int compute_state_min_bytes(const struct pda *a, int32_t state, int32_t count)
 {
     const struct pda_rule *r = &a->rules[a->states[state].rule];
     int64_t n = a->states[state].min_bytes, rounds;
@@ -125,7 +125,8 @@ int32_t frame_intern(struct matcher_cache *c, int32_t state, int32_t count, int3
         c->failed = true;
         return FRAME_END;
     }
-    min_bytes = (int64_t)min_bytes_of_state(c->pda, state, count) + c->frames[parent].min_bytes;
+    min_bytes =
+        (int64_t)compute_state_min_bytes(c->pda, state, count) + c->frames[parent].min_bytes;
     c->frames[c->n_frames] =
         (struct stack_frame){ state, count, parent, min_bytes < PDA_FAR ? (int)min_bytes : PDA_FAR,
                               CONFIG_UNKNOWN };
@@ -140,8 +141,8 @@ static uint64_t config_hash(const int32_t *items, int n, bool ends, bool pops)
     return hash_ints(items, n) ^ ((uint64_t)ends << 1 | (uint64_t)pops) * 0xc4ceb9fe1a85ec53u;
 }
 
-static int min_bytes_of_frames(const struct matcher_cache *c, const int32_t *items, int n,
-                               bool ends)
+static int compute_config_min_bytes(const struct matcher_cache *c, const int32_t *items, int n,
+                                    bool ends)
 {
     int least = ends ? 0 : PDA_FAR;
 
@@ -179,7 +180,7 @@ static int32_t add_config(struct matcher_cache *c, const int32_t *items, int n, 
                                       .ends = ends,
                                       .pops = pops,
                                       .slot = -1,
-                                      .min_bytes = min_bytes_of_frames(c, items, n, ends) };
+                                      .min_bytes = compute_config_min_bytes(c, items, n, ends) };
     c->n_items += n;
     for (int i = 0; i < n_classes; i++)
         c->next[(size_t)id * (size_t)n_classes + (size_t)i] =

@@ -14,7 +14,7 @@
 enum { MIN_OVERRUNS = 1 << 15 /* that may always be listed */ };
 
 /* The states of a rule lie next to each other. */
-static int n_states_of(const struct pda *a, const struct pda_rule *r)
+static int count_states(const struct pda *a, const struct pda_rule *r)
 {
     int n = 0;
 
@@ -27,7 +27,7 @@ static int n_states_of(const struct pda *a, const struct pda_rule *r)
 bool count_mask_applies(const struct pda *a, int32_t state)
 {
     const struct pda_rule *r = &a->rules[a->states[state].rule];
-    int n = r->counted ? n_states_of(a, r) : 0;
+    int n = r->counted ? count_states(a, r) : 0;
 
     for (int i = 0; i < n; i++)
         if (a->states[r->start + i].n_calls) return false;
@@ -37,7 +37,7 @@ bool count_mask_applies(const struct pda *a, int32_t state)
 /* [state of the rule][byte class] → state of the rule, -1: none. NULL: out of memory. */
 static int16_t *make_transitions(const struct pda *a, const struct pda_rule *r)
 {
-    int n = n_states_of(a, r), n_classes = a->n_classes;
+    int n = count_states(a, r), n_classes = a->n_classes;
     int16_t *t = mem_array((size_t)n * (size_t)n_classes, sizeof *t);
 
     if (!t) return NULL;

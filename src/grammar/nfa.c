@@ -285,9 +285,12 @@ void nfa_release(struct nfa *a)
 /* ---- sizes ---- */
 
 /* These multiply in 64 bits and stop at MAX_SIZE. */
-static int size_times(int64_t a, int64_t b) { return a * b > MAX_SIZE ? MAX_SIZE : (int)(a * b); }
+static int multiply_sizes(int64_t a, int64_t b)
+{
+    return a * b > MAX_SIZE ? MAX_SIZE : (int)(a * b);
+}
 
-static int rounds_of(const struct rule_node *n)
+static int count_rounds(const struct rule_node *n)
 {
     return n->max != RULES_UNBOUNDED ? n->max : n->min + 1;
 }
@@ -304,14 +307,15 @@ int nfa_node_size(const struct rule_node *n, const int *rule_size)
     case NODE_DFA: return n->dfa->n_states;
     case NODE_REPEAT:
         if (!nfa_repeat_is_small(n, rule_size)) return 2;
-        return size_times(nfa_node_size(n->children[0], rule_size), rounds_of(n));
+        return multiply_sizes(nfa_node_size(n->children[0], rule_size), count_rounds(n));
     default: break;
     }
     for (int i = 0; i < n->n_children && sum < MAX_SIZE; i++)
         sum += nfa_node_size(n->children[i], rule_size);
     if (n->kind == NODE_LIST) {
         if (n->list->more) sum += nfa_node_size(n->list->more, rule_size);
-        sum = size_times(sum, (n->list->max != RULES_UNBOUNDED ? n->list->max : n->list->min) + 2);
+        sum = multiply_sizes(sum,
+                             (n->list->max != RULES_UNBOUNDED ? n->list->max : n->list->min) + 2);
     }
     return sum > MAX_SIZE ? MAX_SIZE : (int)sum;
 }
@@ -319,5 +323,5 @@ int nfa_node_size(const struct rule_node *n, const int *rule_size)
 bool nfa_repeat_is_small(const struct rule_node *n, const int *rule_size)
 {
     if (n->min <= 1 && (n->max == RULES_UNBOUNDED || n->max <= 1)) return true;
-    return size_times(nfa_node_size(n->children[0], rule_size), rounds_of(n)) <= UNROLL_SIZE;
+    return multiply_sizes(nfa_node_size(n->children[0], rule_size), count_rounds(n)) <= UNROLL_SIZE;
 }

@@ -9,8 +9,9 @@
  * with an anchor at an end stays as it is there, one without gets "any text". An anchor that is not
  * at an end is refused.
  *
- * Every character goes through pattern_char, which writes it as JSON does if the pattern is for the
- * inside of a JSON string. So lengths and alternatives of patterns need not know about escapes.
+ * Every character goes through pattern_make_char, which writes it as JSON does if the pattern is
+ * for the inside of a JSON string. So lengths and alternatives of patterns need not know about
+ * escapes.
  *
  * The first error is kept in `rc` and ends the parse. */
 #include "grammar/pattern.h"
@@ -72,7 +73,7 @@ static bool eat_text(struct pattern_parser *p, const char *s)
 
 /* ---- characters ---- */
 
-struct charset pattern_unescaped(struct rules *g)
+struct charset pattern_get_unescaped(struct rules *g)
 {
     struct charset s = { 0 };
 
@@ -85,7 +86,7 @@ struct charset pattern_unescaped(struct rules *g)
 
 /* In a JSON string control characters, the quote and the backslash are escaped, each in one way
  * only: the parts of a pattern stay unambiguous. */
-struct rule_node *pattern_char(struct rules *g, struct charset set, enum pattern_as as)
+struct rule_node *pattern_make_char(struct rules *g, struct charset set, enum pattern_as as)
 {
     static const char names[] = "\bb\ff\nn\rr\tt\"\"\\\\";
     struct charset plain, unescaped;
@@ -94,7 +95,7 @@ struct rule_node *pattern_char(struct rules *g, struct charset set, enum pattern
 
     charset_normalize(&set);
     if (as == PATTERN_TEXT) return rules_class(g, set);
-    plain = pattern_unescaped(g);
+    plain = pattern_get_unescaped(g);
     unescaped = charset_intersect(&set, &plain, &g->arena);
     alt = rules_add_child(g, rules_node(g, NODE_ALT), rules_class(g, unescaped));
     for (int32_t c = 1; c < 0x80; c++) {
@@ -245,7 +246,7 @@ static int32_t parse_member(struct pattern_parser *p, struct charset *s)
 }
 
 /* Negated classes contain no control characters but tab and newline. */
-static struct charset without_controls(struct pattern_parser *p, struct charset s)
+static struct charset remove_controls(struct pattern_parser *p, struct charset s)
 {
     struct charset in = { 0 };
 
@@ -280,13 +281,13 @@ static struct rule_node *parse_class(struct pattern_parser *p)
         if (lo >= 0) charset_add(&s, &p->g->arena, lo, hi);
     }
     charset_normalize(&s);
-    if (not ) s = without_controls(p, charset_complement(&s, &p->g->arena));
-    return pattern_char(p->g, s, p->as);
+    if (not ) s = remove_controls(p, charset_complement(&s, &p->g->arena));
+    return pattern_make_char(p->g, s, p->as);
 }
 
 /* The dot: any character but control characters and the line separators U+2028 and U+2029. lines:
  * newlines and tabs too, for text around a match. */
-static struct rule_node *any_char(struct pattern_parser *p, bool lines)
+static struct rule_node *make_any_char(struct pattern_parser *p, bool lines)
 {
     struct charset s = { 0 };
 
@@ -294,7 +295,7 @@ static struct rule_node *any_char(struct pattern_parser *p, bool lines)
     charset_add(&s, &p->g->arena, ' ', '~');
     charset_add(&s, &p->g->arena, 0xa0, 0x2027);
     charset_add(&s, &p->g->arena, 0x202a, CHARSET_LAST);
-    return pattern_char(p->g, s, p->as);
+    return pattern_make_char(p->g, s, p->as);
 }
 
 /* ---- sequences ---- */
@@ -333,12 +334,12 @@ static struct rule_node *parse_group(struct pattern_parser *p)
     return n;
 }
 
-static struct rule_node *one_char(struct pattern_parser *p, int32_t cp)
+static struct rule_node *make_one_char(struct pattern_parser *p, int32_t cp)
 {
     struct charset s = { 0 };
 
     charset_add(&s, &p->g->arena, cp, cp);
-    return pattern_char(p->g, s, p->as);
+    return pattern_make_char(p->g, s, p->as);
 }
 
 /* One character, class, group or anchor. NULL: the sequence ends here. */
@@ -356,13 +357,13 @@ static struct rule_node *parse_part(struct pattern_parser *p)
     if (eat_text(p, "$")) return make_anchor(p, ANCHOR_END);
     if (eat_text(p, "(")) return parse_group(p);
     if (eat_text(p, "[")) return parse_class(p);
-    if (eat_text(p, ".")) return any_char(p, false);
-    if (!eat_text(p, "\\")) return one_char(p, parse_char(p));
+    if (eat_text(p, ".")) return make_any_char(p, false);
+    if (!eat_text(p, "\\")) return make_one_char(p, parse_char(p));
     if (peek_byte(p) >= 0 && add_named_class(p, peek_byte(p), &s)) {
         p->at++;
-        return pattern_char(p->g, s, p->as);
+        return pattern_make_char(p->g, s, p->as);
     }
-    return one_char(p, parse_escape(p, false));
+    return make_one_char(p, parse_escape(p, false));
 }
 
 /* -1: no digits. */
@@ -460,7 +461,7 @@ static struct rule_node *add_any_text(struct pattern_parser *p, struct rule_node
     int at;
 
     if (!is_anchored(n, begin)) {
-        any = rules_repeat(p->g, any_char(p, true), 0, RULES_UNBOUNDED);
+        any = rules_repeat(p->g, make_any_char(p, true), 0, RULES_UNBOUNDED);
         return begin ? RULES_SEQ(p->g, any, n) : RULES_SEQ(p->g, n, any);
     }
     if (is_anchor(n)) return rules_node(p->g, NODE_EMPTY);

@@ -21,7 +21,7 @@ enum pattern_as {
 int pattern_parse(struct rule_node **out, struct rules *g, struct str pattern, enum pattern_as as,
                   bool whole, struct err *e);
 /* One character of a set. */
-struct rule_node *pattern_char(struct rules *g, struct charset set, enum pattern_as as);
+struct rule_node *pattern_make_char(struct rules *g, struct charset set, enum pattern_as as);
 /* The characters that a JSON string contains as they are. Normalized, in the arena of g. */
-struct charset pattern_unescaped(struct rules *g);
+struct charset pattern_get_unescaped(struct rules *g);
 #endif

@@ -47,7 +47,10 @@ struct pda_maker {
     struct err *e;
 };
 
-static int no_memory(struct pda_maker *m) { return err_nomem(m->e, "the automaton of a grammar"); }
+static int report_nomem(struct pda_maker *m)
+{
+    return err_nomem(m->e, "the automaton of a grammar");
+}
 
 /* ---- nullable rules ---- */
 
@@ -132,13 +135,13 @@ static int find_inlined(struct pda_maker *m)
             m->inlined[i] = true;
         }
     mem_free(refs.p);
-    return refs.failed ? no_memory(m) : OK;
+    return refs.failed ? report_nomem(m) : OK;
 }
 
 /* ---- left recursion ---- */
 
 /* The message names the rule and, for longer cycles, the rule through which it comes back. */
-static int left_recursion(struct pda_maker *m, int rule, int by)
+static int report_left_recursion(struct pda_maker *m, int rule, int by)
 {
     const struct rule *r = &m->g->rules[rule], *via = &m->g->rules[by];
 
@@ -201,7 +204,7 @@ static int search_from(struct pda_maker *m, struct left_search *s, int rule)
             continue;
         }
         to = s->refs.p[s->at[depth]++];
-        if (s->mark[to] == 1) return left_recursion(m, to, r);
+        if (s->mark[to] == 1) return report_left_recursion(m, to, r);
         if (s->mark[to] == 0) s->path[++depth] = to, s->at[depth] = s->from[to], s->mark[to] = 1;
     }
     return OK;
@@ -211,7 +214,7 @@ static int search_from(struct pda_maker *m, struct left_search *s, int rule)
 static int check_left_recursion(struct pda_maker *m)
 {
     struct left_search s = { 0 };
-    int rc = left_search_init(&s, m) ? OK : no_memory(m);
+    int rc = left_search_init(&s, m) ? OK : report_nomem(m);
 
     for (int i = 0; i < m->g->n && rc == OK; i++)
         if (!s.mark[i]) rc = search_from(m, &s, i);
@@ -308,7 +311,7 @@ static int append_dfa(struct pda_maker *m, int rule, const struct dfa *f)
 
     if (!id || !ensure_tables(m, f->n_states, f->n_edges, f->n_calls)) {
         mem_free(id);
-        return no_memory(m);
+        return report_nomem(m);
     }
     for (int i = 0; i < f->n_states; i++)
         id[i] = i && counted && f->states[i].final ? base : base + n++;
@@ -394,24 +397,24 @@ static int describe_rules(struct pda_maker *m)
 static int clamp_far(int64_t n) { return n > PDA_FAR ? PDA_FAR : (int)n; }
 
 /* From a state to the end of its round, which is over at the start of a counted rule. */
-static int rest_of_round(const struct pda *a, int32_t state)
+static int min_bytes_to_round_end(const struct pda *a, int32_t state)
 {
     const struct pda_rule *r = &a->rules[a->states[state].rule];
     return r->counted && state == r->start ? 0 : a->states[state].min_bytes;
 }
 
 /* The shortest way from a state, as far as is known of its neighbours. */
-static int min_bytes_of(const struct pda *a, const struct pda_state *s)
+static int compute_min_bytes(const struct pda *a, const struct pda_state *s)
 {
     int best = s->final ? 0 : PDA_FAR;
 
     for (int i = 0; i < s->n_edges; i++) {
-        int d = clamp_far(1 + (int64_t)rest_of_round(a, a->edges[s->edge + i].to));
+        int d = clamp_far(1 + (int64_t)min_bytes_to_round_end(a, a->edges[s->edge + i].to));
         if (d < best) best = d;
     }
     for (int i = 0; i < s->n_calls; i++) {
         const struct dfa_call *c = &a->calls[s->call + i];
-        int d = clamp_far((int64_t)a->rules[c->rule].min_bytes + rest_of_round(a, c->to));
+        int d = clamp_far((int64_t)a->rules[c->rule].min_bytes + min_bytes_to_round_end(a, c->to));
         if (d < best) best = d;
     }
     return best;
@@ -428,7 +431,7 @@ static void find_min_bytes(struct pda *a)
         for (int i = a->n_states - 1; i >= 0; i--) {
             struct pda_state *s = &a->states[i];
             struct pda_rule *r = &a->rules[s->rule];
-            int d = min_bytes_of(a, s);
+            int d = compute_min_bytes(a, s);
             if (d < s->min_bytes) s->min_bytes = d, changed = true;
             if (i != r->start) continue;
             d = clamp_far((int64_t)s->min_bytes * (r->counted && r->min > 1 ? r->min : 1));
@@ -446,11 +449,12 @@ static void prune_dead_ends(struct pda *a)
         struct dfa_call *c = a->calls + s->call;
         int n = 0;
         for (int k = 0; k < s->n_edges; k++)
-            if (rest_of_round(a, x[k].to) < PDA_FAR) x[n++] = x[k];
+            if (min_bytes_to_round_end(a, x[k].to) < PDA_FAR) x[n++] = x[k];
         s->n_edges = n;
         n = 0;
         for (int k = 0; k < s->n_calls; k++)
-            if (rest_of_round(a, c[k].to) < PDA_FAR && a->rules[c[k].rule].min_bytes < PDA_FAR)
+            if (min_bytes_to_round_end(a, c[k].to) < PDA_FAR &&
+                a->rules[c[k].rule].min_bytes < PDA_FAR)
                 c[n++] = c[k];
         s->n_calls = n;
     }
@@ -498,7 +502,7 @@ static int find_follow(struct pda_maker *m)
     uint64_t(*first)[4] = mem_array((size_t)a->n_states + 1, sizeof *first);
     bool changed = true;
 
-    if (!first) return no_memory(m);
+    if (!first) return report_nomem(m);
     find_first(a, first);
     while (changed) {
         changed = false;
@@ -564,7 +568,7 @@ static int maker_init(struct pda_maker *m)
     m->queue = mem_array(n, sizeof *m->queue);
     m->out->rules = mem_array(n, sizeof *m->out->rules);
     if (!m->rules || !m->nullable || !m->inlined || !m->size || !m->queue || !m->out->rules)
-        return no_memory(m);
+        return report_nomem(m);
     for (int i = 0; i < g->n; i++)
         m->rules[i] = (struct pending_rule){ .body = g->rules[i].body, .name = g->rules[i].name };
     m->env = (struct dfa_env){ .g = g,

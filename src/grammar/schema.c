@@ -63,7 +63,7 @@ int schema_fail_with(struct schema_build *x, const char *path, const char *what,
 }
 
 /* On failure the path is not extended; the arena remembers the failure. */
-const char *schema_path(struct schema_build *x, const char *path, const char *key)
+const char *schema_extend_path(struct schema_build *x, const char *path, const char *key)
 {
     const char *longer = arena_printf(&x->g->arena, "%.400s/%.80s", path, key);
 
@@ -109,8 +109,8 @@ struct count_bounds schema_read_bounds(struct schema_build *x, const struct conj
 
 /* ---- automata ---- */
 
-bool schema_dfa(struct schema_build *x, const struct rule_node *n, const char *path,
-                struct dfa *out)
+bool schema_build_dfa(struct schema_build *x, const struct rule_node *n, const char *path,
+                      struct dfa *out)
 {
     struct err e = { 0 };
 
@@ -121,7 +121,7 @@ bool schema_dfa(struct schema_build *x, const struct rule_node *n, const char *p
     return false;
 }
 
-bool schema_dfa_combine(struct schema_build *x, struct dfa *io, const struct dfa *y, enum dfa_op op,
+bool schema_combine_dfa(struct schema_build *x, struct dfa *io, const struct dfa *y, enum dfa_op op,
                         const char *path)
 {
     struct dfa out = { 0 };
@@ -137,11 +137,12 @@ bool schema_dfa_combine(struct schema_build *x, struct dfa *io, const struct dfa
     return true;
 }
 
-bool schema_dfa_intersect(struct schema_build *x, struct dfa *io, const struct rule_node *with,
+bool schema_intersect_dfa(struct schema_build *x, struct dfa *io, const struct rule_node *with,
                           const char *path)
 {
     struct dfa y;
-    bool ok = schema_dfa(x, with, path, &y) && schema_dfa_combine(x, io, &y, DFA_INTERSECT, path);
+    bool ok =
+        schema_build_dfa(x, with, path, &y) && schema_combine_dfa(x, io, &y, DFA_INTERSECT, path);
 
     if (ok) dfa_trim(io);
     dfa_release(&y);
@@ -150,13 +151,13 @@ bool schema_dfa_intersect(struct schema_build *x, struct dfa *io, const struct r
 
 /* ---- rules that all schemas share ---- */
 
-struct rule_node *schema_optional_space(struct schema_build *x)
+struct rule_node *schema_make_space(struct schema_build *x)
 {
     return rules_repeat(x->g, rules_text(x->g, " "), 0, 1);
 }
 
 /* One character; ranges: pairs of first and last. */
-static struct rule_node *char_in(struct schema_build *x, const char *ranges)
+static struct rule_node *make_char_in(struct schema_build *x, const char *ranges)
 {
     struct charset s = { 0 };
 
@@ -166,34 +167,34 @@ static struct rule_node *char_in(struct schema_build *x, const char *ranges)
 
 /* The rest of \uHHHH, without surrogates, which are not characters, and without NUL, which many
  * readers refuse. */
-static struct rule_node *unicode_escape(struct schema_build *x)
+static struct rule_node *make_unicode_escape(struct schema_build *x)
 {
     struct rules *g = x->g;
-    struct rule_node *alt = rules_node(g, NODE_ALT), *h = char_in(x, "09afAF"),
-                     *h1 = char_in(x, "19afAF"), *zero = rules_text(g, "0");
+    struct rule_node *alt = rules_node(g, NODE_ALT), *h = make_char_in(x, "09afAF"),
+                     *h1 = make_char_in(x, "19afAF"), *zero = rules_text(g, "0");
 
-    rules_add_child(g, alt, RULES_SEQ(g, char_in(x, "19acAC"), h, h, h));
-    rules_add_child(g, alt, RULES_SEQ(g, char_in(x, "efEF"), h, h, h));
-    rules_add_child(g, alt, RULES_SEQ(g, char_in(x, "ddDD"), char_in(x, "07"), h, h));
+    rules_add_child(g, alt, RULES_SEQ(g, make_char_in(x, "19acAC"), h, h, h));
+    rules_add_child(g, alt, RULES_SEQ(g, make_char_in(x, "efEF"), h, h, h));
+    rules_add_child(g, alt, RULES_SEQ(g, make_char_in(x, "ddDD"), make_char_in(x, "07"), h, h));
     rules_add_child(g, alt, RULES_SEQ(g, zero, h1, h, h));
     rules_add_child(g, alt, RULES_SEQ(g, zero, zero, h1, h));
     rules_add_child(g, alt, RULES_SEQ(g, zero, zero, zero, h1));
     return RULES_SEQ(g, rules_text(g, "u"), alt);
 }
 
-struct rule_node *schema_string_char(struct schema_build *x)
+struct rule_node *schema_make_char(struct schema_build *x)
 {
     struct rules *g = x->g;
     struct rule_node *alt, *esc;
 
-    alt = rules_add_child(g, rules_node(g, NODE_ALT), rules_class(g, pattern_unescaped(g)));
-    esc = rules_add_child(g, rules_node(g, NODE_ALT), char_in(x, "\"\"\\\\//bbffnnrrtt"));
-    rules_add_child(g, esc, unicode_escape(x));
+    alt = rules_add_child(g, rules_node(g, NODE_ALT), rules_class(g, pattern_get_unescaped(g)));
+    esc = rules_add_child(g, rules_node(g, NODE_ALT), make_char_in(x, "\"\"\\\\//bbffnnrrtt"));
+    rules_add_child(g, esc, make_unicode_escape(x));
     return rules_add_child(g, alt, RULES_SEQ(g, rules_text(g, "\\"), esc));
 }
 
 /* One rule for all: its token masks are the largest, and so they are computed once. */
-struct rule_node *schema_any_string(struct schema_build *x)
+struct rule_node *schema_make_any_string(struct schema_build *x)
 {
     struct rules *g = x->g;
 
@@ -201,32 +202,32 @@ struct rule_node *schema_any_string(struct schema_build *x)
         x->string =
             rules_add_shared(g, STR("string"),
                              RULES_SEQ(g, rules_text(g, "\""),
-                                       rules_repeat(g, schema_string_char(x), 0, RULES_UNBOUNDED),
+                                       rules_repeat(g, schema_make_char(x), 0, RULES_UNBOUNDED),
                                        rules_text(g, "\"")));
     return rules_ref(g, x->string);
 }
 
 /* open ITEM, ITEM ... close, or open close. */
-static struct rule_node *comma_list(struct schema_build *x, const char *open,
-                                    struct rule_node *item, const char *close)
+static struct rule_node *make_comma_list(struct schema_build *x, const char *open,
+                                         struct rule_node *item, const char *close)
 {
     struct rules *g = x->g;
     struct rule_node *more = rules_repeat(
-        g, RULES_SEQ(g, rules_text(g, ","), schema_optional_space(x), item), 0, RULES_UNBOUNDED);
+        g, RULES_SEQ(g, rules_text(g, ","), schema_make_space(x), item), 0, RULES_UNBOUNDED);
 
-    return RULES_SEQ(g, rules_text(g, open), schema_optional_space(x),
-                     rules_repeat(g, RULES_SEQ(g, item, more, schema_optional_space(x)), 0, 1),
+    return RULES_SEQ(g, rules_text(g, open), schema_make_space(x),
+                     rules_repeat(g, RULES_SEQ(g, item, more, schema_make_space(x)), 0, 1),
                      rules_text(g, close));
 }
 
 /* {"key": value, ...} with any keys. */
-static struct rule_node *any_object(struct schema_build *x, struct rule_node *value)
+static struct rule_node *make_any_object(struct schema_build *x, struct rule_node *value)
 {
     struct rules *g = x->g;
 
-    return comma_list(
+    return make_comma_list(
         x, "{",
-        RULES_SEQ(g, schema_any_string(x), rules_text(g, ":"), schema_optional_space(x), value),
+        RULES_SEQ(g, schema_make_any_string(x), rules_text(g, ":"), schema_make_space(x), value),
         "}");
 }
 
@@ -241,7 +242,7 @@ static void add_constants(struct schema_build *x, struct rule_node *alt, unsigne
 }
 
 /* The rule of any JSON value. */
-static int any_value(struct schema_build *x)
+static int find_or_add_any_value(struct schema_build *x)
 {
     struct rules *g = x->g;
     struct rule_node *alt, *self;
@@ -251,12 +252,12 @@ static int any_value(struct schema_build *x)
     if (x->any >= 0) return x->any;
     x->any = rules_add_shared(g, STR("value"), NULL);
     self = rules_ref(g, x->any);
-    object = rules_add_shared(g, STR("object"), any_object(x, self));
-    array = rules_add_shared(g, STR("array"), comma_list(x, "[", self, "]"));
+    object = rules_add_shared(g, STR("object"), make_any_object(x, self));
+    array = rules_add_shared(g, STR("array"), make_comma_list(x, "[", self, "]"));
     alt = rules_add_child(g, rules_node(g, NODE_ALT), rules_ref(g, object));
     rules_add_child(g, alt, rules_ref(g, array));
-    rules_add_child(g, alt, schema_any_string(x));
-    rules_add_child(g, alt, schema_number(x, &unbounded, false));
+    rules_add_child(g, alt, schema_make_any_string(x));
+    rules_add_child(g, alt, schema_make_number(x, &unbounded, false));
     add_constants(x, alt, TYPE_BOOL | TYPE_NULL);
     rules_get(g, x->any)->body = alt;
     return x->any;
@@ -298,7 +299,7 @@ static bool write_value(struct jsonw *w, const json_t *v, int depth, bool python
     return true;
 }
 
-struct rule_node *schema_literal(struct schema_build *x, const json_t *v)
+struct rule_node *schema_make_literal(struct schema_build *x, const json_t *v)
 {
     struct buf text = { 0 };
     struct jsonw w = { .out = &text };
@@ -313,7 +314,7 @@ struct rule_node *schema_literal(struct schema_build *x, const json_t *v)
 /* ---- types ---- */
 
 /* 0: there is no such type. */
-static unsigned type_named(struct str name)
+static unsigned find_type(struct str name)
 {
     static const struct {
         const char *name;
@@ -335,7 +336,7 @@ static unsigned type_named(struct str name)
 
 static unsigned read_type(struct schema_build *x, const struct subschema *p, const json_t *v)
 {
-    unsigned t = json_is_string(v) ? type_named(str_c(json_string_value(v))) : 0;
+    unsigned t = json_is_string(v) ? find_type(str_c(json_string_value(v))) : 0;
 
     if (!t)
         schema_fail(
@@ -346,7 +347,7 @@ static unsigned read_type(struct schema_build *x, const struct subschema *p, con
 }
 
 /* "nullable" is OpenAPI's. */
-unsigned schema_types(struct schema_build *x, const struct subschema *p)
+unsigned schema_read_types(struct schema_build *x, const struct subschema *p)
 {
     const json_t *v = json_object_get(p->s, "type"), *item;
     unsigned t = 0;
@@ -361,7 +362,7 @@ unsigned schema_types(struct schema_build *x, const struct subschema *p)
 }
 
 /* The types to which the keywords of the parts apply, used where no part names a type. */
-static unsigned implied_types(const struct conjunction *p)
+static unsigned find_implied_types(const struct conjunction *p)
 {
     static const struct {
         const char *key;
@@ -401,7 +402,7 @@ static unsigned implied_types(const struct conjunction *p)
 
 /* Those values of the enum or const of part `from` that all parts accept. list: the enum, or NULL;
  * one: the const, or NULL. */
-static struct rule_node *values_node(struct schema_build *x, const struct conjunction *p,
+static struct rule_node *make_values(struct schema_build *x, const struct conjunction *p,
                                      const json_t *list, const json_t *one, int from)
 {
     struct rule_node *alt = rules_node(x->g, NODE_ALT), *lit;
@@ -413,7 +414,7 @@ static struct rule_node *values_node(struct schema_build *x, const struct conjun
         for (int k = 0; k < p->n && fits; k++)
             fits = (k == from ? schema_accepts_listed : schema_accepts)(x, &p->p[k], v);
         if (!fits) continue;
-        if ((lit = schema_literal(x, v))) rules_add_child(x->g, alt, lit);
+        if ((lit = schema_make_literal(x, v))) rules_add_child(x->g, alt, lit);
         else
             schema_fail(x, p->p[from].path, "a value is nested more than %d deep",
                         MAX_LITERAL_DEPTH);
@@ -422,22 +423,22 @@ static struct rule_node *values_node(struct schema_build *x, const struct conjun
 }
 
 /* NULL: no part has const or enum. */
-static struct rule_node *enum_node(struct schema_build *x, const struct conjunction *p)
+static struct rule_node *make_enum(struct schema_build *x, const struct conjunction *p)
 {
     for (int i = 0; i < p->n; i++) {
         const json_t *v = json_object_get(p->p[i].s, "const");
-        if (v) return values_node(x, p, NULL, v, i);
+        if (v) return make_values(x, p, NULL, v, i);
     }
     for (int i = 0; i < p->n; i++) {
         const json_t *v = json_object_get(p->p[i].s, "enum");
         if (v && !json_is_array(v)) schema_fail(x, p->p[i].path, "'enum' must be a list");
-        if (v) return values_node(x, p, v, NULL, i);
+        if (v) return make_values(x, p, v, NULL, i);
     }
     return NULL;
 }
 
 /* enum and const come first: then the other keywords only select among the values. */
-struct rule_node *schema_conjunction_node(struct schema_build *x, const struct conjunction *p)
+struct rule_node *schema_make_conjunction(struct schema_build *x, const struct conjunction *p)
 {
     struct rules *g = x->g;
     struct rule_node *alt, *values;
@@ -446,20 +447,20 @@ struct rule_node *schema_conjunction_node(struct schema_build *x, const struct c
 
     for (int i = 0; i < p->n; i++) {
         if (json_is_false(p->p[i].s)) return rules_node(g, NODE_NEVER);
-        types &= schema_types(x, &p->p[i]);
+        types &= schema_read_types(x, &p->p[i]);
         named |= json_object_get(p->p[i].s, "type") != NULL;
     }
     if (x->rc != OK) return rules_node(g, NODE_NEVER);
-    if ((values = enum_node(x, p))) return values;
-    implied = implied_types(p);
+    if ((values = make_enum(x, p))) return values;
+    implied = find_implied_types(p);
     if (!named && implied) types = implied;
-    if (types == TYPE_ALL && !implied) return rules_ref(g, any_value(x));
+    if (types == TYPE_ALL && !implied) return rules_ref(g, find_or_add_any_value(x));
     alt = rules_node(g, NODE_ALT);
-    if (types & TYPE_OBJECT) rules_add_child(g, alt, schema_object(x, p));
-    if (types & TYPE_ARRAY) rules_add_child(g, alt, schema_array(x, p));
-    if (types & TYPE_STRING) rules_add_child(g, alt, schema_string(x, p));
+    if (types & TYPE_OBJECT) rules_add_child(g, alt, schema_make_object(x, p));
+    if (types & TYPE_ARRAY) rules_add_child(g, alt, schema_make_array(x, p));
+    if (types & TYPE_STRING) rules_add_child(g, alt, schema_make_string(x, p));
     if (types & (TYPE_NUMBER | TYPE_INTEGER))
-        rules_add_child(g, alt, schema_number(x, p, !(types & TYPE_NUMBER)));
+        rules_add_child(g, alt, schema_make_number(x, p, !(types & TYPE_NUMBER)));
     add_constants(x, alt, types);
     return alt->n_children == 1 ? alt->children[0] : alt;
 }
@@ -485,14 +486,14 @@ static int add_work(struct schema_build *x, const struct conjunction *p, struct 
 
 /* Conjunctions of the same schemas, by address, share a rule. This is what ends the recursion of
  * recursive schemas. */
-struct rule_node *schema_value_ref(struct schema_build *x, const struct conjunction *p)
+struct rule_node *schema_make_ref(struct schema_build *x, const struct conjunction *p)
 {
     const json_t *key[CONJUNCTION_MAX];
     uint64_t known;
     struct str k;
     int rule;
 
-    if (p->n == 0) return rules_ref(x->g, any_value(x));
+    if (p->n == 0) return rules_ref(x->g, find_or_add_any_value(x));
     for (int i = 0; i < p->n; i++) key[i] = p->p[i].s;
     k = str_of((const char *)key, (size_t)p->n * sizeof *key);
     if (map_get(&x->rules, k, &known)) return rules_ref(x->g, (int)known);
@@ -525,7 +526,7 @@ void schema_finish(struct schema_build *x)
 {
     for (int i = 0; i < x->n_work && x->rc == OK; i++) {
         struct conjunction p = x->work[i].parts; /* a copy: the list moves when it grows */
-        struct rule_node *body = schema_body(x, &p);
+        struct rule_node *body = schema_make_body(x, &p);
         rules_get(x->g, x->work[i].rule)->body = body;
         if (x->g->full && !rules_failed(x->g))
             schema_fail(x, p.p[0].path, "the schema is too large");
@@ -543,7 +544,7 @@ static int add_schemas(struct rules *g, const json_t *schema, const json_t *also
     schema_init(&x, g, schema, e);
     conjunction_add(&x, &all, schema, "#");
     if (also) conjunction_add(&x, &all, also, "#");
-    *rule = schema_value_ref(&x, &all)->rule;
+    *rule = schema_make_ref(&x, &all)->rule;
     schema_finish(&x);
     schema_release(&x);
     return x.rc;
@@ -563,13 +564,14 @@ int schema_add_object(struct rules *g, const json_t *schema, int *rule, struct e
     return rc;
 }
 
-int schema_any_object(struct rules *g)
+int schema_add_any_object(struct rules *g)
 {
     struct schema_build x;
     int rule;
 
     schema_init(&x, g, NULL, NULL);
-    rule = rules_add_shared(g, STR("root"), any_object(&x, rules_ref(g, any_value(&x))));
+    rule = rules_add_shared(g, STR("root"),
+                            make_any_object(&x, rules_ref(g, find_or_add_any_value(&x))));
     schema_release(&x);
     return rule;
 }

@@ -22,7 +22,7 @@ int schema_load(json_t **out, struct str text, const char *what, struct err *e);
 int schema_add(struct rules *g, const json_t *schema, int *rule, struct err *e);
 /* The same, for the objects that the schema accepts. */
 int schema_add_object(struct rules *g, const json_t *schema, int *rule, struct err *e);
-int schema_any_object(struct rules *g); /* the rule of any JSON object */
+int schema_add_any_object(struct rules *g); /* the rule of any JSON object */
 
 /* The members of an object in another notation than JSON: key NAME is VALUE end, with sep between
  * two of them. */

@@ -23,7 +23,7 @@ struct array_shape {
 
 /* The schemas of the first items: "prefixItems", or "items" as a list in older drafts. NULL: none.
  */
-static const json_t *first_items(const json_t *s)
+static const json_t *get_first_items(const json_t *s)
 {
     const json_t *v = json_object_get(s, "prefixItems");
 
@@ -32,7 +32,7 @@ static const json_t *first_items(const json_t *s)
 }
 
 /* The schema of the other items. */
-static const json_t *rest_items(const json_t *s)
+static const json_t *get_rest_items(const json_t *s)
 {
     const json_t *v = json_object_get(s, "items");
     return json_is_array(v) ? json_object_get(s, "additionalItems") : v;
@@ -48,14 +48,14 @@ static bool find_item_schemas(struct schema_build *x, const struct conjunction *
 
     out->n = 0;
     for (int k = 0; k < p->n; k++) {
-        const json_t *first = first_items(p->p[k].s), *rest = rest_items(p->p[k].s);
+        const json_t *first = get_first_items(p->p[k].s), *rest = get_rest_items(p->p[k].s);
         snprintf(at, sizeof at, "prefixItems/%d", i);
         if (first && i < (int)json_array_size(first)) {
             conjunction_add(x, out, json_array_get(first, (size_t)i),
-                            schema_path(x, p->p[k].path, at));
+                            schema_extend_path(x, p->p[k].path, at));
             found = true;
         } else if (rest) {
-            conjunction_add(x, out, rest, schema_path(x, p->p[k].path, "items"));
+            conjunction_add(x, out, rest, schema_extend_path(x, p->p[k].path, "items"));
             found = true;
         }
     }
@@ -71,7 +71,7 @@ static struct array_shape read_shape(struct schema_build *x, const struct conjun
 
     for (int i = 0; i < p->n; i++) {
         const struct subschema *s = &p->p[i];
-        const json_t *first = first_items(s->s), *unique = json_object_get(s->s, "uniqueItems");
+        const json_t *first = get_first_items(s->s), *unique = json_object_get(s->s, "uniqueItems");
         if (first && (int)json_array_size(first) > a.n_first)
             a.n_first = (int)json_array_size(first);
         if (unique && !json_is_boolean(unique))
@@ -86,11 +86,11 @@ static struct array_shape read_shape(struct schema_build *x, const struct conjun
 /* The separator of items. */
 static struct rule_node *make_comma(struct schema_build *x)
 {
-    return RULES_SEQ(x->g, rules_text(x->g, ","), schema_optional_space(x));
+    return RULES_SEQ(x->g, rules_text(x->g, ","), schema_make_space(x));
 }
 
 /* min to max items with commas between. first: there is no item before them, so no comma either. */
-static struct rule_node *items_node(struct schema_build *x, struct rule_node *item, int min,
+static struct rule_node *make_items(struct schema_build *x, struct rule_node *item, int min,
                                     int max, bool first)
 {
     struct rules *g = x->g;
@@ -104,8 +104,8 @@ static struct rule_node *items_node(struct schema_build *x, struct rule_node *it
 }
 
 /* Items from number i on. Each is nested in the optional part after the one before it. */
-static struct rule_node *tuple_from(struct schema_build *x, const struct conjunction *p,
-                                    const struct array_shape *a, int i)
+static struct rule_node *make_tuple_from(struct schema_build *x, const struct conjunction *p,
+                                         const struct array_shape *a, int i)
 {
     struct rules *g = x->g;
     struct conjunction item;
@@ -114,18 +114,19 @@ static struct rule_node *tuple_from(struct schema_build *x, const struct conjunc
     if (a->n.max != RULES_UNBOUNDED && i >= a->n.max) return rules_node(g, NODE_EMPTY);
     if (!find_item_schemas(x, p, i, i >= a->n_first && a->n_first > 0, &item))
         return rules_node(g, i < a->n.min ? NODE_NEVER : NODE_EMPTY);
-    n = schema_value_ref(x, &item);
+    n = schema_make_ref(x, &item);
     if (i >= a->n_first)
-        return items_node(x, n, a->n.min > i ? a->n.min - i : 0,
+        return make_items(x, n, a->n.min > i ? a->n.min - i : 0,
                           a->n.max == RULES_UNBOUNDED ? a->n.max : a->n.max - i, i == 0);
-    n = RULES_SEQ(g, i ? make_comma(x) : NULL, n, tuple_from(x, p, a, i + 1));
+    n = RULES_SEQ(g, i ? make_comma(x) : NULL, n, make_tuple_from(x, p, a, i + 1));
     return rules_repeat(g, n, i < a->n.min, 1);
 }
 
 /* The items that can follow when the values in the bit set `used` are there: a rule for each set.
  */
-static struct rule_node *unique_from(struct schema_build *x, struct rule_node *const *values, int n,
-                                     const struct array_shape *a, unsigned used, int *rules)
+static struct rule_node *make_unique_from(struct schema_build *x, struct rule_node *const *values,
+                                          int n, const struct array_shape *a, unsigned used,
+                                          int *rules)
 {
     struct rules *g = x->g;
     struct rule_node *alt = rules_node(g, NODE_ALT);
@@ -137,16 +138,17 @@ static struct rule_node *unique_from(struct schema_build *x, struct rule_node *c
         if (count >= a->n.min) rules_add_child(g, alt, rules_node(g, NODE_EMPTY));
         for (int i = 0; i < n && (a->n.max == RULES_UNBOUNDED || count < a->n.max); i++)
             if (!(used >> i & 1))
-                rules_add_child(g, alt,
-                                RULES_SEQ(g, count ? make_comma(x) : NULL, values[i],
-                                          unique_from(x, values, n, a, used | 1u << i, rules)));
+                rules_add_child(
+                    g, alt,
+                    RULES_SEQ(g, count ? make_comma(x) : NULL, values[i],
+                              make_unique_from(x, values, n, a, used | 1u << i, rules)));
         rules_get(g, rules[used])->body = alt;
     }
     return rules_ref(g, rules[used]);
 }
 
 /* The integers from lo to hi. NULL: out of memory. */
-static json_t *make_integers(struct schema_build *x, int lo, int hi)
+static json_t *list_integers(struct schema_build *x, int lo, int hi)
 {
     json_t *list = json_array();
 
@@ -162,7 +164,7 @@ static json_t *make_integers(struct schema_build *x, int lo, int hi)
 
 /* The values of an item where they are few: an enum, true and false, or a short range of integers.
  * The caller owns the list. NULL: they are not few, or x has an error. */
-static json_t *few_values(struct schema_build *x, const struct conjunction *item)
+static json_t *list_few_values(struct schema_build *x, const struct conjunction *item)
 {
     unsigned types = TYPE_ALL;
     double lo = -1e9, hi = 1e9, v;
@@ -171,7 +173,7 @@ static json_t *few_values(struct schema_build *x, const struct conjunction *item
     for (int i = 0; i < item->n; i++) {
         const json_t *s = item->p[i].s, *values = json_object_get(s, "enum");
         if (json_is_array(values)) return json_incref((json_t *)values);
-        types &= schema_types(x, &item->p[i]);
+        types &= schema_read_types(x, &item->p[i]);
         if ((v = json_number_value(json_object_get(s, "minimum"))) > lo &&
             json_object_get(s, "minimum"))
             lo = v;
@@ -184,7 +186,7 @@ static json_t *few_values(struct schema_build *x, const struct conjunction *item
         return list;
     }
     if (types != TYPE_INTEGER || hi - lo >= MAX_UNIQUE) return NULL;
-    return make_integers(x, (int)ceil(lo), (int)floor(hi));
+    return list_integers(x, (int)ceil(lo), (int)floor(hi));
 }
 
 /* Are the items strings that are constrained in nothing but their lengths? */
@@ -193,14 +195,14 @@ static bool are_plain_strings(struct schema_build *x, const struct conjunction *
     for (int i = 0; i < item->n; i++) {
         if (json_object_get(item->p[i].s, "pattern") || json_object_get(item->p[i].s, "format"))
             return false;
-        if (schema_types(x, &item->p[i]) != TYPE_STRING) return false;
+        if (schema_read_types(x, &item->p[i]) != TYPE_STRING) return false;
     }
     return item->n > 0;
 }
 
 /* Strings that begin with different letters, in the order of the letters. NULL: not possible. */
-static struct rule_node *unique_strings(struct schema_build *x, const struct conjunction *item,
-                                        const struct array_shape *a)
+static struct rule_node *make_unique_strings(struct schema_build *x, const struct conjunction *item,
+                                             const struct array_shape *a)
 {
     static const char firsts[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     struct rules *g = x->g;
@@ -210,7 +212,7 @@ static struct rule_node *unique_strings(struct schema_build *x, const struct con
     int n = (int)sizeof firsts - 1, rest;
 
     if (!are_plain_strings(x, item) || schema_bounds_empty(&len) || a->n.min > n) return NULL;
-    chars = rules_repeat(g, schema_string_char(x), len.min - 1,
+    chars = rules_repeat(g, schema_make_char(x), len.min - 1,
                          len.max == RULES_UNBOUNDED ? len.max : len.max - 1);
     rest = rules_add_shared(g, STR("rest of a string"), RULES_SEQ(g, chars, rules_text(g, "\"")));
     for (int i = 0; i < n; i++) {
@@ -230,9 +232,9 @@ static struct rule_node *unique_strings(struct schema_build *x, const struct con
 }
 
 /* list: the possible values. Of many, only the first ones are used. */
-static struct rule_node *unique_values(struct schema_build *x, const struct conjunction *p,
-                                       const struct conjunction *item, const json_t *list,
-                                       const struct array_shape *a)
+static struct rule_node *make_unique_values(struct schema_build *x, const struct conjunction *p,
+                                            const struct conjunction *item, const json_t *list,
+                                            const struct array_shape *a)
 {
     struct rule_node *values[MAX_UNIQUE], *n;
     int count = 0, rules[1 << MAX_UNIQUE];
@@ -245,7 +247,7 @@ static struct rule_node *unique_values(struct schema_build *x, const struct conj
         for (size_t k = 0; k < i; k++) known |= json_equal(json_array_get(list, k), v) != 0;
         if (!fits || known) continue;
         if (count == MAX_UNIQUE) break;
-        if ((n = schema_literal(x, v))) values[count++] = n;
+        if ((n = schema_make_literal(x, v))) values[count++] = n;
     }
     if (a->n.min > count) {
         if (json_array_size(list) > MAX_UNIQUE)
@@ -257,13 +259,13 @@ static struct rule_node *unique_values(struct schema_build *x, const struct conj
         return rules_node(x->g, NODE_NEVER);
     }
     for (int k = 0; k < 1 << MAX_UNIQUE; k++) rules[k] = -1;
-    return unique_from(x, values, count, a, 0, rules);
+    return make_unique_from(x, values, count, a, 0, rules);
 }
 
 /* One of the ways to enforce uniqueItems; E_INVALID if none applies. A reference to the item schema
  * is followed first: its values are what counts. */
-static struct rule_node *unique_items(struct schema_build *x, const struct conjunction *p,
-                                      const struct array_shape *a)
+static struct rule_node *make_unique_items(struct schema_build *x, const struct conjunction *p,
+                                           const struct array_shape *a)
 {
     struct rule_node *n = NULL;
     struct conjunction item = { .n = 0 };
@@ -271,8 +273,8 @@ static struct rule_node *unique_items(struct schema_build *x, const struct conju
 
     if (a->n_first == 0 && find_item_schemas(x, p, 0, false, &item)) {
         for (int i = 0; i < item.n; i++) item.p[i].s = schema_follow_refs(x, item.p[i].s);
-        if ((list = few_values(x, &item))) n = unique_values(x, p, &item, list, a);
-        else n = unique_strings(x, &item, a);
+        if ((list = list_few_values(x, &item))) n = make_unique_values(x, p, &item, list, a);
+        else n = make_unique_strings(x, &item, a);
     }
     json_decref(list);
     if (n) return n;
@@ -284,15 +286,16 @@ static struct rule_node *unique_items(struct schema_build *x, const struct conju
 }
 
 /* At most one item is unique anyway. */
-struct rule_node *schema_array(struct schema_build *x, const struct conjunction *p)
+struct rule_node *schema_make_array(struct schema_build *x, const struct conjunction *p)
 {
     struct rules *g = x->g;
     struct array_shape a = read_shape(x, p);
     struct rule_node *items;
 
     if (x->rc != OK || schema_bounds_empty(&a.n)) return rules_node(g, NODE_NEVER);
-    if (a.unique && !(a.n.max != RULES_UNBOUNDED && a.n.max <= 1)) items = unique_items(x, p, &a);
-    else items = tuple_from(x, p, &a, 0);
-    return RULES_SEQ(g, rules_text(g, "["), schema_optional_space(x), items,
-                     schema_optional_space(x), rules_text(g, "]"));
+    if (a.unique && !(a.n.max != RULES_UNBOUNDED && a.n.max <= 1))
+        items = make_unique_items(x, p, &a);
+    else items = make_tuple_from(x, p, &a, 0);
+    return RULES_SEQ(g, rules_text(g, "["), schema_make_space(x), items, schema_make_space(x),
+                     rules_text(g, "]"));
 }

@@ -171,7 +171,7 @@ static void expand_dependent(struct schema_build *x, const struct subschema *p, 
     json_t *list;
 
     if (!v) return;
-    path = schema_path(x, p->path, "dependentRequired");
+    path = schema_extend_path(x, p->path, "dependentRequired");
     if (!json_is_object(v)) schema_fail(x, p->path, "'dependentRequired' must be an object");
     json_object_foreach ((json_t *)v, name, list) {
         if (!json_is_array(list)) schema_fail(x, path, "must be lists of names");
@@ -181,7 +181,7 @@ static void expand_dependent(struct schema_build *x, const struct subschema *p, 
 }
 
 /* The list of required names of a schema that has no other assertion; else NULL. */
-static const json_t *only_required(const json_t *s)
+static const json_t *find_only_required(const json_t *s)
 {
     const json_t *list = json_object_get(s, "required");
     const char *key;
@@ -210,12 +210,12 @@ static bool contains_name(const json_t *list, const json_t *name)
 static bool push_exclusions(struct schema_build *x, const struct subschema *list, size_t i,
                             struct pending *q)
 {
-    const json_t *own = only_required(json_array_get(list->s, i)), *other, *name;
+    const json_t *own = find_only_required(json_array_get(list->s, i)), *other, *name;
 
     for (size_t k = 0; own && k < json_array_size(list->s); k++) {
         size_t n = 0;
         if (k == i) continue;
-        if (!(other = only_required(json_array_get(list->s, k)))) return false;
+        if (!(other = find_only_required(json_array_get(list->s, k)))) return false;
         while ((name = json_array_get(other, n)) && contains_name(own, name)) n++;
         if (!json_is_string(name)) return false;
         if (q)
@@ -268,14 +268,16 @@ static void split_schema(struct schema_build *x, struct subschema p, struct pend
     if ((list = read_list(x, &p, "allOf")))
         json_array_foreach (list, i, v) {
             snprintf(at, sizeof at, "allOf/%zu", i);
-            push_pending(x, q, (struct subschema){ v, schema_path(x, p.path, at) }, false, false);
+            push_pending(x, q, (struct subschema){ v, schema_extend_path(x, p.path, at) }, false,
+                         false);
         }
     expand_dependent(x, &p, q);
     if ((list = read_list(x, &p, "anyOf")))
-        push_pending(x, q, (struct subschema){ list, schema_path(x, p.path, "anyOf") }, true,
+        push_pending(x, q, (struct subschema){ list, schema_extend_path(x, p.path, "anyOf") }, true,
                      false);
     if ((list = read_list(x, &p, "oneOf")))
-        push_pending(x, q, (struct subschema){ list, schema_path(x, p.path, "oneOf") }, true, true);
+        push_pending(x, q, (struct subschema){ list, schema_extend_path(x, p.path, "oneOf") }, true,
+                     true);
 }
 
 /* Both directions: that b refuses all values generated for a does not imply the reverse. */
@@ -286,8 +288,8 @@ static void check_one_of(struct schema_build *x, const struct subschema *list)
     if (is_of_required(x, list)) return;
     for (size_t i = 0; i < n && x->rc == OK; i++)
         for (size_t k = 0; k < n; k++)
-            if (i != k &&
-                !schema_disjoint(x, json_array_get(list->s, i), json_array_get(list->s, k), 0)) {
+            if (i != k && !schema_are_disjoint(x, json_array_get(list->s, i),
+                                               json_array_get(list->s, k), 0)) {
                 schema_fail(
                     x, list->path,
                     "the schemas %zu and %zu of 'oneOf' may accept the same value, which is not "
@@ -297,8 +299,8 @@ static void check_one_of(struct schema_build *x, const struct subschema *list)
             }
 }
 
-static void expand(struct schema_build *x, struct pending q, struct conjunction acc,
-                   struct rule_node *alt);
+static void expand_pending(struct schema_build *x, struct pending q, struct conjunction acc,
+                           struct rule_node *alt);
 
 /* q is what remains after the choice. */
 static void expand_choice(struct schema_build *x, struct pending *q, const struct subschema *list,
@@ -313,15 +315,15 @@ static void expand_choice(struct schema_build *x, struct pending *q, const struc
         if (x->rc != OK) return;
         snprintf(at, sizeof at, "%zu", i);
         if (one && is_of_required(x, list)) push_exclusions(x, list, i, &next);
-        push_pending(x, &next, (struct subschema){ v, schema_path(x, list->path, at) }, false,
-                     false);
-        expand(x, next, *acc, alt);
+        push_pending(x, &next, (struct subschema){ v, schema_extend_path(x, list->path, at) },
+                     false, false);
+        expand_pending(x, next, *acc, alt);
     }
 }
 
 /* Adds the alternatives to alt. q and acc are copies: each alternative of a choice has its own. */
-static void expand(struct schema_build *x, struct pending q, struct conjunction acc,
-                   struct rule_node *alt)
+static void expand_pending(struct schema_build *x, struct pending q, struct conjunction acc,
+                           struct rule_node *alt)
 {
     const json_t *target;
 
@@ -336,7 +338,7 @@ static void expand(struct schema_build *x, struct pending q, struct conjunction 
         if (q.n == 0 && acc.n == 0 && schema_is_only_ref(p.s) && (target = schema_resolve(x, &p))) {
             struct conjunction alone = { .n = 0 };
             conjunction_add(x, &alone, target, json_string_value(json_object_get(p.s, "$ref")));
-            rules_add_child(x->g, alt, schema_value_ref(x, &alone));
+            rules_add_child(x->g, alt, schema_make_ref(x, &alone));
             return;
         }
         split_schema(x, p, &q, &acc);
@@ -345,16 +347,16 @@ static void expand(struct schema_build *x, struct pending q, struct conjunction 
     if (++x->n_alternatives > MAX_ALTERNATIVES * 50 || alt->n_children > MAX_ALTERNATIVES)
         schema_fail(x, acc.n ? acc.p[0].path : "#",
                     "anyOf, oneOf and allOf make more than %d combinations", MAX_ALTERNATIVES);
-    else rules_add_child(x->g, alt, schema_conjunction_node(x, &acc));
+    else rules_add_child(x->g, alt, schema_make_conjunction(x, &acc));
 }
 
 /* The parts are pushed in reverse, so that the first one is expanded first. */
-struct rule_node *schema_body(struct schema_build *x, const struct conjunction *p)
+struct rule_node *schema_make_body(struct schema_build *x, const struct conjunction *p)
 {
     struct rule_node *alt = rules_node(x->g, NODE_ALT);
     struct pending q = { .n = 0 };
 
     for (int i = p->n - 1; i >= 0; i--) push_pending(x, &q, p->p[i], false, false);
-    expand(x, q, (struct conjunction){ .n = 0 }, alt);
+    expand_pending(x, q, (struct conjunction){ .n = 0 }, alt);
     return alt->n_children == 1 ? alt->children[0] : alt;
 }

@@ -1,9 +1,9 @@
 /* schema_impl.h - the state of a schema that is turned into rules; included by schema*.c only.
  *
- * The way of a schema: schema_value_ref gives every subschema (or conjunction of several) a rule
+ * The way of a schema: schema_make_ref gives every subschema (or conjunction of several) a rule
  * and puts it into a work list, so that recursive schemas become recursive rules. schema_finish
- * makes the bodies: schema_body follows $ref, allOf, anyOf and oneOf until there are only
- * conjunctions of plain keywords, and schema_conjunction_node makes a node of each: values of enum
+ * makes the bodies: schema_make_body follows $ref, allOf, anyOf and oneOf until there are only
+ * conjunctions of plain keywords, and schema_make_conjunction makes a node of each: values of enum
  * and const, or one alternative for each type.
  *
  * The first error is kept in `rc`. From then on functions return some node or value that nobody
@@ -80,7 +80,7 @@ int schema_fail_with(struct schema_build *x, const char *path, const char *what,
 int schema_nomem(struct schema_build *x); /* E_NOMEM, unless there is an error already */
 
 /* path/key, in the arena. */
-const char *schema_path(struct schema_build *x, const char *path, const char *key);
+const char *schema_extend_path(struct schema_build *x, const char *path, const char *key);
 /* Adds s, unless it is `true` or there already. */
 void conjunction_add(struct schema_build *x, struct conjunction *p, const json_t *s,
                      const char *path);
@@ -88,35 +88,36 @@ void conjunction_add(struct schema_build *x, struct conjunction *p, const json_t
 /* ---- nodes ---- */
 
 /* A reference to the rule of the values that all parts accept. */
-struct rule_node *schema_value_ref(struct schema_build *x, const struct conjunction *p);
+struct rule_node *schema_make_ref(struct schema_build *x, const struct conjunction *p);
 /* The body of that rule. */
-struct rule_node *schema_body(struct schema_build *x, const struct conjunction *p);
+struct rule_node *schema_make_body(struct schema_build *x, const struct conjunction *p);
 /* The same for parts without references and alternatives. */
-struct rule_node *schema_conjunction_node(struct schema_build *x, const struct conjunction *p);
-struct rule_node *schema_optional_space(struct schema_build *x); /* none or one */
-struct rule_node *schema_string_char(struct schema_build *x);    /* a character inside of JSON "" */
-struct rule_node *schema_any_string(struct schema_build *x);
+struct rule_node *schema_make_conjunction(struct schema_build *x, const struct conjunction *p);
+struct rule_node *schema_make_space(struct schema_build *x); /* none or one */
+struct rule_node *schema_make_char(struct schema_build *x);  /* a character inside of JSON "" */
+struct rule_node *schema_make_any_string(struct schema_build *x);
 /* The JSON text of a value. NULL: it is nested too deep. */
-struct rule_node *schema_literal(struct schema_build *x, const json_t *v);
+struct rule_node *schema_make_literal(struct schema_build *x, const json_t *v);
 
-struct rule_node *schema_string(struct schema_build *x, const struct conjunction *p);
-struct rule_node *schema_number(struct schema_build *x, const struct conjunction *p, bool integer);
-struct rule_node *schema_object(struct schema_build *x, const struct conjunction *p);
-struct rule_node *schema_array(struct schema_build *x, const struct conjunction *p);
+struct rule_node *schema_make_string(struct schema_build *x, const struct conjunction *p);
+struct rule_node *schema_make_number(struct schema_build *x, const struct conjunction *p,
+                                     bool integer);
+struct rule_node *schema_make_object(struct schema_build *x, const struct conjunction *p);
+struct rule_node *schema_make_array(struct schema_build *x, const struct conjunction *p);
 
 /* ---- automata ---- */
 
 /* The DFA of a tree without references. false: x has the error. */
-bool schema_dfa(struct schema_build *x, const struct rule_node *n, const char *path,
-                struct dfa *out);
+bool schema_build_dfa(struct schema_build *x, const struct rule_node *n, const char *path,
+                      struct dfa *out);
 /* Replaces *io by its combination with y. false: x has the error, and *io is unchanged. */
-bool schema_dfa_combine(struct schema_build *x, struct dfa *io, const struct dfa *y, enum dfa_op op,
+bool schema_combine_dfa(struct schema_build *x, struct dfa *io, const struct dfa *y, enum dfa_op op,
                         const char *path);
 /* Replaces *io by its intersection with the DFA of a tree, trimmed. */
-bool schema_dfa_intersect(struct schema_build *x, struct dfa *io, const struct rule_node *with,
+bool schema_intersect_dfa(struct schema_build *x, struct dfa *io, const struct rule_node *with,
                           const char *path);
 /* The inside of the strings that all parts accept. false: any string, or x has an error. */
-bool schema_string_dfa(struct schema_build *x, const struct conjunction *p, struct dfa *out);
+bool schema_build_string_dfa(struct schema_build *x, const struct conjunction *p, struct dfa *out);
 
 /* ---- what schemas say ---- */
 
@@ -134,14 +135,15 @@ static inline bool schema_bounds_empty(const struct count_bounds *b)
 }
 /* The value of a keyword as an integer of 0 or more; `none` if it is absent. */
 int schema_read_count(struct schema_build *x, const struct subschema *p, const char *key, int none);
-unsigned schema_types(struct schema_build *x, const struct subschema *p); /* TYPE_ALL: no "type" */
+unsigned schema_read_types(struct schema_build *x,
+                           const struct subschema *p); /* TYPE_ALL: no "type" */
 /* The target of "$ref". NULL: x has the error. */
 const json_t *schema_resolve(struct schema_build *x, const struct subschema *p);
 /* The target of a schema that is nothing but a "$ref"; else the schema. */
 const json_t *schema_follow_refs(struct schema_build *x, const json_t *s);
 bool schema_is_only_ref(const json_t *s); /* apart from annotations */
 /* Does b refuse every value that is generated for a? false: that is not certain. */
-bool schema_disjoint(struct schema_build *x, const json_t *a, const json_t *b, int depth);
+bool schema_are_disjoint(struct schema_build *x, const json_t *a, const json_t *b, int depth);
 /* Does the part accept the value, as far as its own keywords say? */
 bool schema_accepts(struct schema_build *x, const struct subschema *p, const json_t *v);
 /* The same for a value of the part's own enum or const. */

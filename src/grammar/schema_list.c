@@ -92,8 +92,8 @@ static bool can_be_raw(const struct schema_list *form, struct str s)
 }
 
 /* The values of enum or const. NULL: the schema has neither. */
-static struct rule_node *listed_strings(struct schema_build *x, const struct subschema *p,
-                                        const struct schema_list *form)
+static struct rule_node *make_listed_strings(struct schema_build *x, const struct subschema *p,
+                                             const struct schema_list *form)
 {
     const json_t *list = json_object_get(p->s, "enum"), *one = json_object_get(p->s, "const");
     struct rule_node *alt = rules_node(x->g, NODE_ALT);
@@ -111,7 +111,7 @@ static struct rule_node *listed_strings(struct schema_build *x, const struct sub
 }
 
 /* Any text without a newline at either end. */
-static struct rule_node *trimmed_text(struct rules *g)
+static struct rule_node *make_trimmed_text(struct rules *g)
 {
     struct charset inner = { 0 };
     struct rule_node *one, *alt = rules_node(g, NODE_ALT);
@@ -129,11 +129,11 @@ static struct rule_node *trimmed_text(struct rules *g)
 
 /* A string without escapes: the patterns, formats and lengths of its schema, for characters as they
  * are, and without the text that ends it. */
-static struct rule_node *raw_string(struct schema_build *x, const struct subschema *p,
-                                    const struct schema_list *form)
+static struct rule_node *make_raw_string(struct schema_build *x, const struct subschema *p,
+                                         const struct schema_list *form)
 {
     struct conjunction one = { .p = { *p }, .n = 1 };
-    struct rule_node *n = listed_strings(x, p, form), *without;
+    struct rule_node *n = make_listed_strings(x, p, form), *without;
     struct dfa f = { 0 };
     struct err e = { 0 };
 
@@ -143,10 +143,10 @@ static struct rule_node *raw_string(struct schema_build *x, const struct subsche
         return rules_node(x->g, NODE_NEVER);
     }
     x->as = PATTERN_TEXT;
-    if (schema_string_dfa(x, &one, &f)) schema_dfa_intersect(x, &f, without, p->path);
-    else if (x->rc == OK) schema_dfa(x, without, p->path, &f);
+    if (schema_build_string_dfa(x, &one, &f)) schema_intersect_dfa(x, &f, without, p->path);
+    else if (x->rc == OK) schema_build_dfa(x, without, p->path, &f);
     x->as = PATTERN_JSON;
-    if (form->trim && x->rc == OK) schema_dfa_intersect(x, &f, trimmed_text(x->g), p->path);
+    if (form->trim && x->rc == OK) schema_intersect_dfa(x, &f, make_trimmed_text(x->g), p->path);
     n = x->rc == OK && dfa_trim(&f) ? dfa_node(x->g, &f) : rules_node(x->g, NODE_NEVER);
     dfa_release(&f);
     return n;
@@ -155,15 +155,15 @@ static struct rule_node *raw_string(struct schema_build *x, const struct subsche
 /* ---- the list ---- */
 
 /* The value with the text between its key and it, which depends on whether it is a raw string. */
-static struct rule_node *member_value(struct schema_build *x, const struct subschema *p,
-                                      const struct schema_list *form)
+static struct rule_node *make_member_value(struct schema_build *x, const struct subschema *p,
+                                           const struct schema_list *form)
 {
     struct conjunction one = { .n = 0 };
 
     if (form->until.p && may_be_string(p->s))
-        return RULES_SEQ(x->g, form->is, form->quote, raw_string(x, p, form), form->quote);
+        return RULES_SEQ(x->g, form->is, form->quote, make_raw_string(x, p, form), form->quote);
     conjunction_add(x, &one, p->s, p->path);
-    return RULES_SEQ(x->g, form->is_json, schema_value_ref(x, &one));
+    return RULES_SEQ(x->g, form->is_json, schema_make_ref(x, &one));
 }
 
 /* The LIST node of all members. Optional members may be left out, but the order is fixed. */
@@ -184,12 +184,12 @@ static struct rule_node *make_members(struct schema_build *x, const json_t *s,
     *info = (struct rule_list){ .sep = form->sep, .needed = needed, .max = RULES_UNBOUNDED };
     list->list = info;
     json_object_foreach ((json_t *)props, name, prop) {
-        struct subschema p = { prop, schema_path(x, "#/properties", name) };
+        struct subschema p = { prop, schema_extend_path(x, "#/properties", name) };
         json_array_foreach (req, i, v)
             if (equals_string(v, name)) needed[list->n_children] = true;
-        rules_add_child(
-            g, list,
-            RULES_SEQ(g, form->key, rules_text(g, name), member_value(x, &p, form), form->end));
+        rules_add_child(g, list,
+                        RULES_SEQ(g, form->key, rules_text(g, name), make_member_value(x, &p, form),
+                                  form->end));
     }
     return list;
 }

@@ -98,13 +98,13 @@ static bool decrement(char *s)
 /* ---- digits ---- */
 
 /* One digit; none if lo is above hi. */
-static struct rule_node *digit_between(struct schema_build *x, char lo, char hi)
+static struct rule_node *make_digit(struct schema_build *x, char lo, char hi)
 {
     return lo > hi ? rules_node(x->g, NODE_NEVER) : rules_range(x->g, lo, hi);
 }
 
 /* min to max digits. */
-static struct rule_node *any_digits(struct schema_build *x, int min, int max)
+static struct rule_node *make_digits(struct schema_build *x, int min, int max)
 {
     return rules_repeat(x->g, rules_range(x->g, '0', '9'), min, max);
 }
@@ -117,26 +117,26 @@ static bool is_all(const char *s, char c)
 }
 
 /* Numbers with as many digits as s that are at least s, or (at_most) at most s. */
-static struct rule_node *same_length(struct schema_build *x, const char *s, bool at_most)
+static struct rule_node *make_same_length(struct schema_build *x, const char *s, bool at_most)
 {
     struct rules *g = x->g;
     int n = (int)strlen(s);
     struct rule_node *alt;
 
-    if (is_all(s, at_most ? '9' : '0')) return any_digits(x, n, n);
+    if (is_all(s, at_most ? '9' : '0')) return make_digits(x, n, n);
     alt = rules_node(g, NODE_ALT);
     rules_add_child(g, alt,
-                    RULES_SEQ(g, digit_between(x, s[0], s[0]), same_length(x, s + 1, at_most)));
+                    RULES_SEQ(g, make_digit(x, s[0], s[0]), make_same_length(x, s + 1, at_most)));
     rules_add_child(g, alt,
                     RULES_SEQ(g,
-                              at_most ? digit_between(x, '0', (char)(s[0] - 1))
-                                      : digit_between(x, (char)(s[0] + 1), '9'),
-                              any_digits(x, n - 1, n - 1)));
+                              at_most ? make_digit(x, '0', (char)(s[0] - 1))
+                                      : make_digit(x, (char)(s[0] + 1), '9'),
+                              make_digits(x, n - 1, n - 1)));
     return alt;
 }
 
 /* Numbers from lo to hi, which have the same number of digits. */
-static struct rule_node *between_same_length(struct schema_build *x, const char *lo, const char *hi)
+static struct rule_node *make_between(struct schema_build *x, const char *lo, const char *hi)
 {
     struct rules *g = x->g;
     int n = (int)strlen(lo);
@@ -144,19 +144,20 @@ static struct rule_node *between_same_length(struct schema_build *x, const char 
 
     if (n == 0) return rules_node(g, NODE_EMPTY);
     if (lo[0] == hi[0])
-        return RULES_SEQ(g, digit_between(x, lo[0], lo[0]), between_same_length(x, lo + 1, hi + 1));
+        return RULES_SEQ(g, make_digit(x, lo[0], lo[0]), make_between(x, lo + 1, hi + 1));
     alt = rules_node(g, NODE_ALT);
     rules_add_child(g, alt,
-                    RULES_SEQ(g, digit_between(x, lo[0], lo[0]), same_length(x, lo + 1, false)));
+                    RULES_SEQ(g, make_digit(x, lo[0], lo[0]), make_same_length(x, lo + 1, false)));
     rules_add_child(g, alt,
-                    RULES_SEQ(g, digit_between(x, (char)(lo[0] + 1), (char)(hi[0] - 1)),
-                              any_digits(x, n - 1, n - 1)));
+                    RULES_SEQ(g, make_digit(x, (char)(lo[0] + 1), (char)(hi[0] - 1)),
+                              make_digits(x, n - 1, n - 1)));
     return rules_add_child(
-        g, alt, RULES_SEQ(g, digit_between(x, hi[0], hi[0]), same_length(x, hi + 1, true)));
+        g, alt, RULES_SEQ(g, make_digit(x, hi[0], hi[0]), make_same_length(x, hi + 1, true)));
 }
 
 /* Integers from lo to hi, both included. hi NULL: up to some number of digits. */
-static struct rule_node *integers_between(struct schema_build *x, const char *lo, const char *hi)
+static struct rule_node *make_integers_between(struct schema_build *x, const char *lo,
+                                               const char *hi)
 {
     struct rules *g = x->g;
     struct rule_node *alt = rules_node(g, NODE_ALT);
@@ -164,19 +165,19 @@ static struct rule_node *integers_between(struct schema_build *x, const char *lo
     char edge[DECIMAL_BYTES];
 
     if (hi && compare_whole(lo, hi) > 0) return rules_node(g, NODE_NEVER);
-    if (hi && nl == nh) return between_same_length(x, lo, hi);
+    if (hi && nl == nh) return make_between(x, lo, hi);
     memset(edge, '9', (size_t)nl);
     edge[nl] = 0;
-    rules_add_child(g, alt, between_same_length(x, lo, edge));
+    rules_add_child(g, alt, make_between(x, lo, edge));
     if (nh - 1 >= nl + 1 || !hi)
         rules_add_child(
             g, alt,
-            RULES_SEQ(g, digit_between(x, '1', '9'), any_digits(x, nl, (hi ? nh - 1 : nh) - 1)));
+            RULES_SEQ(g, make_digit(x, '1', '9'), make_digits(x, nl, (hi ? nh - 1 : nh) - 1)));
     if (!hi) return alt;
     memset(edge, '0', (size_t)nh);
     edge[0] = '1';
     edge[nh] = 0;
-    return rules_add_child(g, alt, between_same_length(x, edge, hi));
+    return rules_add_child(g, alt, make_between(x, edge, hi));
 }
 
 /* ---- fractions ---- */
@@ -186,28 +187,29 @@ static struct rule_node *integers_between(struct schema_build *x, const char *lo
  * so that one must come. */
 
 /* Digits that are at least (open: above) the digits s. Once a digit is larger, any may follow. */
-static struct rule_node *fraction_above(struct schema_build *x, const char *s, bool open, int left)
+static struct rule_node *make_fraction_above(struct schema_build *x, const char *s, bool open,
+                                             int left)
 {
     struct rules *g = x->g;
     struct rule_node *alt;
 
     if (left < 1) left = 1;
-    if (!*s && !open) return any_digits(x, 0, left);
+    if (!*s && !open) return make_digits(x, 0, left);
     if (!*s)
-        return RULES_SEQ(g, rules_repeat(g, rules_text(g, "0"), 0, left),
-                         digit_between(x, '1', '9'), any_digits(x, 0, left));
+        return RULES_SEQ(g, rules_repeat(g, rules_text(g, "0"), 0, left), make_digit(x, '1', '9'),
+                         make_digits(x, 0, left));
     alt = rules_node(g, NODE_ALT);
     rules_add_child(
         g, alt,
-        RULES_SEQ(g, digit_between(x, s[0], s[0]), fraction_above(x, s + 1, open, left - 1)));
+        RULES_SEQ(g, make_digit(x, s[0], s[0]), make_fraction_above(x, s + 1, open, left - 1)));
     return rules_add_child(
-        g, alt, RULES_SEQ(g, digit_between(x, (char)(s[0] + 1), '9'), any_digits(x, 0, left - 1)));
+        g, alt, RULES_SEQ(g, make_digit(x, (char)(s[0] + 1), '9'), make_digits(x, 0, left - 1)));
 }
 
 /* Digits that are at most (open: below) the digits s. Fewer digits are smaller, so it may end at
  * any point before s does. */
-static struct rule_node *fraction_below(struct schema_build *x, const char *s, bool open, int left,
-                                        bool first)
+static struct rule_node *make_fraction_below(struct schema_build *x, const char *s, bool open,
+                                             int left, bool first)
 {
     struct rules *g = x->g;
     struct rule_node *alt = rules_node(g, NODE_ALT);
@@ -216,15 +218,15 @@ static struct rule_node *fraction_below(struct schema_build *x, const char *s, b
     if (!*s) return rules_node(g, open || first ? NODE_NEVER : NODE_EMPTY);
     if (!first) rules_add_child(g, alt, rules_node(g, NODE_EMPTY));
     rules_add_child(g, alt,
-                    RULES_SEQ(g, digit_between(x, s[0], s[0]),
-                              fraction_below(x, s + 1, open, left - 1, false)));
+                    RULES_SEQ(g, make_digit(x, s[0], s[0]),
+                              make_fraction_below(x, s + 1, open, left - 1, false)));
     return rules_add_child(
-        g, alt, RULES_SEQ(g, digit_between(x, '0', (char)(s[0] - 1)), any_digits(x, 0, left - 1)));
+        g, alt, RULES_SEQ(g, make_digit(x, '0', (char)(s[0] - 1)), make_digits(x, 0, left - 1)));
 }
 
 /* Both at once, as long as the digits of the bounds are the same; then one of the two above. */
-static struct rule_node *fraction_between(struct schema_build *x, const char *lo, bool lo_open,
-                                          const char *hi, bool hi_open, int left, bool first)
+static struct rule_node *make_fraction_between(struct schema_build *x, const char *lo, bool lo_open,
+                                               const char *hi, bool hi_open, int left, bool first)
 {
     struct rules *g = x->g;
     char l = *lo ? *lo : '0';
@@ -232,25 +234,25 @@ static struct rule_node *fraction_between(struct schema_build *x, const char *lo
 
     if (left < 1) left = 1;
     if (!*hi) return rules_node(g, first || *lo || lo_open || hi_open ? NODE_NEVER : NODE_EMPTY);
-    if (!*lo && !lo_open && !first) return fraction_below(x, hi, hi_open, left, false);
+    if (!*lo && !lo_open && !first) return make_fraction_below(x, hi, hi_open, left, false);
     lo += *lo != 0;
     if (l == hi[0])
-        return RULES_SEQ(g, digit_between(x, l, l),
-                         fraction_between(x, lo, lo_open, hi + 1, hi_open, left - 1, false));
+        return RULES_SEQ(g, make_digit(x, l, l),
+                         make_fraction_between(x, lo, lo_open, hi + 1, hi_open, left - 1, false));
     if (l > hi[0]) return rules_node(g, NODE_NEVER);
-    rules_add_child(g, alt,
-                    RULES_SEQ(g, digit_between(x, l, l), fraction_above(x, lo, lo_open, left - 1)));
-    rules_add_child(g, alt,
-                    RULES_SEQ(g, digit_between(x, (char)(l + 1), (char)(hi[0] - 1)),
-                              any_digits(x, 0, left - 1)));
+    rules_add_child(
+        g, alt, RULES_SEQ(g, make_digit(x, l, l), make_fraction_above(x, lo, lo_open, left - 1)));
+    rules_add_child(
+        g, alt,
+        RULES_SEQ(g, make_digit(x, (char)(l + 1), (char)(hi[0] - 1)), make_digits(x, 0, left - 1)));
     return rules_add_child(g, alt,
-                           RULES_SEQ(g, digit_between(x, hi[0], hi[0]),
-                                     fraction_below(x, hi + 1, hi_open, left - 1, false)));
+                           RULES_SEQ(g, make_digit(x, hi[0], hi[0]),
+                                     make_fraction_below(x, hi + 1, hi_open, left - 1, false)));
 }
 
 /* How many digits may follow the point: few enough for a double to keep them all, and one more than
  * the bound has. */
-static int fraction_room(const struct decimal *d)
+static int count_fraction_digits(const struct decimal *d)
 {
     int n = MAX_DIGITS - (int)strlen(d->whole), least = (int)strlen(d->part) + 1;
 
@@ -259,46 +261,48 @@ static int fraction_room(const struct decimal *d)
 }
 
 /* A point and the digits after it. */
-static struct rule_node *with_point(struct schema_build *x, struct rule_node *part)
+static struct rule_node *add_point(struct schema_build *x, struct rule_node *part)
 {
     return RULES_SEQ(x->g, rules_text(x->g, "."), part);
 }
 
 /* Nothing, or a point and some digits. */
-static struct rule_node *any_fraction(struct schema_build *x)
+static struct rule_node *make_fraction(struct schema_build *x)
 {
-    return rules_repeat(x->g, with_point(x, any_digits(x, 1, MAX_FRACTION)), 0, 1);
+    return rules_repeat(x->g, add_point(x, make_digits(x, 1, MAX_FRACTION)), 0, 1);
 }
 
 /* Numbers with the integer part of lo that are at least lo. */
-static struct rule_node *above_edge(struct schema_build *x, const struct decimal *lo)
+static struct rule_node *make_above_edge(struct schema_build *x, const struct decimal *lo)
 {
     struct rules *g = x->g;
     struct rule_node *alt = rules_node(g, NODE_ALT);
-    int room = fraction_room(lo);
-    struct rule_node *part = lo->part[0] || lo->open ? fraction_above(x, lo->part, lo->open, room)
-                                                     : any_digits(x, 1, room);
+    int room = count_fraction_digits(lo);
+    struct rule_node *part = lo->part[0] || lo->open
+                                 ? make_fraction_above(x, lo->part, lo->open, room)
+                                 : make_digits(x, 1, room);
 
     if (!lo->part[0] && !lo->open) rules_add_child(g, alt, rules_node(g, NODE_EMPTY));
-    return RULES_SEQ(g, rules_text(g, lo->whole), rules_add_child(g, alt, with_point(x, part)));
+    return RULES_SEQ(g, rules_text(g, lo->whole), rules_add_child(g, alt, add_point(x, part)));
 }
 
 /* Numbers with the integer part of hi that are at most hi. */
-static struct rule_node *below_edge(struct schema_build *x, const struct decimal *hi)
+static struct rule_node *make_below_edge(struct schema_build *x, const struct decimal *hi)
 {
     struct rules *g = x->g;
     struct rule_node *alt = rules_node(g, NODE_ALT);
 
     if (hi->part[0] || !hi->open) rules_add_child(g, alt, rules_node(g, NODE_EMPTY));
     if (hi->part[0])
-        rules_add_child(
-            g, alt, with_point(x, fraction_below(x, hi->part, hi->open, fraction_room(hi), true)));
+        rules_add_child(g, alt,
+                        add_point(x, make_fraction_below(x, hi->part, hi->open,
+                                                         count_fraction_digits(hi), true)));
     return RULES_SEQ(g, rules_text(g, hi->whole), alt);
 }
 
 /* Real numbers of 0 or more from lo to hi; hi NULL: without an upper bound. */
-static struct rule_node *reals(struct schema_build *x, const struct decimal *lo,
-                               const struct decimal *hi)
+static struct rule_node *make_reals(struct schema_build *x, const struct decimal *lo,
+                                    const struct decimal *hi)
 {
     struct rules *g = x->g;
     struct rule_node *alt = rules_node(g, NODE_ALT);
@@ -309,42 +313,42 @@ static struct rule_node *reals(struct schema_build *x, const struct decimal *lo,
     if (c == 0) {
         if (!lo->part[0] && !lo->open && (hi->part[0] || !hi->open))
             rules_add_child(g, alt, rules_node(g, NODE_EMPTY));
-        int room = fraction_room(strlen(lo->part) > strlen(hi->part) ? lo : hi);
-        rules_add_child(
-            g, alt,
-            with_point(x, fraction_between(x, lo->part, lo->open, hi->part, hi->open, room, true)));
+        int room = count_fraction_digits(strlen(lo->part) > strlen(hi->part) ? lo : hi);
+        rules_add_child(g, alt,
+                        add_point(x, make_fraction_between(x, lo->part, lo->open, hi->part,
+                                                           hi->open, room, true)));
         return RULES_SEQ(g, rules_text(g, lo->whole), alt);
     }
-    rules_add_child(g, alt, above_edge(x, lo));
+    rules_add_child(g, alt, make_above_edge(x, lo));
     increment(from.whole);
     if (!hi)
         return rules_add_child(
-            g, alt, RULES_SEQ(g, integers_between(x, from.whole, NULL), any_fraction(x)));
+            g, alt, RULES_SEQ(g, make_integers_between(x, from.whole, NULL), make_fraction(x)));
     to = *hi;
     if (decrement(to.whole))
-        rules_add_child(g, alt,
-                        RULES_SEQ(g, integers_between(x, from.whole, to.whole), any_fraction(x)));
-    return rules_add_child(g, alt, below_edge(x, hi));
+        rules_add_child(
+            g, alt, RULES_SEQ(g, make_integers_between(x, from.whole, to.whole), make_fraction(x)));
+    return rules_add_child(g, alt, make_below_edge(x, hi));
 }
 
 /* The same for integers. */
-static struct rule_node *integers(struct schema_build *x, const struct decimal *lo,
-                                  const struct decimal *hi)
+static struct rule_node *make_integers(struct schema_build *x, const struct decimal *lo,
+                                       const struct decimal *hi)
 {
     struct decimal from = *lo, to;
 
     if (lo->part[0] || lo->open) increment(from.whole);
-    if (!hi) return integers_between(x, from.whole, NULL);
+    if (!hi) return make_integers_between(x, from.whole, NULL);
     to = *hi;
     if (!to.part[0] && to.open && !decrement(to.whole)) return rules_node(x->g, NODE_NEVER);
-    return integers_between(x, from.whole, to.whole);
+    return make_integers_between(x, from.whole, to.whole);
 }
 
 /* ---- signs ---- */
 
 /* The negative numbers of a range are those of the mirrored range with a minus. -0 is left out. */
-static struct rule_node *in_range(struct schema_build *x, const struct number_range *r,
-                                  bool integer)
+static struct rule_node *make_in_range(struct schema_build *x, const struct number_range *r,
+                                       bool integer)
 {
     struct rules *g = x->g;
     struct rule_node *alt = rules_node(g, NODE_ALT);
@@ -353,14 +357,16 @@ static struct rule_node *in_range(struct schema_build *x, const struct number_ra
     if (!r->has_hi || r->hi > 0 || (!(r->hi < 0) && !r->hi_open)) {
         lo = r->has_lo && r->lo >= 0 ? make_decimal(r->lo, r->lo_open) : zero;
         if (r->has_hi) hi = make_decimal(r->hi, r->hi_open);
-        rules_add_child(g, alt, (integer ? integers : reals)(x, &lo, r->has_hi ? &hi : NULL));
+        rules_add_child(g, alt,
+                        (integer ? make_integers : make_reals)(x, &lo, r->has_hi ? &hi : NULL));
     }
     if (!r->has_lo || r->lo < 0) {
         lo = r->has_hi && r->hi < 0 ? make_decimal(-r->hi, r->hi_open) : above;
         if (r->has_lo) hi = make_decimal(-r->lo, r->lo_open);
-        rules_add_child(g, alt,
-                        RULES_SEQ(g, rules_text(g, "-"),
-                                  (integer ? integers : reals)(x, &lo, r->has_lo ? &hi : NULL)));
+        rules_add_child(
+            g, alt,
+            RULES_SEQ(g, rules_text(g, "-"),
+                      (integer ? make_integers : make_reals)(x, &lo, r->has_lo ? &hi : NULL)));
     }
     return alt;
 }
@@ -369,8 +375,8 @@ static struct rule_node *in_range(struct schema_build *x, const struct number_ra
 
 /* Those numbers of `base` that are multiples of m. A digit d takes the remainder r to (10 r + d)
  * mod m. */
-static bool multiples_dfa(struct schema_build *x, struct rule_node *base, int m, const char *path,
-                          struct dfa *out)
+static bool build_multiples_dfa(struct schema_build *x, struct rule_node *base, int m,
+                                const char *path, struct dfa *out)
 {
     struct dfa mod = { 0 }, in = { 0 };
     struct err e = { 0 };
@@ -394,7 +400,7 @@ static bool multiples_dfa(struct schema_build *x, struct rule_node *base, int m,
                                                           2 + ((i < 2 ? 0 : i - 2) * 10 + d) % m };
         s->n_edges = mod.n_edges - s->edge;
     }
-    ok = schema_dfa(x, base, path, &in);
+    ok = schema_build_dfa(x, base, path, &in);
     if (ok && dfa_product(out, &in, &mod, DFA_INTERSECT, &x->env, &e) != OK) {
         schema_fail_with(x, path, "'multipleOf': ", &e);
         ok = false;
@@ -412,8 +418,8 @@ static bool is_within(const struct number_range *r, double v)
 
 /* Validators divide doubles and ask whether the quotient is an integer. Some exact multiples fail
  * this, and are left out here too. */
-static struct rule_node *listed_multiples(struct schema_build *x, const struct number_range *r,
-                                          double m)
+static struct rule_node *list_multiples(struct schema_build *x, const struct number_range *r,
+                                        double m)
 {
     struct rules *g = x->g;
     struct rule_node *alt = rules_node(g, NODE_ALT);
@@ -438,15 +444,15 @@ static struct rule_node *listed_multiples(struct schema_build *x, const struct n
 
 /* The numbers of a range that are multiples of m: by remainders if m is a small integer, else
  * listed. Multiples of 1/k include all integers, which need no list. */
-static struct rule_node *multiples(struct schema_build *x, const struct number_range *r, double m,
-                                   bool integer, const char *path)
+static struct rule_node *make_multiples(struct schema_build *x, const struct number_range *r,
+                                        double m, bool integer, const char *path)
 {
     struct rule_node *alt;
     struct dfa f = { 0 };
     double unit = 1 / m;
 
     if (m >= 1 && m <= MAX_MODULUS && nearbyint(m) == m) {
-        if (!multiples_dfa(x, in_range(x, r, true), (int)m, path, &f))
+        if (!build_multiples_dfa(x, make_in_range(x, r, true), (int)m, path, &f))
             return rules_node(x->g, NODE_NEVER);
         alt = dfa_trim(&f) ? dfa_node(x->g, &f) : rules_node(x->g, NODE_NEVER);
         dfa_release(&f);
@@ -456,18 +462,18 @@ static struct rule_node *multiples(struct schema_build *x, const struct number_r
         schema_fail(x, path, "'multipleOf' above 1e15 is not supported");
         return rules_node(x->g, NODE_NEVER);
     }
-    if (integer && m < 1 && unit == nearbyint(unit)) return in_range(x, r, true);
+    if (integer && m < 1 && unit == nearbyint(unit)) return make_in_range(x, r, true);
     if (integer && nearbyint(m) != m) {
         schema_fail(x, path, "'multipleOf' with a fraction is not supported for integers");
         return rules_node(x->g, NODE_NEVER);
     }
-    alt = listed_multiples(x, r, m);
-    if (m < 1 && unit == nearbyint(unit)) rules_add_child(x->g, alt, in_range(x, r, true));
+    alt = list_multiples(x, r, m);
+    if (m < 1 && unit == nearbyint(unit)) rules_add_child(x->g, alt, make_in_range(x, r, true));
     return alt;
 }
 
 /* The least common multiple of two multipleOf. */
-static double common_multiple(struct schema_build *x, double a, double b, const char *path)
+static double find_common_multiple(struct schema_build *x, double a, double b, const char *path)
 {
     double p = a, q = b;
 
@@ -538,14 +544,14 @@ static struct number_range read_range(struct schema_build *x, const struct conju
 }
 
 /* Numbers without bounds: one rule for all. */
-static struct rule_node *unbounded_number(struct schema_build *x, bool integer)
+static struct rule_node *make_unbounded(struct schema_build *x, bool integer)
 {
     struct rules *g = x->g;
     int *rule = integer ? &x->integer : &x->number;
     struct rule_node *whole, *alt, *sign = rules_repeat(g, rules_text(g, "-"), 0, 1);
 
     if (*rule >= 0) return rules_ref(g, *rule);
-    whole = RULES_SEQ(g, digit_between(x, '1', '9'), any_digits(x, 0, MAX_DIGITS - 1));
+    whole = RULES_SEQ(g, make_digit(x, '1', '9'), make_digits(x, 0, MAX_DIGITS - 1));
     alt = rules_node(g, NODE_ALT);
     if (integer) {
         rules_add_child(g, alt, RULES_SEQ(g, sign, whole));
@@ -553,16 +559,17 @@ static struct rule_node *unbounded_number(struct schema_build *x, bool integer)
     } else {
         struct rule_node *e =
             RULES_SEQ(g, rules_range(g, 'e', 'e'), rules_repeat(g, rules_text(g, "-"), 0, 1),
-                      any_digits(x, 1, 2));
+                      make_digits(x, 1, 2));
         rules_add_child(g, rules_add_child(g, alt, whole), rules_text(g, "0"));
-        alt = RULES_SEQ(g, sign, alt, any_fraction(x), rules_repeat(g, e, 0, 1));
+        alt = RULES_SEQ(g, sign, alt, make_fraction(x), rules_repeat(g, e, 0, 1));
     }
     *rule = rules_add_shared(g, integer ? STR("integer") : STR("number"), alt);
     return rules_ref(g, *rule);
 }
 
 /* Numbers that all parts accept. integer: no fraction and no exponent. */
-struct rule_node *schema_number(struct schema_build *x, const struct conjunction *p, bool integer)
+struct rule_node *schema_make_number(struct schema_build *x, const struct conjunction *p,
+                                     bool integer)
 {
     struct number_range r = read_range(x, p);
     double m = 0, v;
@@ -570,9 +577,9 @@ struct rule_node *schema_number(struct schema_build *x, const struct conjunction
     for (int i = 0; i < p->n; i++) {
         if (!read_number(x, &p->p[i], "multipleOf", &v)) continue;
         if (!(v > 0)) schema_fail(x, p->p[i].path, "'multipleOf' must be above 0");
-        else m = m > 0 ? common_multiple(x, m, v, p->p[i].path) : v;
+        else m = m > 0 ? find_common_multiple(x, m, v, p->p[i].path) : v;
     }
     if (x->rc != OK) return rules_node(x->g, NODE_NEVER);
-    if (m > 0) return multiples(x, &r, m, integer, p->p[0].path);
-    return r.has_lo || r.has_hi ? in_range(x, &r, integer) : unbounded_number(x, integer);
+    if (m > 0) return make_multiples(x, &r, m, integer, p->p[0].path);
+    return r.has_lo || r.has_hi ? make_in_range(x, &r, integer) : make_unbounded(x, integer);
 }

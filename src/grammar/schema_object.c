@@ -119,9 +119,10 @@ static void add_key_pattern(struct schema_build *x, const struct subschema *s, i
     if (x->rc != OK) return;
     if (pattern_parse(&n, x->g, str_c(pattern), PATTERN_JSON, false, &e) != OK)
         schema_fail_with(x, s->path, "'patternProperties': ", &e);
-    else if (schema_dfa(x, n, s->path, &f))
+    else if (schema_build_dfa(x, n, s->path, &f))
         k->p[k->n++] =
-            (struct key_pattern){ f, schema, schema_path(x, s->path, "patternProperties"), part };
+            (struct key_pattern){ f, schema, schema_extend_path(x, s->path, "patternProperties"),
+                                  part };
 }
 
 static void list_key_patterns(struct schema_build *x, const struct conjunction *p,
@@ -165,7 +166,7 @@ static struct str quote_key(struct schema_build *x, const char *name)
     return s;
 }
 
-static struct str without_quotes(struct str key) { return str_of(key.p + 1, key.n - 2); }
+static struct str strip_quotes(struct str key) { return str_of(key.p + 1, key.n - 2); }
 
 /* The schemas of all parts for the value of a key. name NULL: the key is not named. matched: the
  * patterns that match it. false: the key may not be there, or x has an error. */
@@ -180,15 +181,17 @@ static bool find_value_schemas(struct schema_build *x, const struct conjunction 
         const json_t *more = json_object_get(p->p[i].s, "additionalProperties");
         bool found = v != NULL;
         if (v)
-            conjunction_add(x, out, v,
-                            schema_path(x, schema_path(x, p->p[i].path, "properties"), name));
+            conjunction_add(
+                x, out, v,
+                schema_extend_path(x, schema_extend_path(x, p->p[i].path, "properties"), name));
         for (int j = 0; j < k->n; j++)
             if (k->p[j].part == i && matched >> j & 1) {
                 conjunction_add(x, out, k->p[j].schema, k->p[j].path);
                 found = true;
             }
         if (!found && more)
-            conjunction_add(x, out, more, schema_path(x, p->p[i].path, "additionalProperties"));
+            conjunction_add(x, out, more,
+                            schema_extend_path(x, p->p[i].path, "additionalProperties"));
     }
     for (int i = 0; i < out->n; i++)
         if (json_is_false(out->p[i].s)) return false;
@@ -198,14 +201,14 @@ static bool find_value_schemas(struct schema_build *x, const struct conjunction 
 /* ---- keys that are not named ---- */
 
 /* The keys of all named properties. */
-static bool named_keys_dfa(struct schema_build *x, const struct property_list *l, const char *path,
-                           struct dfa *out)
+static bool build_named_keys_dfa(struct schema_build *x, const struct property_list *l,
+                                 const char *path, struct dfa *out)
 {
     struct rule_node *alt = rules_node(x->g, NODE_ALT);
 
     for (int i = 0; i < l->n; i++)
-        rules_add_child(x->g, alt, rules_literal(x->g, without_quotes(quote_key(x, l->p[i].name))));
-    return schema_dfa(x, alt, path, out);
+        rules_add_child(x->g, alt, rules_literal(x->g, strip_quotes(quote_key(x, l->p[i].name))));
+    return schema_build_dfa(x, alt, path, out);
 }
 
 /* Keywords of propertyNames that are enforced, or say nothing about names. */
@@ -220,15 +223,15 @@ static bool is_name_keyword(const char *key)
 }
 
 /* All keys that propertyNames accepts. *limited: these are not all strings. */
-static bool all_keys_dfa(struct schema_build *x, const struct conjunction *p, struct dfa *out,
-                         bool *limited)
+static bool build_all_keys_dfa(struct schema_build *x, const struct conjunction *p, struct dfa *out,
+                               bool *limited)
 {
     struct conjunction names = { .n = 0 };
     struct charset any = { 0 };
 
     for (int i = 0; i < p->n; i++) {
         const json_t *v = json_object_get(p->p[i].s, "propertyNames");
-        const char *key, *path = schema_path(x, p->p[i].path, "propertyNames");
+        const char *key, *path = schema_extend_path(x, p->p[i].path, "propertyNames");
         json_t *w;
         if (!v || json_is_true(v)) continue;
         if (!json_is_object(v)) return schema_fail(x, path, "must be an object or true"), false;
@@ -238,12 +241,13 @@ static bool all_keys_dfa(struct schema_build *x, const struct conjunction *p, st
                        false;
         conjunction_add(x, &names, v, path);
     }
-    *limited = names.n > 0 && schema_string_dfa(x, &names, out);
+    *limited = names.n > 0 && schema_build_string_dfa(x, &names, out);
     if (*limited || x->rc != OK) return x->rc == OK;
     charset_add(&any, &x->g->arena, ' ', '~');
     charset_add(&any, &x->g->arena, 0xa0, CHARSET_LAST);
-    return schema_dfa(
-        x, rules_repeat(x->g, pattern_char(x->g, any, PATTERN_JSON), 1, RULES_UNBOUNDED), "#", out);
+    return schema_build_dfa(
+        x, rules_repeat(x->g, pattern_make_char(x->g, any, PATTERN_JSON), 1, RULES_UNBOUNDED), "#",
+        out);
 }
 
 /* key: VALUE */
@@ -251,8 +255,7 @@ static struct rule_node *make_member(struct schema_build *x, struct rule_node *k
                                      const struct conjunction *value)
 {
     struct rules *g = x->g;
-    return RULES_SEQ(g, key, rules_text(g, ":"), schema_optional_space(x),
-                     schema_value_ref(x, value));
+    return RULES_SEQ(g, key, rules_text(g, ":"), schema_make_space(x), schema_make_ref(x, value));
 }
 
 /* Intersects or subtracts the patterns, named keys and first letters from *f. */
@@ -263,19 +266,20 @@ static void limit_keys(struct schema_build *x, const char *path, const struct ke
     struct dfa named = { 0 };
 
     for (int i = 0; i < k->n; i++)
-        schema_dfa_combine(x, f, &k->p[i].dfa, matched >> i & 1 ? DFA_INTERSECT : DFA_SUBTRACT,
+        schema_combine_dfa(x, f, &k->p[i].dfa, matched >> i & 1 ? DFA_INTERSECT : DFA_SUBTRACT,
                            path);
-    if (l->n && named_keys_dfa(x, l, path, &named))
-        schema_dfa_combine(x, f, &named, DFA_SUBTRACT, path);
+    if (l->n && build_named_keys_dfa(x, l, path, &named))
+        schema_combine_dfa(x, f, &named, DFA_SUBTRACT, path);
     dfa_release(&named);
-    if (first) schema_dfa_intersect(x, f, first, path);
+    if (first) schema_intersect_dfa(x, f, first, path);
 }
 
 /* Members whose keys are not named and match exactly these patterns. first: how the keys begin, or
  * NULL. NULL: there can be none, or x has an error. */
-static struct rule_node *open_member(struct schema_build *x, const struct conjunction *p,
-                                     const struct key_patterns *k, const struct property_list *l,
-                                     unsigned matched, const struct rule_node *first)
+static struct rule_node *make_open_member(struct schema_build *x, const struct conjunction *p,
+                                          const struct key_patterns *k,
+                                          const struct property_list *l, unsigned matched,
+                                          const struct rule_node *first)
 {
     struct rules *g = x->g;
     struct rule_node *key = NULL;
@@ -284,10 +288,10 @@ static struct rule_node *open_member(struct schema_build *x, const struct conjun
     bool limited = false;
 
     if (!find_value_schemas(x, p, k, NULL, matched, &value)) return NULL;
-    if (!all_keys_dfa(x, p, &f, &limited)) return NULL;
+    if (!build_all_keys_dfa(x, p, &f, &limited)) return NULL;
     if (!limited && l->n == 0 && k->n == 0 && !first) {
         dfa_release(&f);
-        return make_member(x, schema_any_string(x), &value);
+        return make_member(x, schema_make_any_string(x), &value);
     }
     limit_keys(x, p->p[0].path, k, l, matched, first, &f);
     if (x->rc == OK && dfa_trim(&f))
@@ -311,14 +315,15 @@ static bool is_open(const struct conjunction *p)
 }
 
 /* All members with keys that are not named. NULL: there can be none. */
-static struct rule_node *more_members(struct schema_build *x, const struct conjunction *p,
-                                      const struct key_patterns *k, const struct property_list *l,
-                                      const struct rule_node *first)
+static struct rule_node *make_more_members(struct schema_build *x, const struct conjunction *p,
+                                           const struct key_patterns *k,
+                                           const struct property_list *l,
+                                           const struct rule_node *first)
 {
     struct rule_node *alt = rules_node(x->g, NODE_ALT), *m;
 
     for (unsigned s = 0; s < 1u << k->n && x->rc == OK; s++)
-        if ((s || is_open(p)) && (m = open_member(x, p, k, l, s, first)))
+        if ((s || is_open(p)) && (m = make_open_member(x, p, k, l, s, first)))
             rules_add_child(x->g, alt, m);
     return alt->n_children ? alt : NULL;
 }
@@ -353,7 +358,7 @@ static void add_named(struct schema_build *x, const struct conjunction *p, struc
     for (int i = 0; i < o->names.n && x->rc == OK; i++) {
         const struct property *prop = &o->names.p[i];
         struct str key = quote_key(x, prop->name);
-        unsigned matched = match_key(&o->keys, without_quotes(key));
+        unsigned matched = match_key(&o->keys, strip_quotes(key));
         struct conjunction value;
         if (!find_value_schemas(x, p, &o->keys, prop->name, matched, &value)) {
             o->impossible |= prop->required;
@@ -383,8 +388,8 @@ static void add_distinct(struct schema_build *x, const struct conjunction *p,
             *rest = rules_repeat(x->g, rules_range(x->g, 0, CHARSET_LAST), 0, RULES_UNBOUNDED);
         charset_add(&letters, &x->g->arena, 'a' + i * 26 / n, 'a' + (i + 1) * 26 / n - 1);
         charset_add(&letters, &x->g->arena, 'A' + i * 26 / n, 'A' + (i + 1) * 26 / n - 1);
-        m = more_members(x, p, &o->keys, &o->names,
-                         RULES_SEQ(x->g, rules_class(x->g, letters), rest));
+        m = make_more_members(x, p, &o->keys, &o->names,
+                              RULES_SEQ(x->g, rules_class(x->g, letters), rest));
         if (rules_failed(x->g)) schema_nomem(x);
         if (!m && (is_open(p) || o->keys.n))
             schema_fail(
@@ -407,23 +412,24 @@ static struct rule_node *finish_object(struct schema_build *x, const struct conj
 
     if (o->n.min > o->list->n_children) {
         add_distinct(x, p, o);
-        o->info->more = more_members(x, p, &o->keys, &o->names, NULL);
+        o->info->more = make_more_members(x, p, &o->keys, &o->names, NULL);
     } else {
         for (int i = 0; i < o->list->n_children; i++) n_needed += o->needed[i];
         /* Two members that are not named may have the same key: they cannot count for the minimum.
          */
-        if (o->n.min <= n_needed) o->info->more = more_members(x, p, &o->keys, &o->names, NULL);
+        if (o->n.min <= n_needed)
+            o->info->more = make_more_members(x, p, &o->keys, &o->names, NULL);
     }
     if (o->impossible) return NULL;
-    o->info->sep = RULES_SEQ(g, rules_text(g, ","), schema_optional_space(x));
+    o->info->sep = RULES_SEQ(g, rules_text(g, ","), schema_make_space(x));
     o->info->needed = o->needed;
     o->info->min = o->n.min;
     o->info->max = o->n.max;
-    return RULES_SEQ(g, rules_text(g, "{"), schema_optional_space(x), o->list,
-                     schema_optional_space(x), rules_text(g, "}"));
+    return RULES_SEQ(g, rules_text(g, "{"), schema_make_space(x), o->list, schema_make_space(x),
+                     rules_text(g, "}"));
 }
 
-struct rule_node *schema_object(struct schema_build *x, const struct conjunction *p)
+struct rule_node *schema_make_object(struct schema_build *x, const struct conjunction *p)
 {
     struct object_build o = { .list = rules_node(x->g, NODE_LIST),
                               .info = arena_new(&x->g->arena, struct rule_list) };

@@ -152,8 +152,8 @@ static bool accepts_string(struct schema_build *x, const struct subschema *p, co
         count_chars(v) > (size_t)schema_read_count(x, p, "maxLength", 0))
         return false;
     if (!json_object_get(p->s, "pattern") && !json_object_get(p->s, "format")) return true;
-    if (!schema_string_dfa(x, &one, &f)) return x->rc == OK;
-    lit = schema_literal(x, v);
+    if (!schema_build_string_dfa(x, &one, &f)) return x->rc == OK;
+    lit = schema_make_literal(x, v);
     if (lit->lit.n >= 2) ok = dfa_accepts(&f, str_of(lit->lit.p + 1, lit->lit.n - 2));
     else schema_nomem(x); /* a literal string has its quotes */
     dfa_release(&f);
@@ -215,7 +215,7 @@ static bool accepts_plain(struct schema_build *x, const struct subschema *p, con
                           int depth)
 {
     if (json_is_boolean(p->s)) return json_is_true(p->s);
-    if (!(schema_types(x, p) & type_of_value(v))) return false;
+    if (!(schema_read_types(x, p) & type_of_value(v))) return false;
     if (json_is_number(v)) return accepts_number(p->s, json_number_value(v));
     if (json_is_object(v)) return accepts_object(x, p, v, depth);
     if (json_is_array(v)) return accepts_array(x, p, v, depth);
@@ -327,7 +327,8 @@ static bool objects_disjoint(struct schema_build *x, const json_t *a, const json
             return true;
     json_object_foreach ((json_t *)pa, key, v) {
         if (!is_required(a, key)) continue;
-        if (json_object_get(pb, key) && schema_disjoint(x, v, json_object_get(pb, key), depth + 1))
+        if (json_object_get(pb, key) &&
+            schema_are_disjoint(x, v, json_object_get(pb, key), depth + 1))
             return true;
         if (!json_object_get(pb, key) &&
             json_is_false(json_object_get(b, "additionalProperties")) &&
@@ -376,14 +377,14 @@ static bool counts_disjoint(const json_t *a, const json_t *b, const char *min, c
 }
 
 /* The DFA of a pattern. false: the pattern is not supported, or x has an error. */
-static bool pattern_dfa(struct schema_build *x, const json_t *pattern, struct dfa *out)
+static bool build_pattern_dfa(struct schema_build *x, const json_t *pattern, struct dfa *out)
 {
     struct rule_node *n;
     struct err e = { 0 };
 
     *out = (struct dfa){ 0 };
     if (pattern_parse(&n, x->g, str_c(json_string_value(pattern)), PATTERN_JSON, false, &e) == OK)
-        return schema_dfa(x, n, "#", out);
+        return schema_build_dfa(x, n, "#", out);
     if (e.code == E_NOMEM) schema_nomem(x);
     return false;
 }
@@ -398,7 +399,7 @@ static bool strings_disjoint(struct schema_build *x, const json_t *a, const json
 
     if (counts_disjoint(a, b, "minLength", "maxLength")) return true;
     if (!json_is_string(pa) || !json_is_string(pb)) return false;
-    if (pattern_dfa(x, pa, &fa) && pattern_dfa(x, pb, &fb)) {
+    if (build_pattern_dfa(x, pa, &fa) && build_pattern_dfa(x, pb, &fb)) {
         if (dfa_product(&both, &fa, &fb, DFA_INTERSECT, &x->env, &e) == OK)
             disjoint = !dfa_trim(&both);
         else if (e.code == E_NOMEM) schema_nomem(x);
@@ -417,14 +418,14 @@ static bool arrays_disjoint(struct schema_build *x, const json_t *a, const json_
     if (json_object_get(a, "prefixItems") || json_object_get(b, "prefixItems") || !ia || !ib)
         return false;
     return json_number_value(json_object_get(a, "minItems")) >= 1 &&
-           schema_disjoint(x, ia, ib, depth + 1);
+           schema_are_disjoint(x, ia, ib, depth + 1);
 }
 
 /* The types of the values that are generated for s. */
-static unsigned generated_types(struct schema_build *x, const json_t *s)
+static unsigned find_generated_types(struct schema_build *x, const json_t *s)
 {
     struct subschema p = { s, "#" };
-    unsigned t = schema_types(x, &p);
+    unsigned t = schema_read_types(x, &p);
 
     if (json_object_get(s, "type")) return t;
     if (json_object_get(s, "properties") || json_object_get(s, "required")) return TYPE_OBJECT;
@@ -432,14 +433,14 @@ static unsigned generated_types(struct schema_build *x, const json_t *s)
 }
 
 /* The list of anyOf or oneOf; NULL: s has neither. */
-static const json_t *alternatives_of(const json_t *s)
+static const json_t *get_alternatives(const json_t *s)
 {
     const json_t *v = json_object_get(s, "anyOf");
     return v ? v : json_object_get(s, "oneOf");
 }
 
 /* Alternatives must all be disjoint; then the types that both allow are compared one by one. */
-bool schema_disjoint(struct schema_build *x, const json_t *a, const json_t *b, int depth)
+bool schema_are_disjoint(struct schema_build *x, const json_t *a, const json_t *b, int depth)
 {
     unsigned both;
     const json_t *list;
@@ -452,17 +453,17 @@ bool schema_disjoint(struct schema_build *x, const json_t *a, const json_t *b, i
     if (json_is_false(a) || json_is_false(b)) return true;
     if (!json_is_object(a) || !json_is_object(b) || a == b) return false;
     if (values_disjoint(x, a, b) || values_disjoint(x, b, a)) return true;
-    if ((list = alternatives_of(a))) {
+    if ((list = get_alternatives(a))) {
         json_array_foreach (list, i, v)
-            if (!schema_disjoint(x, v, b, depth + 1)) return false;
+            if (!schema_are_disjoint(x, v, b, depth + 1)) return false;
         return true;
     }
-    if ((list = alternatives_of(b))) {
+    if ((list = get_alternatives(b))) {
         json_array_foreach (list, i, v)
-            if (!schema_disjoint(x, a, v, depth + 1)) return false;
+            if (!schema_are_disjoint(x, a, v, depth + 1)) return false;
         return true;
     }
-    both = generated_types(x, a) & schema_types(x, &(struct subschema){ b, "#" });
+    both = find_generated_types(x, a) & schema_read_types(x, &(struct subschema){ b, "#" });
     if (both == 0) return true;
     if (both & (TYPE_NULL | TYPE_BOOL)) return false;
     if (both & TYPE_STRING && !strings_disjoint(x, a, b)) return false;

@@ -28,7 +28,7 @@ enum { MAX_PATTERN_LENGTH = 1000 }; /* characters, where a length is combined wi
  * validator, and short. February has 28 days here.
  *
  * NULL: the format constrains nothing, or x has the error. */
-static struct rule_node *format_node(struct schema_build *x, const char *path, struct str name)
+static struct rule_node *make_format(struct schema_build *x, const char *path, struct str name)
 {
     static const struct {
         const char *name, *pattern;
@@ -91,7 +91,7 @@ static int read_conditions(struct schema_build *x, const struct subschema *p,
         else schema_fail_with(x, p->path, "'pattern': ", &e);
     }
     if (format && !json_is_string(format)) schema_fail(x, p->path, "'format' must be a string");
-    else if (format && (out[n] = format_node(x, p->path, str_c(json_string_value(format))))) n++;
+    else if (format && (out[n] = make_format(x, p->path, str_c(json_string_value(format))))) n++;
     return n;
 }
 
@@ -116,17 +116,17 @@ static struct rule_node *list_conditions(struct schema_build *x, const struct co
 }
 
 /* Any character, with the same escapes as in patterns: other spellings are not in the DFAs. */
-static struct rule_node *any_char(struct schema_build *x)
+static struct rule_node *make_any_char(struct schema_build *x)
 {
     struct charset all = { 0 };
 
     charset_add(&all, &x->g->arena, 0, CHARSET_LAST);
-    return pattern_char(x->g, all, x->as);
+    return pattern_make_char(x->g, all, x->as);
 }
 
 /* Strings of these lengths, limited to what an unrolled repetition can count. */
-static struct rule_node *any_of_length(struct schema_build *x, struct count_bounds b,
-                                       const char *path)
+static struct rule_node *make_any_of_length(struct schema_build *x, struct count_bounds b,
+                                            const char *path)
 {
     if (b.max == RULES_UNBOUNDED || b.max > MAX_PATTERN_LENGTH) {
         if (b.min > MAX_PATTERN_LENGTH)
@@ -135,11 +135,11 @@ static struct rule_node *any_of_length(struct schema_build *x, struct count_boun
                         MAX_PATTERN_LENGTH);
         else if (b.max != RULES_UNBOUNDED) b.max = MAX_PATTERN_LENGTH;
     }
-    return rules_repeat(x->g, any_char(x), b.min, b.max);
+    return rules_repeat(x->g, make_any_char(x), b.min, b.max);
 }
 
 /* The conditions are intersected one after the other, the lengths last. */
-bool schema_string_dfa(struct schema_build *x, const struct conjunction *p, struct dfa *out)
+bool schema_build_string_dfa(struct schema_build *x, const struct conjunction *p, struct dfa *out)
 {
     struct rule_node *list[2 * CONJUNCTION_MAX], *first;
     const char *path = p->n ? p->p[0].path : "#";
@@ -150,9 +150,9 @@ bool schema_string_dfa(struct schema_build *x, const struct conjunction *p, stru
     *out = (struct dfa){ 0 };
     first = list_conditions(x, p, list, &n);
     if (!first && !bounded) return false;
-    if (!first) first = any_of_length(x, b, path);
-    if (!schema_dfa(x, first, path, out)) return false;
-    for (int i = 1; i < n && x->rc == OK; i++) schema_dfa_intersect(x, out, list[i], path);
+    if (!first) first = make_any_of_length(x, b, path);
+    if (!schema_build_dfa(x, first, path, out)) return false;
+    for (int i = 1; i < n && x->rc == OK; i++) schema_intersect_dfa(x, out, list[i], path);
     if (n > 0 && b.max != RULES_UNBOUNDED && x->rc == OK) {
         /* a maximum that the patterns keep anyway needs no counting; bytes bound characters */
         dfa_trim(out);
@@ -160,14 +160,14 @@ bool schema_string_dfa(struct schema_build *x, const struct conjunction *p, stru
         bounded = b.min > 0 || b.max != RULES_UNBOUNDED;
     }
     if (n > 0 && bounded && x->rc == OK)
-        schema_dfa_intersect(x, out, any_of_length(x, b, path), path);
+        schema_intersect_dfa(x, out, make_any_of_length(x, b, path), path);
     if (x->rc == OK) return true;
     dfa_release(out);
     return false;
 }
 
 /* Strings with these lengths and nothing else: one rule for all with the same bounds. */
-static struct rule_node *bounded_string(struct schema_build *x, struct count_bounds b)
+static struct rule_node *make_bounded_string(struct schema_build *x, struct count_bounds b)
 {
     struct rules *g = x->g;
     char name[48];
@@ -180,7 +180,7 @@ static struct rule_node *bounded_string(struct schema_build *x, struct count_bou
     key = arena_str(&g->arena, str_c(name));
     rule = rules_add_shared(g, key,
                             RULES_SEQ(g, rules_text(g, "\""),
-                                      rules_repeat(g, schema_string_char(x), b.min, b.max),
+                                      rules_repeat(g, schema_make_char(x), b.min, b.max),
                                       rules_text(g, "\"")));
     if (rule < 0 || map_put(&x->strings, key, (uint64_t)rule) == E_NOMEM) schema_nomem(x);
     return rules_ref(g, rule);
@@ -188,7 +188,7 @@ static struct rule_node *bounded_string(struct schema_build *x, struct count_bou
 
 /* Without a pattern or format the shared rules are used, whose masks are computed once for all. One
  * pattern alone needs no DFA of its own. */
-struct rule_node *schema_string(struct schema_build *x, const struct conjunction *p)
+struct rule_node *schema_make_string(struct schema_build *x, const struct conjunction *p)
 {
     struct rules *g = x->g;
     struct rule_node *list[2 * CONJUNCTION_MAX], *inside;
@@ -199,10 +199,10 @@ struct rule_node *schema_string(struct schema_build *x, const struct conjunction
     if (schema_bounds_empty(&b)) return rules_node(g, NODE_NEVER);
     inside = list_conditions(x, p, list, &n);
     if (x->rc != OK) return rules_node(g, NODE_NEVER);
-    if (n == 0 && b.min == 0 && b.max == RULES_UNBOUNDED) return schema_any_string(x);
-    if (n == 0) return bounded_string(x, b);
+    if (n == 0 && b.min == 0 && b.max == RULES_UNBOUNDED) return schema_make_any_string(x);
+    if (n == 0) return make_bounded_string(x, b);
     if (n > 1 || b.min > 0 || b.max != RULES_UNBOUNDED) {
-        if (!schema_string_dfa(x, p, &f)) return rules_node(g, NODE_NEVER);
+        if (!schema_build_string_dfa(x, p, &f)) return rules_node(g, NODE_NEVER);
         inside = dfa_node(g, &f);
         dfa_release(&f);
     }

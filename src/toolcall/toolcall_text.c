@@ -8,7 +8,7 @@
 /* ---- name, then arguments ---- */
 
 /* The content of ```json ... ```, or the text itself. */
-static struct str without_fence(struct str s)
+static struct str strip_fence(struct str s)
 {
     ptrdiff_t end;
 
@@ -34,7 +34,7 @@ static bool send_deepseek(struct str body, const char *sep, struct toolcall_sink
     if ((str_trim(right).n == 0 || str_trim(right).p[0] != '{') &&
         str_find(right, STR("```")) >= 0 && (line = str_find(right, STR("\n"))) >= 0)
         return toolcall_send(str_take(right, (size_t)line),
-                             without_fence(str_skip(right, (size_t)line)), STR(""), sink);
+                             strip_fence(str_skip(right, (size_t)line)), STR(""), sink);
     return toolcall_send(left, right, STR(""), sink);
 }
 
@@ -158,7 +158,7 @@ static bool take_between(struct str *rest, const char *open, const char *close, 
 }
 
 /* Without one newline at each end. */
-static struct str without_newlines(struct str s)
+static struct str strip_newlines(struct str s)
 {
     if (s.n && s.p[0] == '\n') s = str_skip(s, 1);
     if (s.n && s.p[s.n - 1] == '\n') s.n--;
@@ -166,7 +166,7 @@ static struct str without_newlines(struct str s)
 }
 
 /* The content of <![CDATA[...]]>, or the text itself. */
-static struct str without_cdata(struct str s)
+static struct str strip_cdata(struct str s)
 {
     struct str open = STR("<![CDATA["), close = STR("]]>"), t = str_trim(s);
 
@@ -205,8 +205,8 @@ static bool next_argument(struct tag_iter *a)
     a->cut = at < 0;
     a->value = a->cut ? a->rest : str_take(a->rest, (size_t)at);
     a->rest = a->cut ? STR("") : str_skip(a->rest, (size_t)at + strlen(g->end));
-    if (g->trim_lines) a->value = without_newlines(a->value);
-    a->value = without_cdata(a->value);
+    if (g->trim_lines) a->value = strip_newlines(a->value);
+    a->value = strip_cdata(a->value);
     return true;
 }
 

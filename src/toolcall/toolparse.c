@@ -335,7 +335,7 @@ static void emit_args(struct toolparse *p, struct str s)
 }
 
 /* The bytes held that belong to the object. *over: its end is among them. */
-static size_t rest_of_object(struct toolparse *p, bool *over)
+static size_t measure_object(struct toolparse *p, bool *over)
 {
     struct toolparse_json ahead = p->json;
 
@@ -352,7 +352,7 @@ static size_t rest_of_object(struct toolparse *p, bool *over)
 static bool step_args(struct toolparse *p)
 {
     bool over;
-    size_t n = rest_of_object(p, &over);
+    size_t n = measure_object(p, &over);
 
     emit_args(p, str_take(buf_str(&p->held), n));
     toolparse_drop_held(p, n);
@@ -368,7 +368,7 @@ static bool step_args(struct toolparse *p)
 static bool step_tail_object(struct toolparse *p)
 {
     bool over;
-    size_t n = rest_of_object(p, &over);
+    size_t n = measure_object(p, &over);
 
     for (size_t i = 0; i < n; i++) scan_byte(&p->json, p->held.p[i]);
     toolparse_drop_held(p, n);
@@ -411,7 +411,7 @@ static bool step_list(struct toolparse *p)
 /* ---- the whole answer ---- */
 
 /* One step; false: more bytes are needed, or memory ran out. */
-static bool step(struct toolparse *p)
+static bool take_step(struct toolparse *p)
 {
     if (!p->held.n || p->failed) return false;
     switch (p->state) {
@@ -443,7 +443,7 @@ void toolparse_push(struct toolparse *p, struct str text)
     if (p->failed) return;
     buf_put_str(&p->held, text);
     p->failed |= p->held.failed;
-    while (step(p)) {}
+    while (take_step(p)) {}
 }
 
 /* A call that is not complete is read with what is there, or is text. */
@@ -451,7 +451,7 @@ static void end_open_call(struct toolparse *p)
 {
     if (p->held.n && !(p->n_calls && p->calls->payload == PAYLOAD_BARE && find_next_bare(p) != 1)) {
         if (!step_call(p, true) && !p->failed) emit_as_text(p);
-        while (p->state != PARSE_CALL && step(p)) {}
+        while (p->state != PARSE_CALL && take_step(p)) {}
     } else if (!p->n_calls && p->marked) {
         emit_as_text(p);
     }
@@ -459,7 +459,7 @@ static void end_open_call(struct toolparse *p)
 
 void toolparse_end(struct toolparse *p)
 {
-    while (step(p)) {}
+    while (take_step(p)) {}
     p->cut = p->state == PARSE_ARGS || (p->state == PARSE_CALL && p->held.n);
     if (p->state == PARSE_CALL && !p->failed) end_open_call(p);
     if (p->failed) return;

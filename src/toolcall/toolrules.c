@@ -36,7 +36,7 @@ struct toolrules {
 /* ---- texts of the format ---- */
 
 /* A text of the format; p NULL: the format does not have it. */
-static struct str form_str(const struct toolrules *t, const char *key)
+static struct str get_form_str(const struct toolrules *t, const char *key)
 {
     const json_t *v = json_object_get(t->form, key);
 
@@ -44,13 +44,13 @@ static struct str form_str(const struct toolrules *t, const char *key)
 }
 
 /* A number of the format; 0: the format does not have it. */
-static int form_int(const struct toolrules *t, const char *key)
+static int get_form_int(const struct toolrules *t, const char *key)
 {
     return (int)json_integer_value(json_object_get(t->form, key));
 }
 
 /* An id that the model chooses. */
-static struct rule_node *random_letters(struct rules *g)
+static struct rule_node *make_random_letters(struct rules *g)
 {
     struct charset s = { 0 };
 
@@ -71,18 +71,18 @@ static struct rule_node *fill_placeholder(void *arg, struct str text, size_t *n)
     char digits[16];
 
     *n = 3;
-    if (str_starts(text, STR("{r}"))) return random_letters(p->g);
+    if (str_starts(text, STR("{r}"))) return make_random_letters(p->g);
     if (!str_starts(text, STR("{i}"))) return NULL;
     snprintf(digits, sizeof digits, "%d", p->number);
     return rules_text(p->g, digits);
 }
 
 /* A text of the format as a node. number: of the call, for {i}. */
-static struct rule_node *form_node(struct toolrules *t, const char *key, int number)
+static struct rule_node *make_form_node(struct toolrules *t, const char *key, int number)
 {
     struct placeholder p = { t->g, number };
 
-    return specials_text(&t->specials, t->g, form_str(t, key), fill_placeholder, &p);
+    return specials_text(&t->specials, t->g, get_form_str(t, key), fill_placeholder, &p);
 }
 
 /* ---- arguments ---- */
@@ -90,16 +90,16 @@ static struct rule_node *form_node(struct toolrules *t, const char *key, int num
 /* *out NULL: the schema cannot be written as a list of members. */
 static int make_list(struct toolrules *t, const json_t *schema, struct rule_node **out)
 {
-    struct schema_list list = { .until = form_str(t, "until"),
-                                .trim = form_int(t, "trim"),
-                                .python = form_int(t, "python") };
+    struct schema_list list = { .until = get_form_str(t, "until"),
+                                .trim = get_form_int(t, "trim"),
+                                .python = get_form_int(t, "python") };
 
-    list.key = form_node(t, "key", 0);
-    list.is = form_node(t, "is", 0);
-    list.is_json = form_str(t, "is_json").p ? form_node(t, "is_json", 0) : list.is;
-    list.end = form_node(t, "end", 0);
-    list.sep = form_node(t, "and", 0);
-    if (form_str(t, "quote").n) list.quote = form_node(t, "quote", 0);
+    list.key = make_form_node(t, "key", 0);
+    list.is = make_form_node(t, "is", 0);
+    list.is_json = get_form_str(t, "is_json").p ? make_form_node(t, "is_json", 0) : list.is;
+    list.end = make_form_node(t, "end", 0);
+    list.sep = make_form_node(t, "and", 0);
+    if (get_form_str(t, "quote").n) list.quote = make_form_node(t, "quote", 0);
     return schema_add_list(t->g, schema, &list, out, t->e);
 }
 
@@ -110,9 +110,9 @@ static int make_args(struct toolrules *t, const json_t *schema, struct rule_node
     int rule, rc = OK;
 
     *out = NULL;
-    if (schema && form_str(t, "key").p) rc = make_list(t, schema, out);
+    if (schema && get_form_str(t, "key").p) rc = make_list(t, schema, out);
     if (rc != OK || *out) return rc;
-    if (!schema) rule = schema_any_object(t->g);
+    if (!schema) rule = schema_add_any_object(t->g);
     else if ((rc = schema_add_object(t->g, schema, &rule, t->e)) != OK) return rc;
     *out = rules_ref(t->g, rule);
     return OK;
@@ -138,11 +138,11 @@ static int add_args_rules(struct toolrules *t)
 /* ---- calls ---- */
 
 /* Where `before` ends with a quote, the name is inside of a JSON string and escaped. */
-static struct rule_node *name_node(struct toolrules *t, const json_t *tool)
+static struct rule_node *make_name(struct toolrules *t, const json_t *tool)
 {
     const json_t *v = json_object_get(tool, "name");
     struct str name = str_of(json_string_value(v), json_string_length(v)),
-               before = form_str(t, "before");
+               before = get_form_str(t, "before");
     struct buf b = { 0 };
     struct jsonw w = { .out = &b };
     struct rule_node *n;
@@ -156,7 +156,7 @@ static struct rule_node *name_node(struct toolrules *t, const json_t *tool)
 }
 
 /* A call of any of the tools. */
-static struct rule_node *call_node(struct toolrules *t, int number)
+static struct rule_node *make_call(struct toolrules *t, int number)
 {
     struct rule_node *alt = rules_node(t->g, NODE_ALT);
     json_t *tool;
@@ -164,56 +164,56 @@ static struct rule_node *call_node(struct toolrules *t, int number)
 
     json_array_foreach ((json_t *)t->tools, i, tool)
         rules_add_child(t->g, alt,
-                        RULES_SEQ(t->g, form_node(t, "before", number), name_node(t, tool),
-                                  form_node(t, "between", number), rules_ref(t->g, t->args[i]),
-                                  form_node(t, "after", number)));
+                        RULES_SEQ(t->g, make_form_node(t, "before", number), make_name(t, tool),
+                                  make_form_node(t, "between", number), rules_ref(t->g, t->args[i]),
+                                  make_form_node(t, "after", number)));
     return alt;
 }
 
 /* Do the texts of a call depend on its number? */
 static bool is_numbered(const struct toolrules *t)
 {
-    return str_find(form_str(t, "before"), STR("{i}")) >= 0 ||
-           str_find(form_str(t, "between"), STR("{i}")) >= 0;
+    return str_find(get_form_str(t, "before"), STR("{i}")) >= 0 ||
+           str_find(get_form_str(t, "between"), STR("{i}")) >= 0;
 }
 
 /* Calls after the first one. Each is nested in the optional part after the one before it. */
-static struct rule_node *more_numbered(struct toolrules *t, int min, int max)
+static struct rule_node *make_more_numbered(struct toolrules *t, int min, int max)
 {
     struct rule_node *more = NULL;
 
     if (!max || max > MAX_NUMBERED) max = MAX_NUMBERED;
     for (int i = max - 1; i > 0; i--) {
-        more = RULES_SEQ(t->g, form_node(t, "sep", i), call_node(t, i), more);
+        more = RULES_SEQ(t->g, make_form_node(t, "sep", i), make_call(t, i), more);
         if (i >= min) more = rules_repeat(t->g, more, 0, 1);
     }
     return more;
 }
 
 /* At least one call, with the texts before and after all of them. */
-static struct rule_node *all_calls(struct toolrules *t)
+static struct rule_node *make_calls(struct toolrules *t)
 {
     struct rules *g = t->g;
-    int min = form_int(t, "min"), max = form_int(t, "max"), call;
+    int min = get_form_int(t, "min"), max = get_form_int(t, "max"), call;
     struct rule_node *first, *more;
 
     if (min < 1) min = 1;
     if (is_numbered(t)) {
-        more = more_numbered(t, min, max);
-        first = call_node(t, 0);
+        more = make_more_numbered(t, min, max);
+        first = make_call(t, 0);
     } else {
-        call = rules_add(g, STR("call"), call_node(t, 0));
+        call = rules_add(g, STR("call"), make_call(t, 0));
         first = rules_ref(g, call);
-        more = rules_repeat(g, RULES_SEQ(g, form_node(t, "sep", 0), rules_ref(g, call)), min - 1,
-                            (max ? max : MAX_CALLS) - 1);
+        more = rules_repeat(g, RULES_SEQ(g, make_form_node(t, "sep", 0), rules_ref(g, call)),
+                            min - 1, (max ? max : MAX_CALLS) - 1);
     }
-    return RULES_SEQ(g, form_node(t, "open", 0), first, more, form_node(t, "close", 0));
+    return RULES_SEQ(g, make_form_node(t, "open", 0), first, more, make_form_node(t, "close", 0));
 }
 
 /* ---- lazy grammars: text around the calls ---- */
 
 /* Any special token but the one with which the trigger begins. */
-static int other_specials(struct toolrules *t, struct str trigger, struct rule_node **out)
+static int make_other_specials(struct toolrules *t, struct str trigger, struct rule_node **out)
 {
     struct dfa_state states[] = { { .edge = 0, .n_edges = 1 },
                                   { .edge = 1, .n_edges = 1 },
@@ -248,12 +248,12 @@ static int other_specials(struct toolrules *t, struct str trigger, struct rule_n
 static int add_text_around(struct toolrules *t, struct rule_node **io)
 {
     struct rules *g = t->g;
-    struct str trigger = form_str(t, "trigger");
+    struct str trigger = get_form_str(t, "trigger");
     struct rule_node *text, *other;
     int rule, rc;
 
     if ((rc = dfa_text_without(&text, g, trigger, t->e)) != OK) return rc;
-    if ((rc = other_specials(t, trigger, &other)) != OK) return rc;
+    if ((rc = make_other_specials(t, trigger, &other)) != OK) return rc;
     rule = rules_add(
         g, STR("text"),
         RULES_SEQ(g, text, rules_repeat(g, RULES_SEQ(g, other, text), 0, RULES_UNBOUNDED)));
@@ -273,8 +273,8 @@ static int add_calls(struct toolrules *t)
     t->args = arena_array(&t->g->arena, json_array_size(t->tools) + 1, sizeof *t->args);
     if (!t->args) return rules_check(t->g, t->e);
     if ((rc = add_args_rules(t)) != OK) return rc;
-    body = all_calls(t);
-    if (form_str(t, "trigger").n && (rc = add_text_around(t, &body)) != OK) return rc;
+    body = make_calls(t);
+    if (get_form_str(t, "trigger").n && (rc = add_text_around(t, &body)) != OK) return rc;
     t->g->root = rules_add(t->g, STR("calls"), body);
     return OK;
 }
