@@ -31,7 +31,7 @@ endif
 
 SAN     ?=
 OPT     ?= -O2 -g
-CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -Wall -Wextra -Werror -fno-math-errno -fPIC -fvisibility=hidden -pthread -Isrc -Iinclude -Itests -Itests/fault -I$(B) \
+CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -Wall -Wextra -Wshadow -Werror -fno-math-errno -fPIC -fvisibility=hidden -pthread -Isrc -Iinclude -Itests -Itests/fault -I$(B) \
            $(if $(HARD),-DTERN_HARD) -DTERN_VERSION='"$(VERSION)"' $(PKG_CFLAGS) $(SAN) $(EXTRA_CFLAGS)
 LDFLAGS := -pthread $(SAN) $(EXTRA_LDFLAGS)
 LDLIBS  := $(PKG_LIBS) -lm
@@ -195,15 +195,16 @@ tsan-run: $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS))) $(B)/tern
 # Hard mode (src/engine/hard.h): few KV blocks, preemptions all the time, tiny chunks, outboxes, reads and writes; every
 # invariant is checked after every round. The same answers are expected.
 HARD_TESTS := engine engine_ends engine_live guided compile kv prefix sched sim chan stream pool onnx encoder tern api health http conn
+HARD_MAKE = $(MAKE) B=build/hard CC=clang OPT='-O1 -g' HARD=1
 hard:
-	$(MAKE) B=build/hard HARD=1 hard-run
+	$(HARD_MAKE) hard-run
 .PHONY: hard hard-run
 hard-run: $(foreach t,$(HARD_TESTS),$(filter %/test_$(t),$(TESTS))) $(B)/tern
 	TERN_BUILD=$(B) tests/run $(filter-out $(B)/tern,$^) tests/api/run tests/soak/chaos
 
-# Warnings are the front end's: without optimizing it takes a third of the time.
+# Everything with the other compiler, whose warnings differ. One build serves both this and hard mode.
 clang:
-	$(MAKE) B=build/clang CC=clang OPT=-O0 all tests tools
+	$(HARD_MAKE) all tests tools
 
 # Compiled where a cross compiler is at hand; the kernels also run under qemu where that is.
 arm64:
