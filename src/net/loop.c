@@ -5,6 +5,7 @@
  * runs cost one write. */
 #include "net/loop.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -78,12 +79,20 @@ static struct event_base *make_base(void)
     return base;
 }
 
+/* libevent's own messages, which would go to stderr past the log. */
+static void on_libevent_log(int severity, const char *msg)
+{
+    if (severity >= EVENT_LOG_ERR) log_error("libevent: %s", msg);
+    else if (severity == EVENT_LOG_WARN) log_warn("libevent: %s", msg);
+}
+
 int loop_open(struct loop **out, struct err *e)
 {
     struct loop *l = mem_new(struct loop);
     int rc = OK;
 
     if (!l) return err_nomem(e, "the event loop");
+    event_set_log_callback(on_libevent_log);
     l->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (l->fd < 0) {
         rc = err_set(e, E_IO, "event loop: eventfd: %s", strerror(errno));
@@ -125,7 +134,10 @@ void loop_close(struct loop *l)
 void loop_run(struct loop *l)
 {
     while (!atomic_load_explicit(&l->stop, memory_order_acquire))
-        if (event_base_loop(l->base, EVLOOP_NO_EXIT_ON_EMPTY) < 0) break;
+        if (event_base_loop(l->base, EVLOOP_NO_EXIT_ON_EMPTY) < 0) {
+            log_error("event loop: waiting for events failed: %s", strerror(errno));
+            break;
+        }
     atomic_store_explicit(&l->stop, false, memory_order_release);
 }
 

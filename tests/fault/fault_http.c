@@ -28,6 +28,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -323,6 +324,39 @@ static void run_asks(struct ask *asks, size_t n)
     close_world();
 }
 
+static void ignore_signal(void *arg) { (void)arg; }
+
+/* Both listeners, a signal and the timers, without any model. */
+static int open_and_close(void *arg, struct err *e)
+{
+    static const struct pool *none;
+    struct http_opt ho = { .host = "127.0.0.1", .socket_path = arg, .fail = routes_fail };
+    struct api_opt ao = { .pool = (struct pool *)&none };
+    struct loop *l = NULL;
+    struct http *h = NULL;
+    struct api *a = NULL;
+    int rc = loop_open(&l, e);
+
+    ao.loop = l;
+    if (rc == OK) rc = loop_on_signal(l, SIGUSR1, ignore_signal, NULL, e);
+    if (rc == OK) rc = api_open(&a, &ao, e);
+    if (rc == OK) rc = http_open(&h, l, &ho, e);
+    api_close(a);
+    http_close(h);
+    loop_close(l);
+    assert_int_not_equal(access(arg, F_OK), 0); /* no socket is left behind */
+    return rc;
+}
+
+static void opening_survives_every_fault(void **state)
+{
+    static char path[108];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/open", temp_dir());
+    fault_run("loop, API and HTTP opened", open_and_close, path);
+}
+
 static void requests_that_run_the_model_survive_every_fault(void **state)
 {
     (void)state;
@@ -338,6 +372,7 @@ static void other_requests_survive_every_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opening_survives_every_fault),
         cmocka_unit_test(other_requests_survive_every_fault),
         cmocka_unit_test(requests_that_run_the_model_survive_every_fault),
     };
