@@ -75,6 +75,7 @@ struct engine {
     uint64_t round_ns;    /* when this round began */
     uint64_t last_end_ns; /* when a request ended last */
     uint64_t n_rounds;
+    int n_empty;         /* rounds since a step had tokens, while readers are behind */
     struct rng rng;      /* hard mode: sizes of chunks */
     int32_t *block_uses; /* [n_blocks] hard mode: scratch of engine_check; else NULL */
 };

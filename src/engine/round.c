@@ -12,10 +12,12 @@
 #include <string.h>
 
 enum {
-    LOOK_AHEAD = 64,      /* waiting requests whose prefix is looked up in a round */
-    CHECK_EVERY = 16,     /* rounds between measurements of how long the cancel checks take */
-    SOLO = 4,             /* times step_ms: a chunk alone in its step, which a cancel can stop */
-    SERVED_HALF = 1 << 20 /* tokens after which earlier service counts half */
+    LOOK_AHEAD = 64,       /* waiting requests whose prefix is looked up in a round */
+    CHECK_EVERY = 16,      /* rounds between measurements of how long the cancel checks take */
+    SOLO = 4,              /* times step_ms: a chunk alone in its step, which a cancel can stop */
+    SERVED_HALF = 1 << 20, /* tokens after which earlier service counts half */
+    PATIENCE =
+        20 /* empty rounds, about a millisecond each, that a reader has to empty its outbox */
 };
 
 #define RELAXED memory_order_relaxed
@@ -378,9 +380,9 @@ static void begin_planned(struct engine *g)
 }
 
 /* The step is empty: blocks, or places for running sequences, are so short that no sequence can
- * advance. A sequence whose outbox is full is preempted first, if another one can use its blocks;
- * then the sequence that began last. If that is the only one, it ends. false: there is nothing to
- * do until an outbox is read. */
+ * advance. A sequence whose outbox is full is preempted first, if another one can use its blocks
+ * and its reader has had time to read; then the sequence that began last. If that is the only one,
+ * it ends. false: there is nothing to do until an outbox is read. */
 static bool preempt_one(struct engine *g)
 {
     int last = -1, n = 0, blocked = -1, n_waiting = 0;
@@ -392,7 +394,10 @@ static bool preempt_one(struct engine *g)
         else if (is_running(g->live[i])) blocked = i;
         else n_waiting += room;
     }
-    if (blocked >= 0 && n + n_waiting > 0) last = blocked, n = 2;
+    if (blocked >= 0 && n + n_waiting > 0) {
+        if (n == 0 && ++g->n_empty < PATIENCE) return false;
+        last = blocked, n = 2;
+    }
     if (n == 0) return false;
     if (n > 1) {
         preempt(g, g->live[last]);
@@ -567,6 +572,7 @@ static bool work(struct engine *g)
     for (int i = 0; i < g->plan_now.n_preempt; i++) preempt(g, g->live[g->plan_now.preempt[i]]);
     begin_planned(g);
     if (g->step.n_tokens > 0) {
+        g->n_empty = 0;
         run_step(g);
         return true;
     }
