@@ -117,7 +117,7 @@ static inline void assert_same(const struct client *a, const struct client *b)
     assert_memory_equal(a->out.p, b->out.p, a->out.n * sizeof *a->out.p);
 }
 
-/* The result of a fresh engine that has nothing else to do: what other runs must reproduce. */
+/* The result of a fresh engine without other requests, which all other runs must reproduce. */
 static inline struct client run_alone(int seed, int n, int max_tokens)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });

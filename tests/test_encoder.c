@@ -250,7 +250,7 @@ static void a_gguf_file_of_an_encoder_gives_the_same_embeddings(void **state)
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refused requests ---- */
 
 static void an_encoder_refuses_generation_and_texts_longer_than_a_step(void **state)
 {

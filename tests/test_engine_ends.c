@@ -192,7 +192,8 @@ static void a_client_that_does_not_read_stops_only_its_own_request(void **state)
     engine_close(g);
 }
 
-/* Its blocks are needed, and nobody reads: it is preempted, and goes on when it is read. */
+/* Other requests need its blocks while its events are not read: it is preempted, and continues
+ * when they are read. */
 static void a_reader_that_does_not_read_keeps_no_blocks_from_others(void **state)
 {
     struct engine *g = open_manual(

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static int render(const char *source, const json_t *vars, const struct jinja_limits *limits,
-                  struct buf *out, struct err *e)
+static int render_source(const char *source, const json_t *vars, const struct jinja_limits *limits,
+                         struct buf *out, struct err *e)
 {
     struct jinja *t = NULL;
     int rc = jinja_open(&t, str_c(source), "t", e);
@@ -44,7 +44,7 @@ static bool matches_golden(const json_t *c, const json_t *vars)
     const char *source = json_string_value(json_object_get(c, "template"));
     struct buf out = { 0 };
     struct err e = { 0 };
-    int rc = render(source, vars, NULL, &out, &e);
+    int rc = render_source(source, vars, NULL, &out, &e);
     bool same = text ? rc == OK && out.n == json_string_length(text) &&
                            (out.n == 0 || !memcmp(out.p, json_string_value(text), out.n))
                      : rc != OK && strstr(e.msg, "line ") && strstr(e.msg, "column ") && out.n == 0;
@@ -87,7 +87,7 @@ static size_t check_template(const char *name, const json_t *expected, const jso
         int rc;
         json_object_update(vars, json_object_get(json_object_get(all, "cases"), key));
         if (file_read(&source, shared(path), JINJA_MAX_SOURCE, &e) != OK) fail_msg("%s", e.msg);
-        rc = render(buf_cstr(&source), vars, NULL, &out, &e);
+        rc = render_source(buf_cstr(&source), vars, NULL, &out, &e);
         if (text ? rc != OK || strcmp(buf_cstr(&out), json_string_value(text)) : rc == OK) {
             print_message("%s, %s: %s\n", name, key, e.msg);
             bad++;
@@ -125,7 +125,7 @@ static void assert_fails(const char *source, int code, const char *place, const 
     int rc;
 
     buf_puts(&out, "kept");
-    rc = render(source, vars, NULL, &out, &e);
+    rc = render_source(source, vars, NULL, &out, &e);
     if (rc != code || !strstr(e.msg, place) || !strstr(e.msg, words))
         fail_msg("%s: %d '%s', expected %d, %s, '%s'", source, rc, e.msg, code, place, words);
     assert_string_equal(buf_cstr(&out), "kept");
@@ -161,7 +161,7 @@ static void assert_bounded(const char *source)
     struct buf out = { 0 };
     struct err e = { 0 };
 
-    if (render(source, vars, &limits, &out, &e) == OK)
+    if (render_source(source, vars, &limits, &out, &e) == OK)
         fail_msg("%s: rendered %zu bytes", source, out.n);
     assert_int_equal(out.n, 0);
     buf_release(&out);

@@ -23,7 +23,7 @@
 
 /* ---- invalid files ---- */
 
-static int parse(struct buf *graph, int opset, struct err *e)
+static int parse_graph(struct buf *graph, int opset, struct err *e)
 {
     struct buf bytes = { 0 };
     struct onnx *m = NULL;
@@ -67,7 +67,7 @@ static void a_graph_out_of_order_is_refused(void **state)
     add_node(&g, "Add", "a z", "y", "");
     add_node(&g, "Neg", "y", "z", "");
     add_io(&g, 12, "z", 1, NULL);
-    assert_int_equal(parse(&g, 13, &e), E_FORMAT);
+    assert_int_equal(parse_graph(&g, 13, &e), E_FORMAT);
     assert_error_contains(&e, "'z' of node 'the_node' (Add) is not produced by an earlier node");
 }
 
@@ -80,14 +80,14 @@ static void duplicate_values_missing_outputs_and_a_missing_opset_are_refused(voi
     add_io(&g, 11, "a", 1, NULL);
     add_node(&g, "Neg", "a", "x", "");
     add_node(&g, "Neg", "a", "x", "");
-    assert_int_equal(parse(&g, 13, &e), E_FORMAT);
+    assert_int_equal(parse_graph(&g, 13, &e), E_FORMAT);
     assert_error_contains(&e, "'x' is defined twice");
     add_io(&g, 11, "a", 1, NULL);
     add_io(&g, 12, "x", 1, NULL);
-    assert_int_equal(parse(&g, 13, &e), E_FORMAT);
+    assert_int_equal(parse_graph(&g, 13, &e), E_FORMAT);
     assert_error_contains(&e, "output 'x' is not produced by any node");
     add_io(&g, 11, "a", 1, NULL);
-    assert_int_equal(parse(&g, 0, &e), E_FORMAT);
+    assert_int_equal(parse_graph(&g, 0, &e), E_FORMAT);
     assert_error_contains(&e, "opset");
 }
 
@@ -116,7 +116,7 @@ static void a_tensor_whose_bytes_do_not_match_its_dimensions_is_refused(void **s
         pbw_bytes(&t, 8, STR("w"));
         if (bad[i].raw) pbw_bytes(&t, 9, str_c(bad[i].raw));
         pbw_buf(&g, 5, &t);
-        assert_int_equal(parse(&g, 13, &e), bad[i].rc);
+        assert_int_equal(parse_graph(&g, 13, &e), bad[i].rc);
         assert_error_contains(&e, bad[i].says);
         assert_error_contains(&e, "'w'");
     }

@@ -1,3 +1,9 @@
+/* Parsing of model output into text, reasoning and tool calls, in the format of each model
+ * family. Every case is parsed at once, byte by byte, and cut at every position; the result must
+ * be the same.
+ *
+ * Expected results are written by hand. Real chat templates of ../shared select their families
+ * (skipped without them). */
 #include "support.h"
 
 #include "toolcall/toolparse.h"
@@ -6,14 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What came out, as one text: <reasoning> text {name args id}. Pieces of the same kind are put
- * together. */
+/* The parsed output as one text: "R:" reasoning, "T:" text, "C:" name, "#" id and arguments of a
+ * call. Adjacent pieces of one kind are joined. */
 struct seen {
     struct buf all;
     char last;
 };
 
-static void put(struct seen *s, char kind, struct str text)
+static void add_piece(struct seen *s, char kind, struct str text)
 {
     if (s->last != kind) buf_printf(&s->all, "%s%c:", s->all.n ? " | " : "", kind);
     s->last = kind;
@@ -23,13 +29,13 @@ static void put(struct seen *s, char kind, struct str text)
 static void on_text(void *arg, struct str text)
 {
     assert_true(text.n > 0);
-    put(arg, 'T', text);
+    add_piece(arg, 'T', text);
 }
 
 static void on_think(void *arg, struct str text)
 {
     assert_true(text.n > 0);
-    put(arg, 'R', text);
+    add_piece(arg, 'R', text);
 }
 
 static void on_call(void *arg, struct str name, struct str id)
@@ -37,7 +43,7 @@ static void on_call(void *arg, struct str name, struct str id)
     struct seen *s = arg;
 
     s->last = 0;
-    put(s, 'C', name);
+    add_piece(s, 'C', name);
     if (id.n) buf_printf(&s->all, " #%.*s", STR_ARG(id));
     buf_putc(&s->all, ' ');
     s->last = 'A';
@@ -48,11 +54,11 @@ static void on_args(void *arg, struct str piece)
     struct seen *s = arg;
 
     assert_true(piece.n > 0);
-    assert_int_equal(s->last, 'A'); /* behind their call, and nothing between */
+    assert_int_equal(s->last, 'A'); /* arguments follow their call directly */
     buf_put_str(&s->all, piece);
 }
 
-static json_t *some_tools(void)
+static json_t *make_tools(void)
 {
     return json_pack("[{s:s, s:{s:s, s:{s:s, s:{s:{s:s}, s:{s:s}, s:{s:s}}}}}]", "type", "function",
                      "function", "name", "get_weather", "parameters", "type", "object",
@@ -60,15 +66,15 @@ static json_t *some_tools(void)
                      "type", "string");
 }
 
-/* cuts: where the answer is cut, as many as there are; -1: everywhere. */
-static void run(const char *template, const char *prompt, const char *answer, const char *want,
-                long cut)
+/* Parses the answer in two pieces, cut at `cut` (-1: byte by byte), and compares the result. */
+static void check_cut(const char *template, const char *prompt, const char *answer,
+                      const char *want, long cut)
 {
     const struct toolparse_out out = { on_text, on_think, on_call, on_args, NULL };
     struct toolparse_out mine = out;
     struct seen seen = { 0 };
     struct toolparse p;
-    json_t *tools = some_tools();
+    json_t *tools = make_tools();
     size_t n = strlen(answer);
 
     mine.arg = &seen;
@@ -82,16 +88,18 @@ static void run(const char *template, const char *prompt, const char *answer, co
     }
     toolparse_end(&p);
     if (strcmp(buf_cstr(&seen.all), want))
-        fail_msg("cut at %ld of '%s':\n want %s\n got  %s", cut, answer, want, buf_cstr(&seen.all));
+        fail_msg("cut at %ld of '%s':\n expected %s\n got      %s", cut, answer, want,
+                 buf_cstr(&seen.all));
     toolparse_release(&p);
     buf_release(&seen.all);
     json_decref(tools);
 }
 
-static void check(const char *template, const char *prompt, const char *answer, const char *want)
+static void check_output(const char *template, const char *prompt, const char *answer,
+                         const char *want)
 {
     for (long cut = -1; cut <= (long)strlen(answer); cut++)
-        run(template, prompt, answer, want, cut);
+        check_cut(template, prompt, answer, want, cut);
 }
 
 #define QWEN "tools <tool_call> {\"name\"} <think>"
@@ -100,193 +108,210 @@ static void check(const char *template, const char *prompt, const char *answer, 
 #define DEEPSEEK "tools <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>x<｜tool▁sep｜> </think>"
 #define W "{\"city\": \"Z\xc3\xbcrich\", \"days\": 2}"
 
-static void json_in_marks_is_a_call(void **state)
+static void json_between_markers_is_a_call(void **state)
 {
     (void)state;
-    check(QWEN, "", "Hello.", "T:Hello.");
-    check(QWEN, "", "a < b <tool and more \n", "T:a < b <tool and more \n");
-    check(QWEN, "", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": " W "}\n</tool_call>",
-          "C:get_weather " W);
-    check(QWEN, "",
-          "Let me see.\n\n<tool_call>\n{\"name\": \"a\", \"arguments\": "
-          "{}}\n</tool_call>\n<tool_call>\n"
-          "{\"name\": \"b\", \"arguments\": {\"x\": [1, {\"y\": \"}]\"}]}}\n</tool_call>\n",
-          "T:Let me see. | C:a {} | C:b {\"x\": [1, {\"y\": \"}]\"}]}");
-    check(QWEN, "",
-          "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\", \"id\": "
-          "\"x1\"}</tool_call>",
-          "C:f #x1 {\"a\": 1}");
-    check(QWEN, "",
-          "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call> \\\" "
-          "{\"}}</tool_call> done",
-          "C:f {\"s\": \"</tool_call> \\\" {\"} | T:done");
-    check("<|tool_call|> tools", "",
-          "<|tool_call|>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}, {\"name\": \"b\", "
-          "\"arguments\": {}}]",
-          "C:a {\"x\": 1} | C:b {}");
-    check(
+    check_output(QWEN, "", "Hello.", "T:Hello.");
+    check_output(QWEN, "", "a < b <tool and more \n", "T:a < b <tool and more \n");
+    check_output(QWEN, "",
+                 "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": " W "}\n</tool_call>",
+                 "C:get_weather " W);
+    check_output(QWEN, "",
+                 "Let me see.\n\n<tool_call>\n{\"name\": \"a\", \"arguments\": "
+                 "{}}\n</tool_call>\n<tool_call>\n"
+                 "{\"name\": \"b\", \"arguments\": {\"x\": [1, {\"y\": \"}]\"}]}}\n</tool_call>\n",
+                 "T:Let me see. | C:a {} | C:b {\"x\": [1, {\"y\": \"}]\"}]}");
+    check_output(QWEN, "",
+                 "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\", \"id\": "
+                 "\"x1\"}</tool_call>",
+                 "C:f #x1 {\"a\": 1}");
+    check_output(QWEN, "",
+                 "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call> \\\" "
+                 "{\"}}</tool_call> done",
+                 "C:f {\"s\": \"</tool_call> \\\" {\"} | T:done");
+    check_output("<|tool_call|> tools", "",
+                 "<|tool_call|>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}, {\"name\": \"b\", "
+                 "\"arguments\": {}}]",
+                 "C:a {\"x\": 1} | C:b {}");
+    check_output(
         "<|START_ACTION|> <|START_THINKING|>", "",
         "<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
         "\"tool_name\": \"f\", "
         "\"parameters\": {\"q\": \"x\"}}\n]<|END_ACTION|>",
         "R:I look. | C:f #0 {\"q\": \"x\"}");
-    check("<|START_ACTION|> <|START_THINKING|>", "", "<|START_RESPONSE|>Hello!<|END_RESPONSE|>",
-          "T:Hello!");
-    check("<|tools_prefix|>", "", "<|tools_prefix|>[{\"f\": {\"a\": 1}}]<|tools_suffix|>",
-          "C:f {\"a\": 1}");
+    check_output("<|START_ACTION|> <|START_THINKING|>", "",
+                 "<|START_RESPONSE|>Hello!<|END_RESPONSE|>", "T:Hello!");
+    check_output("<|tools_prefix|>", "", "<|tools_prefix|>[{\"f\": {\"a\": 1}}]<|tools_suffix|>",
+                 "C:f {\"a\": 1}");
 }
 
-static void what_is_no_call_stays_text(void **state)
+static void text_that_is_not_a_call_stays_text(void **state)
 {
     (void)state;
-    check(QWEN, "", "<tool_call>nothing</tool_call>!", "T:<tool_call>nothing!");
-    check(QWEN, "", "x <tool_call>\n{\"name\": \"f\", \"argu",
-          "T:x <tool_call>\n{\"name\": \"f\", \"argu");
-    check(QWEN, "", "<tool_call>\n{\"nam\": 1}\n</tool_call>", "T:<tool_call>\n{\"nam\": 1}\n");
-    check(QWEN, "", "<tool_call>", "T:<tool_call>");
-    check(LLAMA, "", "[]", "T:[]");
-    check(LLAMA, "", " [ ] is empty", "T: [ ] is empty");
-    check(LLAMA, "", "{\"temperature\": 3}", "T:{\"temperature\": 3}");
-    check(LLAMA, "", "{not json} at all", "T:{not json} at all");
-    check(LLAMA, "", "Use {\"name\": \"f\", \"parameters\": {}}",
-          "T:Use {\"name\": \"f\", \"parameters\": {}}");
+    check_output(QWEN, "", "<tool_call>nothing</tool_call>!", "T:<tool_call>nothing!");
+    check_output(QWEN, "", "x <tool_call>\n{\"name\": \"f\", \"argu",
+                 "T:x <tool_call>\n{\"name\": \"f\", \"argu");
+    check_output(QWEN, "", "<tool_call>\n{\"nam\": 1}\n</tool_call>",
+                 "T:<tool_call>\n{\"nam\": 1}\n");
+    check_output(QWEN, "", "<tool_call>", "T:<tool_call>");
+    check_output(LLAMA, "", "[]", "T:[]");
+    check_output(LLAMA, "", " [ ] is empty", "T: [ ] is empty");
+    check_output(LLAMA, "", "{\"temperature\": 3}", "T:{\"temperature\": 3}");
+    check_output(LLAMA, "", "{not json} at all", "T:{not json} at all");
+    check_output(LLAMA, "", "Use {\"name\": \"f\", \"parameters\": {}}",
+                 "T:Use {\"name\": \"f\", \"parameters\": {}}");
 }
 
-static void llama_writes_bare_json(void **state)
+static void llama_calls_are_bare_json(void **state)
 {
     (void)state;
-    check(LLAMA, "", "{\"name\": \"get_weather\", \"parameters\": " W "}", "C:get_weather " W);
-    check(LLAMA, "",
-          "<|python_tag|>{\"type\": \"function\", \"name\": \"a\", \"parameters\": {\"x\": \"1\"}}",
-          "C:a {\"x\": \"1\"}");
-    check(LLAMA, "",
-          " {\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}",
-          "C:a {} | C:b {}");
-    check(LLAMA, "", "Hi {there}", "T:Hi {there}");
+    check_output(LLAMA, "", "{\"name\": \"get_weather\", \"parameters\": " W "}",
+                 "C:get_weather " W);
+    check_output(
+        LLAMA, "",
+        "<|python_tag|>{\"type\": \"function\", \"name\": \"a\", \"parameters\": {\"x\": \"1\"}}",
+        "C:a {\"x\": \"1\"}");
+    check_output(LLAMA, "",
+                 " {\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}",
+                 "C:a {} | C:b {}");
+    check_output(LLAMA, "", "Hi {there}", "T:Hi {there}");
 }
 
-static void mistral_writes_both_forms(void **state)
+static void both_formats_of_mistral_are_parsed(void **state)
 {
     (void)state;
-    check(MISTRAL, "",
-          "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}]",
-          "C:f #abcdefghi {\"a\": 1}");
-    check(
+    check_output(
+        MISTRAL, "",
+        "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}]",
+        "C:f #abcdefghi {\"a\": 1}");
+    check_output(
         MISTRAL, "",
         "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]",
         "C:f {} | C:g {}");
-    check(MISTRAL, "", "[TOOL_CALLS]get_weather[ARGS]" W "[TOOL_CALLS]g[CALL_ID]abc[ARGS]{}",
-          "C:get_weather " W " | C:g #abc {}");
-    check(MISTRAL, "", "[TOOL_CALLS]f{\"x\": [1]}", "C:f {\"x\": [1]}");
-    check(MISTRAL, "", "[THINK]well[/THINK]Yes [1].", "R:well | T:Yes [1].");
+    check_output(MISTRAL, "", "[TOOL_CALLS]get_weather[ARGS]" W "[TOOL_CALLS]g[CALL_ID]abc[ARGS]{}",
+                 "C:get_weather " W " | C:g #abc {}");
+    check_output(MISTRAL, "", "[TOOL_CALLS]f{\"x\": [1]}", "C:f {\"x\": [1]}");
+    check_output(MISTRAL, "", "[THINK]well[/THINK]Yes [1].", "R:well | T:Yes [1].");
 }
 
-static void deepseek_writes_both_forms(void **state)
+static void both_formats_of_deepseek_are_parsed(void **state)
 {
     (void)state;
-    check(DEEPSEEK, "<｜Assistant｜><think>\n",
-          "Hm.\n</think>\n\nI "
-          "ask.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```"
-          "json\n" W "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-          "R:Hm. | T:I ask. | C:get_weather " W);
-    check(DEEPSEEK, "<｜Assistant｜></think>",
-          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{\"x\": "
-          "1}<｜tool▁call▁end｜><｜tool▁call▁begin｜>b<｜tool▁sep｜>{}"
-          "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-          "C:a {\"x\": 1} | C:b {}");
-    check("<|tool_call_argument_begin|>", "",
-          "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_"
-          "argument_begin|>"
-          "{\"a\": 1}"
-          "<|tool_call_end|><|tool_calls_section_end|>",
-          "C:get_weather #functions.get_weather:0 {\"a\": 1}");
+    check_output(
+        DEEPSEEK, "<｜Assistant｜><think>\n",
+        "Hm.\n</think>\n\nI "
+        "ask.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```"
+        "json\n" W "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "R:Hm. | T:I ask. | C:get_weather " W);
+    check_output(DEEPSEEK, "<｜Assistant｜></think>",
+                 "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{\"x\": "
+                 "1}<｜tool▁call▁end｜><｜tool▁call▁begin｜>b<｜tool▁sep｜>{}"
+                 "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+                 "C:a {\"x\": 1} | C:b {}");
+    check_output(
+        "<|tool_call_argument_begin|>", "",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_"
+        "argument_begin|>"
+        "{\"a\": 1}"
+        "<|tool_call_end|><|tool_calls_section_end|>",
+        "C:get_weather #functions.get_weather:0 {\"a\": 1}");
 }
 
-static void tags_become_json_by_the_tools_types(void **state)
+static void tagged_arguments_become_json_with_the_types_of_the_schema(void **state)
 {
     static const char coder[] = "<tool_call> <function= <parameter=",
                       glm[] = "<tool_call> <arg_key> <think>";
 
     (void)state;
-    check(coder, "",
-          "Sure.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nA "
-          "\"b\"\nc\n</parameter>\n<parameter=days>\n2\n"
-          "</parameter>\n<parameter=zip>\n0123\n</parameter>\n</function>\n</tool_call>",
-          "T:Sure. | C:get_weather {\"city\":\"A \\\"b\\\"\\nc\",\"days\":2,\"zip\":\"0123\"}");
-    check(
+    check_output(
+        coder, "",
+        "Sure.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nA "
+        "\"b\"\nc\n</parameter>\n<parameter=days>\n2\n"
+        "</parameter>\n<parameter=zip>\n0123\n</parameter>\n</function>\n</tool_call>",
+        "T:Sure. | C:get_weather {\"city\":\"A \\\"b\\\"\\nc\",\"days\":2,\"zip\":\"0123\"}");
+    check_output(
         coder, "",
         "<tool_call>\n<function=other>\n<parameter=code>\nprint(\"</function>\")\n</parameter>\n</"
         "function>\n</tool_call>",
         "C:other {\"code\":\"print(\\\"</function>\\\")\"}");
-    check(coder, "", "<function=f>\n</function>", "C:f {}");
-    check(glm, "",
-          "<think>hm</think>\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>12</"
-          "arg_value>\n<arg_key>days</arg_key>\n"
-          "<arg_value>3</arg_value>\n</tool_call>",
-          "R:hm | C:get_weather {\"city\":\"12\",\"days\":3}");
-    check(glm, "", "<tool_call>f</tool_call>", "C:f {}");
-    check("<invoke name= minimax:tool_call", "",
-          "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">x</parameter>\n"
-          "<parameter name=\"b\">[1, 2]</parameter>\n</invoke>\n</minimax:tool_call>",
-          "C:f {\"a\":\"x\",\"b\":[1, 2]}");
-    check("<function= </function>", "", "<function=f>{\"a\": 1}</function>", "C:f {\"a\": 1}");
-    check("<|tool_call_start|>", "",
-          "<|tool_call_start|>[get_weather(city=\"Z\xc3\xbcrich\", days=2), g(x=[1, 'a'], y=None, "
-          "z={'k': "
-          "True})]"
-          "<|tool_call_end|>Asked.",
-          "C:get_weather {\"city\":\"Z\xc3\xbcrich\",\"days\":2} | C:g "
-          "{\"x\":[1,\"a\"],\"y\":null,\"z\":{\"k\":true}} | T:Asked.");
+    check_output(coder, "", "<function=f>\n</function>", "C:f {}");
+    check_output(
+        glm, "",
+        "<think>hm</think>\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>12</"
+        "arg_value>\n<arg_key>days</arg_key>\n"
+        "<arg_value>3</arg_value>\n</tool_call>",
+        "R:hm | C:get_weather {\"city\":\"12\",\"days\":3}");
+    check_output(glm, "", "<tool_call>f</tool_call>", "C:f {}");
+    check_output("<invoke name= minimax:tool_call", "",
+                 "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">x</parameter>\n"
+                 "<parameter name=\"b\">[1, 2]</parameter>\n</invoke>\n</minimax:tool_call>",
+                 "C:f {\"a\":\"x\",\"b\":[1, 2]}");
+    check_output("<function= </function>", "", "<function=f>{\"a\": 1}</function>",
+                 "C:f {\"a\": 1}");
+    check_output(
+        "<|tool_call_start|>", "",
+        "<|tool_call_start|>[get_weather(city=\"Z\xc3\xbcrich\", days=2), g(x=[1, 'a'], y=None, "
+        "z={'k': "
+        "True})]"
+        "<|tool_call_end|>Asked.",
+        "C:get_weather {\"city\":\"Z\xc3\xbcrich\",\"days\":2} | C:g "
+        "{\"x\":[1,\"a\"],\"y\":null,\"z\":{\"k\":true}} | T:Asked.");
 }
 
-static void others_have_their_own_ways(void **state)
+static void formats_of_other_families_are_parsed(void **state)
 {
     (void)state;
-    check("Action: ```json", "",
-          "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": "
-          "{\"q\": 1}\n   "
-          " }\n]\n```",
-          "C:f {\"q\": 1}");
-    check("List of tools: ", "", "<|tool_call_start|>[f(a='x')]<|tool_call_end|>",
-          "C:f {\"a\":\"x\"}");
-    check("func_name1(", "", "[get_weather(city=\"Bern\", days=2)]",
-          "C:get_weather {\"city\":\"Bern\",\"days\":2}");
-    check("func_name1(", "", "[1] is a number", "T:[1] is a number");
-    check("tools \"name\"", "", "[{\"name\": \"f\", \"arguments\": {}}]", "C:f {}");
-    check("<|tool_call:begin|> <|tool_call:args|>", "",
-          "<|tool_call:begin|>a1b2<|tool_call:name|>f<|tool_call:args|>{\"x\": 1}<|tool_call:end|>",
-          "C:f #a1b2 {\"x\": 1}");
-    check("<|tool_call>call: <|channel>", "",
-          "<|channel>thought\nHm.<channel|><|tool_call>call:f{a:<|\"|>x, "
-          "{y}<|\"|>,b:[1,<|\"|>q<|\"|>],c:{d:true}}<tool_call|>",
-          "R:Hm. | C:f {\"a\":\"x, {y}\",\"b\":[1,\"q\"],\"c\":{\"d\":true}}");
-    check("<start_function_call>", "",
-          "<start_function_call>call:f{city:<escape>Z\xc3\xbcrich<escape>}<end_function_call>",
-          "C:f {\"city\":\"Z\xc3\xbcrich\"}");
-    check("<|action_start|><|plugin|>", "",
-          "I ask.<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {}}<|action_end|>",
-          "T:I ask. | C:f {}");
+    check_output(
+        "Action: ```json", "",
+        "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": "
+        "{\"q\": 1}\n   "
+        " }\n]\n```",
+        "C:f {\"q\": 1}");
+    check_output("List of tools: ", "", "<|tool_call_start|>[f(a='x')]<|tool_call_end|>",
+                 "C:f {\"a\":\"x\"}");
+    check_output("func_name1(", "", "[get_weather(city=\"Bern\", days=2)]",
+                 "C:get_weather {\"city\":\"Bern\",\"days\":2}");
+    check_output("func_name1(", "", "[1] is a number", "T:[1] is a number");
+    check_output("tools \"name\"", "", "[{\"name\": \"f\", \"arguments\": {}}]", "C:f {}");
+    check_output(
+        "<|tool_call:begin|> <|tool_call:args|>", "",
+        "<|tool_call:begin|>a1b2<|tool_call:name|>f<|tool_call:args|>{\"x\": 1}<|tool_call:end|>",
+        "C:f #a1b2 {\"x\": 1}");
+    check_output("<|tool_call>call: <|channel>", "",
+                 "<|channel>thought\nHm.<channel|><|tool_call>call:f{a:<|\"|>x, "
+                 "{y}<|\"|>,b:[1,<|\"|>q<|\"|>],c:{d:true}}<tool_call|>",
+                 "R:Hm. | C:f {\"a\":\"x, {y}\",\"b\":[1,\"q\"],\"c\":{\"d\":true}}");
+    check_output(
+        "<start_function_call>", "",
+        "<start_function_call>call:f{city:<escape>Z\xc3\xbcrich<escape>}<end_function_call>",
+        "C:f {\"city\":\"Z\xc3\xbcrich\"}");
+    check_output(
+        "<|action_start|><|plugin|>", "",
+        "I ask.<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {}}<|action_end|>",
+        "T:I ask. | C:f {}");
 }
 
-static void newer_families_are_read_too(void **state)
+static void formats_of_newer_families_are_parsed(void **state)
 {
     (void)state;
-    check("DSML invoke name= </think>", "<think></think>",
-          "\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
-          "name=\"city\" string=\"true\">12"
-          "</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
-          "string=\"false\">[\"</｜DSML｜parameter>\"]</｜DSML｜parameter>\n"
-          "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
-          "C:get_weather {\"city\":\"12\",\"days\":[\"</｜DSML｜parameter>\"]}");
-    check("tool_call hy_eos <think{}>", "",
-          "<think:opensource>hm</"
-          "think:opensource><tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:"
-          "opensource>\n"
-          "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>2</"
-          "arg_value:opensource>\n</tool_call:opensource>\n"
-          "</tool_calls:opensource>",
-          "R:hm | C:get_weather {\"days\":2}");
-    check(
+    check_output(
+        "DSML invoke name= </think>", "<think></think>",
+        "\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
+        "name=\"city\" string=\"true\">12"
+        "</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
+        "string=\"false\">[\"</｜DSML｜parameter>\"]</｜DSML｜parameter>\n"
+        "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        "C:get_weather {\"city\":\"12\",\"days\":[\"</｜DSML｜parameter>\"]}");
+    check_output(
+        "tool_call hy_eos <think{}>", "",
+        "<think:opensource>hm</"
+        "think:opensource><tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:"
+        "opensource>\n"
+        "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>2</"
+        "arg_value:opensource>\n</tool_call:opensource>\n"
+        "</tool_calls:opensource>",
+        "R:hm | C:get_weather {\"days\":2}");
+    check_output(
         "<|open|> <|close|>", "<|open|>think<|sep|>",
         "Hm.<|close|>think<|sep|><|open|>response<|sep|>I "
         "ask.<|close|>response<|sep|><|open|>tools<|sep|><|open|>call "
@@ -295,36 +320,38 @@ static void newer_families_are_read_too(void **state)
         "<|open|>argument key=\"days\" "
         "type=\"number\"<|sep|>2<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
         "R:Hm. | T:I ask. | C:get_weather {\"city\":\"Bern\",\"days\":2}");
-    check("]<]minimax[>[ <invoke name=", "",
-          "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke "
-          "name=\"get_weather\">]<]minimax[>[<city>Bern]<]minimax[>[</city>]<]minimax[>["
-          "<days>2]<]minimax[>[</days>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
-          "C:get_weather {\"city\":\"Bern\",\"days\":2}");
-    check("<function name= <param name=", "",
-          "<function name=\"get_weather\"><param name=\"city\"><![CDATA[a < b]]></param><param "
-          "name=\"days\">2</param></function>",
-          "C:get_weather {\"city\":\"a < b\",\"days\":2}");
-    check("<tool_calls>", "",
-          "<tool_calls>\n{\"name\": \"get_weather\", \"arguments\": {}}\n{\"name\": \"b\", "
-          "\"arguments\": {}}\n</tool_calls>",
-          "C:get_weather {} | C:b {}");
-    check("function call <|role_sep|>", "",
-          "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", "
-          "\"arguments\": {\"a\": 1}}<|message_sep|>\n\n",
-          "C:get_weather {\"a\": 1}");
-    check("<|python_start|>", "",
-          "<|python_start|><|python_end|>{\"name\": \"get_weather\", \"parameters\": {}}{\"name\": "
-          "\"b\", \"parameters\": {}}",
-          "C:get_weather {} | C:b {}");
+    check_output("]<]minimax[>[ <invoke name=", "",
+                 "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke "
+                 "name=\"get_weather\">]<]minimax[>[<city>Bern]<]minimax[>[</city>]<]minimax[>["
+                 "<days>2]<]minimax[>[</days>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+                 "C:get_weather {\"city\":\"Bern\",\"days\":2}");
+    check_output(
+        "<function name= <param name=", "",
+        "<function name=\"get_weather\"><param name=\"city\"><![CDATA[a < b]]></param><param "
+        "name=\"days\">2</param></function>",
+        "C:get_weather {\"city\":\"a < b\",\"days\":2}");
+    check_output("<tool_calls>", "",
+                 "<tool_calls>\n{\"name\": \"get_weather\", \"arguments\": {}}\n{\"name\": \"b\", "
+                 "\"arguments\": {}}\n</tool_calls>",
+                 "C:get_weather {} | C:b {}");
+    check_output("function call <|role_sep|>", "",
+                 "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", "
+                 "\"arguments\": {\"a\": 1}}<|message_sep|>\n\n",
+                 "C:get_weather {\"a\": 1}");
+    check_output(
+        "<|python_start|>", "",
+        "<|python_start|><|python_end|>{\"name\": \"get_weather\", \"parameters\": {}}{\"name\": "
+        "\"b\", \"parameters\": {}}",
+        "C:get_weather {} | C:b {}");
 }
 
-static void arguments_go_out_before_they_are_whole(void **state)
+static void arguments_are_streamed_before_they_are_complete(void **state)
 {
     const struct toolparse_out out = { on_text, on_think, on_call, on_args, NULL };
     struct toolparse_out mine = out;
     struct seen seen = { 0 };
     struct toolparse p;
-    json_t *tools = some_tools();
+    json_t *tools = make_tools();
 
     (void)state;
     mine.arg = &seen;
@@ -332,7 +359,7 @@ static void arguments_go_out_before_they_are_whole(void **state)
     toolparse_push(&p,
                    STR("<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zu"));
     assert_string_equal(buf_cstr(&seen.all), "C:get_weather {\"city\": \"Zu");
-    toolparse_push(&p, STR("g\nx")); /* a newline that JSON would not have */
+    toolparse_push(&p, STR("g\nx")); /* a raw newline, which JSON does not allow */
     assert_string_equal(buf_cstr(&seen.all), "C:get_weather {\"city\": \"Zug\\nx");
     toolparse_end(&p);
     assert_true(p.cut);
@@ -341,47 +368,51 @@ static void arguments_go_out_before_they_are_whole(void **state)
     json_decref(tools);
 }
 
-static void harmony_has_channels(void **state)
+static void channels_of_harmony_are_separated(void **state)
 {
     static const char t[] = "<|start|> <|channel|>";
 
     (void)state;
-    check(t, "<|start|>assistant",
-          "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>"
-          "Hi!",
-          "R:Think. | T:Hi!");
-    check(t, "<|start|>assistant",
-          "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary "
-          "to=functions.get_weather "
-          "<|constrain|>json<|message|>" W "<|call|>",
-          "R:Need it. | C:get_weather " W);
-    check(t, "<|start|>assistant",
-          "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":1}",
-          "C:f {\"a\":1}");
-    check(t, "<|start|>assistant", " to=functions.f<|channel|>commentary json<|message|>{}<|call|>",
-          "C:f {}");
-    check(t, "<|start|>assistant", "<|channel|>commentary<|message|>I will look.<|end|>",
-          "T:I will look.");
-    check(t, "<|start|>assistant",
-          "<|channel|>commentary to=functions.f<|message|>{\"a\": ", "T:{\"a\":");
-    check(t, "<|start|>assistant", "plain words", "T:plain words");
+    check_output(
+        t, "<|start|>assistant",
+        "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>"
+        "Hi!",
+        "R:Think. | T:Hi!");
+    check_output(
+        t, "<|start|>assistant",
+        "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary "
+        "to=functions.get_weather "
+        "<|constrain|>json<|message|>" W "<|call|>",
+        "R:Need it. | C:get_weather " W);
+    check_output(t, "<|start|>assistant",
+                 "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":1}",
+                 "C:f {\"a\":1}");
+    check_output(t, "<|start|>assistant",
+                 " to=functions.f<|channel|>commentary json<|message|>{}<|call|>", "C:f {}");
+    check_output(t, "<|start|>assistant", "<|channel|>commentary<|message|>I will look.<|end|>",
+                 "T:I will look.");
+    check_output(t, "<|start|>assistant",
+                 "<|channel|>commentary to=functions.f<|message|>{\"a\": ", "T:{\"a\":");
+    check_output(t, "<|start|>assistant", "plain words", "T:plain words");
 }
 
-static void reasoning_is_apart(void **state)
+static void reasoning_is_separated_from_text(void **state)
 {
     (void)state;
-    check(QWEN, "", "<think>\nOne.\n\nTwo.\n</think>\n\nAnswer\n", "R:One.\n\nTwo. | T:Answer\n");
-    check(QWEN, "<|im_start|>assistant\n<think>\n", "One.</think>Answer", "R:One. | T:Answer");
-    check(QWEN, "<think>\n\n</think>\n\n", "Answer", "T:Answer");
-    check(QWEN, "", "<think>\n\n</think>\n\nAnswer", "T:Answer");
-    check(QWEN, "", "<think>never ends", "R:never ends");
-    check(QWEN, "", "The <think> tag", "T:The <think> tag");
-    check(QWEN, "<think>",
-          "Hm</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
-          "R:Hm | C:f {}");
+    check_output(QWEN, "", "<think>\nOne.\n\nTwo.\n</think>\n\nAnswer\n",
+                 "R:One.\n\nTwo. | T:Answer\n");
+    check_output(QWEN, "<|im_start|>assistant\n<think>\n", "One.</think>Answer",
+                 "R:One. | T:Answer");
+    check_output(QWEN, "<think>\n\n</think>\n\n", "Answer", "T:Answer");
+    check_output(QWEN, "", "<think>\n\n</think>\n\nAnswer", "T:Answer");
+    check_output(QWEN, "", "<think>never ends", "R:never ends");
+    check_output(QWEN, "", "The <think> tag", "T:The <think> tag");
+    check_output(QWEN, "<think>",
+                 "Hm</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+                 "R:Hm | C:f {}");
 }
 
-static void real_templates_are_told_apart(void **state)
+static void templates_of_real_models_select_their_family(void **state)
 {
     static const struct {
         const char *file, *family, *think;
@@ -428,18 +459,18 @@ static void real_templates_are_told_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_in_marks_is_a_call),
-        cmocka_unit_test(what_is_no_call_stays_text),
-        cmocka_unit_test(llama_writes_bare_json),
-        cmocka_unit_test(mistral_writes_both_forms),
-        cmocka_unit_test(deepseek_writes_both_forms),
-        cmocka_unit_test(tags_become_json_by_the_tools_types),
-        cmocka_unit_test(others_have_their_own_ways),
-        cmocka_unit_test(newer_families_are_read_too),
-        cmocka_unit_test(arguments_go_out_before_they_are_whole),
-        cmocka_unit_test(harmony_has_channels),
-        cmocka_unit_test(reasoning_is_apart),
-        cmocka_unit_test(real_templates_are_told_apart),
+        cmocka_unit_test(json_between_markers_is_a_call),
+        cmocka_unit_test(text_that_is_not_a_call_stays_text),
+        cmocka_unit_test(llama_calls_are_bare_json),
+        cmocka_unit_test(both_formats_of_mistral_are_parsed),
+        cmocka_unit_test(both_formats_of_deepseek_are_parsed),
+        cmocka_unit_test(tagged_arguments_become_json_with_the_types_of_the_schema),
+        cmocka_unit_test(formats_of_other_families_are_parsed),
+        cmocka_unit_test(formats_of_newer_families_are_parsed),
+        cmocka_unit_test(arguments_are_streamed_before_they_are_complete),
+        cmocka_unit_test(channels_of_harmony_are_separated),
+        cmocka_unit_test(reasoning_is_separated_from_text),
+        cmocka_unit_test(templates_of_real_models_select_their_family),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

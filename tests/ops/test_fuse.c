@@ -234,7 +234,7 @@ static void intermediate_results_are_written_in_the_middle_of_a_step(void **stat
     record_fuse(&w.r, false);
     ASSERT_KINDS(&w, OP_NORM, OP_LINEAR, OP_ACT, OP_LINEAR);
     world_close(&w);
-    world_open(&w); /* the record overwrites the result itself: nobody can read it */
+    world_open(&w); /* the record itself overwrites the result: no later operation can read it */
     record_feed_forward(&w), record_feed_forward(&w);
     record_fuse(&w.r, false);
     ASSERT_KINDS(&w, OP_LINEAR, OP_LINEAR, OP_NORM, OP_LINEAR, OP_ACT, OP_LINEAR);

@@ -300,7 +300,7 @@ static void weights_of_experts_that_no_token_chose_are_not_read(void **state)
     check_mix(&two, true, true, 1e-5), check_mix(&two, false, true, 2e-2);
 }
 
-/* ---- beside them ---- */
+/* ---- head norm, clamp, gate ---- */
 
 static void each_head_is_normed_with_its_own_weights(void **state)
 {

@@ -444,7 +444,7 @@ static void a_full_record_is_launched_to_make_room(void **state)
     close_world(&w);
 }
 
-/* ---- what an operation reads and writes ---- */
+/* ---- memory that an operation reads and writes ---- */
 
 /* Gives each tensor field of an operation memory of its own. */
 static void fill_memory(struct op *o, char (*mem)[TENSOR_BYTES])

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Validates texts made under schemas, by Python's jsonschema: validate.py SCHEMAS TEXTS [N]
+"""Validates generated texts against their schemas with Python's jsonschema: validate.py SCHEMAS TEXTS [N]
 
-SCHEMAS is a JSON list; each line of TEXTS is a JSON list of an index into it and a text. Prints the first
-texts that are not JSON or not valid, and how many were; exits 1 if any was, or if
-there are texts for fewer than N schemas (all of them); 77 if there is no jsonschema."""
+SCHEMAS is a JSON list of schemas. Each line of TEXTS is a JSON list: an index into SCHEMAS, and a text. Prints the
+first texts that are not JSON or do not match their schema, and their number. Exit status: 0 if all texts are valid,
+1 if a text is invalid or if there are texts for fewer than N schemas (default: all), 77 without jsonschema."""
 import json
 import sys
 
