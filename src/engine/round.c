@@ -16,8 +16,7 @@ enum {
     CHECK_EVERY = 16,      /* rounds between measurements of how long the cancel checks take */
     SOLO = 4,              /* times step_ms: a chunk alone in its step, which a cancel can stop */
     SERVED_HALF = 1 << 20, /* tokens after which earlier service counts half */
-    PATIENCE =
-        20 /* empty rounds, about a millisecond each, that a reader has to empty its outbox */
+    PATIENCE = 20 /* empty rounds, about 1 ms each, that a reader has to empty its outbox */
 };
 
 #define RELAXED memory_order_relaxed
@@ -382,7 +381,10 @@ static void begin_planned(struct engine *g)
 /* The step is empty: blocks, or places for running sequences, are so short that no sequence can
  * advance. A sequence whose outbox is full is preempted first, if another one can use its blocks
  * and its reader has had time to read; then the sequence that began last. If that is the only one,
- * it ends. false: there is nothing to do until an outbox is read. */
+ * it ends. false: there is nothing to do until an outbox is read.
+ *
+ * An outbox can be read at any moment. A sequence that the plan left out because its outbox was
+ * full, and that has room now, is not short of blocks: the next plan includes it. */
 static bool preempt_one(struct engine *g)
 {
     int last = -1, n = 0, blocked = -1, n_waiting = 0;
@@ -390,6 +392,7 @@ static bool preempt_one(struct engine *g)
 
     for (int i = 0; i < g->n_live; i++) {
         bool room = outbox_has_room(&g->live[i]->out);
+        if (room && g->view[i].held && !g->view[i].waiting) return true;
         if (is_running(g->live[i]) && room) last = i, n++;
         else if (is_running(g->live[i])) blocked = i;
         else n_waiting += room;
@@ -568,7 +571,10 @@ static void check_hard(struct engine *g)
 /* The part of a round that computes. false: nothing could be done. */
 static bool work(struct engine *g)
 {
+    int n;
+
     make_plan(g);
+    n = g->n_live;
     for (int i = 0; i < g->plan_now.n_preempt; i++) preempt(g, g->live[g->plan_now.preempt[i]]);
     begin_planned(g);
     if (g->step.n_tokens > 0) {
@@ -577,6 +583,7 @@ static bool work(struct engine *g)
         return true;
     }
     engine_emit(g);
+    if (g->n_live != n) return true; /* a request ended, so there may be blocks now */
     return preempt_one(g);
 }
 
