@@ -282,6 +282,10 @@ int dfa_build(struct dfa *out, const struct rule_node *n, struct dfa_env *env, s
 
 /* ---- the product construction ---- */
 
+/* Both automata read the same bytes in step. The intersection accepts where both do. The difference
+ * accepts where x does and y does not, so it must go on when y cannot: then the state of y is -1.
+ */
+
 /* The state after a byte; -1: none. */
 static int32_t step_state(const struct dfa *f, int32_t state, uint8_t byte)
 {
@@ -382,6 +386,8 @@ int dfa_product(struct dfa *out, const struct dfa *x, const struct dfa *y, enum 
 }
 
 /* ---- properties ---- */
+
+/* `scratch` of each state is used in place of an array, so that these cannot run out of memory. */
 
 /* scratch is 1 for states from which a final state is reached. Later states tend to be nearer to
  * the end, so going backwards takes few rounds. */

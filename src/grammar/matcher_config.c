@@ -1,6 +1,10 @@
 /* matcher_config.c - stack frames and configurations of a matcher_cache, interned; transitions
  * between configurations, computed when they are first taken.
  *
+ * A frame is a state of the automaton, the number of finished rounds if its rule is counted, and
+ * the frame below. A frame that is not on top is a place to return to. Configurations contain
+ * frames from which a byte can be read, sorted by number, so that equal sets are equal arrays.
+ *
  * Each configuration is closed under calls and returns: when a frame can call a rule, a frame for
  * the start of that rule is pushed; when the rule of a frame may be over, its parent is looked at
  * too. A caller that has nothing left to do after a call is not kept on the stack (tail call), so
@@ -238,6 +242,9 @@ int32_t config_of_frame(struct matcher_cache *c, int32_t frame)
 
 /* ---- closure under calls and returns ---- */
 
+/* `seen` marks the frames of the closure in progress, by its number, so that a frame is followed
+ * once and nothing needs to be cleared. */
+
 /* A frame whose calls and returns are to be followed. */
 static void push_pending(struct matcher_cache *c, int32_t frame)
 {
@@ -382,6 +389,11 @@ int32_t config_step(struct matcher_cache *c, int32_t config, int byte_class)
 }
 
 /* ---- eviction ---- */
+
+/* A text that only gets deeper, or a grammar with very many positions, would fill memory. When the
+ * cache is above its limit, only the frames below the matchers stay. The rest is computed again
+ * when needed.
+ */
 
 /* The indexes and tables keep their memory. false: out of memory, which happens the first time
  * only.

@@ -194,6 +194,10 @@ static struct top_mask *find_or_make_top(struct matcher_cache *c, int32_t state,
 
 /* ---- the mask of a configuration ---- */
 
+/* The union of what its stacks allow. Masks of a few configurations are kept, because texts come
+ * back to the same ones: inside of a string every character leads to the configuration before it.
+ */
+
 /* Adds the tokens that the stack with this frame on top allows. */
 static void add_stack(struct matcher_cache *c, int32_t frame, uint64_t *bits)
 {

@@ -92,6 +92,10 @@ static void find_nullable(struct pda_maker *m)
 
 /* ---- references between rules ---- */
 
+/* Expanding a small rule in its callers saves a stack frame at run time, and lets the subset
+ * construction merge it with its neighbours. Rules that are marked no_inline are shared on purpose.
+ */
+
 struct ref_list {
     int *p, n, cap;
     bool failed;
@@ -223,6 +227,8 @@ static int check_left_recursion(struct pda_maker *m)
 }
 
 /* ---- the automata of the rules, put into the tables ---- */
+
+/* States of a rule are consecutive and its start is the first of them. */
 
 /* Each rule is built once, when the first call of it is met. */
 static void queue_rule(struct pda_maker *m, int rule)
@@ -393,6 +399,8 @@ static int describe_rules(struct pda_maker *m)
 
 /* ---- shortest ways ---- */
 
+/* In bytes. The matcher adds them up over a stack, to know how many bytes complete a text. */
+
 /* Sums of ways stay within an int. */
 static int clamp_far(int64_t n) { return n > PDA_FAR ? PDA_FAR : (int)n; }
 
@@ -461,6 +469,9 @@ static void prune_dead_ends(struct pda *a)
 }
 
 /* ---- FIRST and FOLLOW sets, and byte classes ---- */
+
+/* FOLLOW sets are for token masks: where a rule ends inside of a token, the next byte must be one
+ * that can follow the rule somewhere. Most tokens are excluded by this alone. */
 
 /* true: `to` has changed. */
 static bool merge_sets(uint64_t to[4], const uint64_t from[4])

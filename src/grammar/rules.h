@@ -68,7 +68,8 @@ struct rules {
     int n, cap;
     struct map names; /* of the rules that were added by name → number */
     int n_nodes;
-    bool full, failed;
+    bool full;                     /* more than RULES_MAX_NODES nodes */
+    bool failed;                   /* out of memory */
     int root;                      /* -1: not set */
     const struct grammar_env *env; /* of the compilation, borrowed; may be NULL */
     struct rule_node spare_node;

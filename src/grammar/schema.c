@@ -151,6 +151,9 @@ bool schema_intersect_dfa(struct schema_build *x, struct dfa *io, const struct r
 
 /* ---- rules that all schemas share ---- */
 
+/* JSON is generated compactly or with one space where models like to write one. Other white space
+ * is never generated: a model in a loop of newlines would not end. */
+
 struct rule_node *schema_make_space(struct schema_build *x)
 {
     return rules_repeat(x->g, rules_text(x->g, " "), 0, 1);
@@ -265,6 +268,8 @@ static int find_or_add_any_value(struct schema_build *x)
 
 /* ---- literals ---- */
 
+/* The values of enum and const are written compactly, members in the order of the schema. */
+
 /* false: it is nested too deep. */
 static bool write_value(struct jsonw *w, const json_t *v, int depth, bool python)
 {
@@ -364,32 +369,23 @@ unsigned schema_read_types(struct schema_build *x, const struct subschema *p)
 /* The types to which the keywords of the parts apply, used where no part names a type. */
 static unsigned find_implied_types(const struct conjunction *p)
 {
+    /* clang-format off */
     static const struct {
         const char *key;
         unsigned bits;
     } keys[] = {
-        { "properties", TYPE_OBJECT },
-        { "required", TYPE_OBJECT },
-        { "additionalProperties", TYPE_OBJECT },
-        { "patternProperties", TYPE_OBJECT },
-        { "minProperties", TYPE_OBJECT },
-        { "maxProperties", TYPE_OBJECT },
+        { "properties", TYPE_OBJECT }, { "required", TYPE_OBJECT },
+        { "additionalProperties", TYPE_OBJECT }, { "patternProperties", TYPE_OBJECT },
+        { "minProperties", TYPE_OBJECT }, { "maxProperties", TYPE_OBJECT },
         { "propertyNames", TYPE_OBJECT },
-        { "items", TYPE_ARRAY },
-        { "prefixItems", TYPE_ARRAY },
-        { "minItems", TYPE_ARRAY },
-        { "maxItems", TYPE_ARRAY },
-        { "uniqueItems", TYPE_ARRAY },
-        { "minLength", TYPE_STRING },
-        { "maxLength", TYPE_STRING },
-        { "pattern", TYPE_STRING },
+        { "items", TYPE_ARRAY }, { "prefixItems", TYPE_ARRAY }, { "minItems", TYPE_ARRAY },
+        { "maxItems", TYPE_ARRAY }, { "uniqueItems", TYPE_ARRAY },
+        { "minLength", TYPE_STRING }, { "maxLength", TYPE_STRING }, { "pattern", TYPE_STRING },
         { "format", TYPE_STRING },
-        { "minimum", TYPE_NUMBER },
-        { "maximum", TYPE_NUMBER },
-        { "exclusiveMinimum", TYPE_NUMBER },
-        { "exclusiveMaximum", TYPE_NUMBER },
-        { "multipleOf", TYPE_NUMBER },
+        { "minimum", TYPE_NUMBER }, { "maximum", TYPE_NUMBER }, { "exclusiveMinimum", TYPE_NUMBER },
+        { "exclusiveMaximum", TYPE_NUMBER }, { "multipleOf", TYPE_NUMBER },
     };
+    /* clang-format on */
     unsigned t = 0;
 
     for (int i = 0; i < p->n; i++)

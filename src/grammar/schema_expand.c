@@ -20,71 +20,46 @@ enum keyword_kind {
     KEY_UNKNOWN
 };
 
-/* Unknown keywords are refused rather than ignored: they may constrain. Names that begin with "x-"
- * are extensions and annotate. */
+/* clang-format off */
+static const char *const assertions[] = {
+    "type", "enum", "const",
+    "properties", "required", "additionalProperties", "patternProperties", "propertyNames",
+    "minProperties", "maxProperties",
+    "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems",
+    "minLength", "maxLength", "pattern", "format",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+    "nullable", NULL
+};
+static const char *const applicators[] = {
+    "$ref", "allOf", "anyOf", "oneOf", "dependentRequired", NULL
+};
+static const char *const annotations[] = {
+    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
+    "$schema", "$id", "id", "$comment", "$defs", "definitions", "$anchor", "$vocabulary",
+    "contentMediaType", "contentEncoding", "contentSchema",
+    "discriminator", "xml", "externalDocs", NULL /* the last three are OpenAPI's */
+};
+/* clang-format on */
+
+static bool is_in(const char *key, const char *const *list)
+{
+    for (; *list; list++)
+        if (!strcmp(*list, key)) return true;
+    return false;
+}
+
+/* Names that begin with "x-" are extensions of OpenAPI. */
+bool schema_is_annotation(const char *key)
+{
+    return is_in(key, annotations) || (key[0] == 'x' && key[1] == '-');
+}
+
+/* Unknown keywords are refused rather than ignored: they may constrain. */
 static enum keyword_kind kind_of_keyword(const char *key)
 {
-    static const char *const assertions[] = { "type",
-                                              "enum",
-                                              "const",
-                                              "properties",
-                                              "required",
-                                              "additionalProperties",
-                                              "patternProperties",
-                                              "propertyNames",
-                                              "minProperties",
-                                              "maxProperties",
-                                              "items",
-                                              "prefixItems",
-                                              "additionalItems",
-                                              "minItems",
-                                              "maxItems",
-                                              "uniqueItems",
-                                              "minLength",
-                                              "maxLength",
-                                              "pattern",
-                                              "format",
-                                              "minimum",
-                                              "maximum",
-                                              "exclusiveMinimum",
-                                              "exclusiveMaximum",
-                                              "multipleOf",
-                                              "nullable",
-                                              NULL };
-    static const char *const applicators[] = {
-        "$ref", "allOf", "anyOf", "oneOf", "dependentRequired", NULL
-    };
-    static const char *const annotations[] = { "title",
-                                               "description",
-                                               "default",
-                                               "examples",
-                                               "example",
-                                               "$schema",
-                                               "$id",
-                                               "id",
-                                               "$comment",
-                                               "$defs",
-                                               "definitions",
-                                               "$anchor",
-                                               "$vocabulary",
-                                               "deprecated",
-                                               "readOnly",
-                                               "writeOnly",
-                                               "contentMediaType",
-                                               "contentEncoding",
-                                               "contentSchema",
-                                               "discriminator",
-                                               "xml",
-                                               "externalDocs",
-                                               NULL };
-
-    for (int i = 0; assertions[i]; i++)
-        if (!strcmp(assertions[i], key)) return KEY_ASSERTION;
-    for (int i = 0; applicators[i]; i++)
-        if (!strcmp(applicators[i], key)) return KEY_APPLICATOR;
-    for (int i = 0; annotations[i]; i++)
-        if (!strcmp(annotations[i], key)) return KEY_ANNOTATION;
-    return key[0] == 'x' && key[1] == '-' ? KEY_ANNOTATION : KEY_UNKNOWN;
+    if (is_in(key, assertions)) return KEY_ASSERTION;
+    if (is_in(key, applicators)) return KEY_APPLICATOR;
+    return schema_is_annotation(key) ? KEY_ANNOTATION : KEY_UNKNOWN;
 }
 
 /* Schemas and choices between schemas that are not expanded yet; a stack. */
@@ -128,7 +103,7 @@ bool schema_is_only_ref(const json_t *s)
 
     if (!json_object_get(s, "$ref")) return false;
     json_object_foreach ((json_t *)s, key, v)
-        if (strcmp(key, "$ref") && kind_of_keyword(key) != KEY_ANNOTATION) return false;
+        if (strcmp(key, "$ref") && !schema_is_annotation(key)) return false;
     return true;
 }
 
@@ -188,8 +163,7 @@ static const json_t *find_only_required(const json_t *s)
     json_t *v;
 
     json_object_foreach ((json_t *)s, key, v)
-        if (strcmp(key, "required") && strcmp(key, "type") &&
-            kind_of_keyword(key) != KEY_ANNOTATION)
+        if (strcmp(key, "required") && strcmp(key, "type") && !schema_is_annotation(key))
             return NULL;
     return json_array_size(list) ? list : NULL;
 }

@@ -141,7 +141,8 @@ unsigned schema_read_types(struct schema_build *x,
 const json_t *schema_resolve(struct schema_build *x, const struct subschema *p);
 /* The target of a schema that is nothing but a "$ref"; else the schema. */
 const json_t *schema_follow_refs(struct schema_build *x, const json_t *s);
-bool schema_is_only_ref(const json_t *s); /* apart from annotations */
+bool schema_is_annotation(const char *key); /* a keyword that constrains nothing */
+bool schema_is_only_ref(const json_t *s);   /* apart from annotations */
 /* Does b refuse every value that is generated for a? false: that is not certain. */
 bool schema_are_disjoint(struct schema_build *x, const json_t *a, const json_t *b, int depth);
 /* Does the part accept the value, as far as its own keywords say? */

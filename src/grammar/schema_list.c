@@ -18,14 +18,11 @@ static bool is_in(const char *key, const char *const *list)
 /* Does the schema have no keywords but these, apart from annotations? */
 static bool has_only(const json_t *s, const char *const *keys)
 {
-    static const char *const annotations[] = { "title",   "description", "default",    "examples",
-                                               "example", "$schema",     "$id",        "$comment",
-                                               "$defs",   "definitions", "deprecated", NULL };
     const char *key;
     json_t *v;
 
     json_object_foreach ((json_t *)s, key, v)
-        if (!is_in(key, keys) && !is_in(key, annotations)) return false;
+        if (!is_in(key, keys) && !schema_is_annotation(key)) return false;
     return true;
 }
 

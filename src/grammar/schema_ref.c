@@ -76,6 +76,9 @@ const json_t *schema_resolve(struct schema_build *x, const struct subschema *p)
 
 /* ---- a value against a schema ---- */
 
+/* A small validator for values of enum and const. It knows the keywords that are enforced, and no
+ * others. */
+
 static unsigned type_of_value(const json_t *v)
 {
     switch (json_typeof(v)) {
@@ -273,6 +276,11 @@ static bool accepts_value(struct schema_build *x, const json_t *s, const json_t 
 }
 
 /* ---- two schemas ---- */
+
+/* "Disjoint" compares the values that are generated for a with the values that b accepts. That is
+ * less than what a accepts: objects with named properties are generated without others, for
+ * example. This is what lets most uses of oneOf pass: variants that differ in a constant or in
+ * their required properties. */
 
 const json_t *schema_follow_refs(struct schema_build *x, const json_t *s)
 {

@@ -20,6 +20,10 @@ static bool send_converted(struct str name, const struct buf *args, struct toolc
 
 /* ---- Python: [name(k="v", ...), ...] ---- */
 
+/* Literals are converted: quotes of both kinds, escapes, True, False, None, lists and dictionaries.
+ * Expressions are not evaluated. Positional arguments are refused, because their names are unknown.
+ */
+
 /* n hexadecimal digits. Returns n, or 0: they are not there. */
 static size_t read_hex(struct str s, size_t n, int32_t *out)
 {
@@ -204,6 +208,9 @@ bool toolcall_send_python(struct str body, struct toolcall_sink *sink)
 }
 
 /* ---- Gemma: call:name{key:value, ...} ---- */
+
+/* Keys have no quotes, and strings are between two marks of the family (<|"|> or <escape>), so that
+ * they need no escapes. Numbers, true, false and null are as in JSON. */
 
 /* Strings are between two marks of the family, and not escaped. */
 struct gemma_reader {

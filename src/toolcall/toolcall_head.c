@@ -118,6 +118,9 @@ static int read_json(struct str text, bool in_list, const json_t *tools, struct 
 
 /* ---- a name and a mark after it ---- */
 
+/* Texts before the arguments are bounded: without its mark a text of TOOLCALL_MAX_NAME bytes is no
+ * head, and nothing is held back for longer than that. */
+
 /* The same as JSON, or name[CALL_ID]id[ARGS]{, of which the marks may be missing. */
 static int read_mistral(struct str text, bool in_list, const json_t *tools, struct toolcall_head *h)
 {

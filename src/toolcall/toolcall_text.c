@@ -22,7 +22,9 @@ static struct str strip_fence(struct str s)
     return str_trim(end < 0 ? s : str_take(s, (size_t)end));
 }
 
-/* name SEP {...}, or type SEP name \n ```json {...} ``` */
+/* Two notations, of which the second is that of R1:
+ *     get_weather<｜tool▁sep｜>{"city": "Rome"}
+ *     function<｜tool▁sep｜>get_weather\n```json\n{"city": "Rome"}\n``` */
 static bool send_deepseek(struct str body, const char *sep, struct toolcall_sink *sink)
 {
     ptrdiff_t at = str_find(body, str_c(sep)), line;
@@ -47,7 +49,8 @@ struct str toolcall_kimi_name(struct str id)
     return name;
 }
 
-/* functions.name:0 SEP {...}; all before SEP is the id. */
+/* functions.get_weather:0<|tool_call_argument_begin|>{"city": "Rome"}: the text before the
+ * separator is the id of the call, and contains the name. */
 static bool send_kimi(struct str body, const char *sep, struct toolcall_sink *sink)
 {
     ptrdiff_t at = str_find(body, str_c(sep));
@@ -59,7 +62,7 @@ static bool send_kimi(struct str body, const char *sep, struct toolcall_sink *si
                          sink);
 }
 
-/* id MARK name SEP {...} */
+/* x7f<|tool_call:name|>get_weather<|tool_call:args|>{"city": "Rome"} */
 static bool send_solar(struct str body, const char *sep, struct toolcall_sink *sink)
 {
     const struct str mark = STR(TOOLCALL_SOLAR_NAME);
@@ -80,6 +83,13 @@ bool toolcall_send_separated(const struct toolfamily *f, struct str body,
 }
 
 /* ---- arguments between tags ---- */
+
+/* An example, of Qwen3-Coder:
+ *
+ *     get_weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n</parameter>\n
+ *
+ * A value has no quotes, so its type must come from elsewhere: from an attribute that the model
+ * writes, from the schema of the tool, or else from whether the value is JSON. */
 
 /* The schema of an argument of a tool; NULL: there is none. */
 static const json_t *find_argument_schema(const json_t *tools, struct str name, struct str key)

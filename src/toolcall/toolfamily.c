@@ -64,7 +64,9 @@ static const struct toolfamily_tags tags_minimax3 = { .name_end = "\"",
 
 /* The first row that fits is taken: special signs come before common ones. */
 static const struct toolfamily families[] = {
+    /* OpenAI gpt-oss */
     { .name = "harmony", .signs = { "<|channel|>", "<|start|>" }, .payload = PAYLOAD_HARMONY },
+    /* DeepSeek V3, V3.1, R1 and the models distilled from it */
     { .name = "deepseek",
       .signs = { "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>" },
       .payload = PAYLOAD_NAMED,
@@ -72,6 +74,7 @@ static const struct toolfamily families[] = {
       .close = "<｜tool▁call▁end｜>",
       .sep = "<｜tool▁sep｜>",
       .drop = { "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>" } },
+    /* Kimi K2 */
     { .name = "kimi",
       .signs = { "<|tool_call_argument_begin|>" },
       .payload = PAYLOAD_KIMI,
@@ -79,6 +82,7 @@ static const struct toolfamily families[] = {
       .close = "<|tool_call_end|>",
       .sep = "<|tool_call_argument_begin|>",
       .drop = { "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>" } },
+    /* GLM-4.5 and 4.6 */
     { .name = "glm",
       .signs = { "<tool_call>", "<arg_key>" },
       .payload = PAYLOAD_TAGS,
@@ -149,6 +153,7 @@ static const struct toolfamily families[] = {
       .close = "</function>",
       .drop = { "<seed:tool_call>", "</seed:tool_call>" },
       .tags = &tags_function },
+    /* Qwen3-Coder */
     { .name = "qwen3-coder",
       .signs = { "<function=", "<parameter=" },
       .payload = PAYLOAD_TAGS,
@@ -162,6 +167,7 @@ static const struct toolfamily families[] = {
       .open = "<function=",
       .close = "</function>",
       .tags = &tags_function },
+    /* Command R7B */
     { .name = "command-r7b",
       .signs = { "<|START_ACTION|>" },
       .payload = PAYLOAD_JSON,
@@ -227,15 +233,18 @@ static const struct toolfamily families[] = {
       .payload = PAYLOAD_JSON,
       .open = "<|tool_call|>",
       .close = "<|/tool_call|>" },
+    /* Hermes 2 and 3, Qwen 2.5 and 3, and many that follow them */
     { .name = "hermes",
       .signs = { "<tool_call>" },
       .payload = PAYLOAD_JSON,
       .open = "<tool_call>",
       .close = "</tool_call>" },
+    /* Granite 3 */
     { .name = "granite",
       .signs = { "<|tool_call|>" },
       .payload = PAYLOAD_JSON,
       .open = "<|tool_call|>" },
+    /* Mistral Nemo, Small, and others of Mistral AI; two notations */
     { .name = "mistral",
       .signs = { "[TOOL_CALLS]" },
       .payload = PAYLOAD_MISTRAL,
@@ -262,6 +271,7 @@ static const struct toolfamily families[] = {
       .payload = PAYLOAD_BARE,
       .open = "<|python_tag|>",
       .drop = { "<|python_start|>", "<|python_end|>" } },
+    /* Llama 3.1 and 3.2: JSON without a mark, or after <|python_tag|> */
     { .name = "llama3",
       .signs = { "<|start_header_id|>", "\"parameters\"" },
       .payload = PAYLOAD_BARE,
@@ -270,6 +280,7 @@ static const struct toolfamily families[] = {
       .signs = { "func_name1(" },
       .payload = PAYLOAD_BARE,
       .open = "<|python_tag|>" },
+    /* Any other template that mentions tools and names: JSON without a mark */
     { .name = "json",
       .signs = { "tools", "\"name\"" },
       .payload = PAYLOAD_BARE,

@@ -48,6 +48,9 @@ void toolforce_add_lead(const struct toolfamily *calls, const struct reasoning_f
 
 /* ---- tools ---- */
 
+/* The description of the tools is the key of the grammar cache: requests with the same tools share
+ * a compiled grammar. */
+
 /* The schema of a tool as text. A lazy grammar enforces those of strict tools only. */
 static void dump_parameters(const json_t *function, bool lazy, struct buf *out)
 {

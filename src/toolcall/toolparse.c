@@ -68,6 +68,9 @@ void toolparse_emit_call(void *arg, const struct toolcall *call)
 
 /* ---- marks ---- */
 
+/* Marks are compared as text. Where they are special tokens of the vocabulary, the caller has made
+ * their text visible (toolfamily_list_marks). */
+
 #define MAX_MARKS (TOOLFAMILY_DROP + 4)
 
 int toolparse_find_mark(const struct toolparse *p, const char *const *marks, size_t *at,
@@ -294,6 +297,11 @@ static bool step_call(struct toolparse *p, bool at_end)
 }
 
 /* ---- arguments that are passed on ---- */
+
+/* Nothing is held back here: only brackets and quotes are followed, to find the end of the object.
+ * If the answer ends before it, `cut` says so, and the client gets incomplete JSON, as from other
+ * servers.
+ */
 
 /* Moves over one byte. true: it was the last one of the object. */
 static bool scan_byte(struct toolparse_json *j, char c)

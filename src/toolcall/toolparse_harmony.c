@@ -63,6 +63,9 @@ bool toolparse_step_header(struct toolparse *p)
 
 /* ---- bodies ---- */
 
+/* A body is text, reasoning, or the arguments of a call. Arguments of a known tool are passed on as
+ * they arrive, those of an unknown tool are collected: if they are not JSON the message is text. */
+
 /* The recipient without "functions.". */
 static struct str function_name(const struct toolparse *p)
 {
