@@ -8,6 +8,8 @@
 #include "base/rng.h"
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
+#include "grammar/vocabtrie.h"
+#include "token/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

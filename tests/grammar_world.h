@@ -9,6 +9,10 @@
 #include "base/rng.h"
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
+#include "base/arena.h"
+#include "base/buf.h"
+#include "grammar/vocabtrie.h"
+#include "token/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,6 +7,8 @@
 
 #include "grammar/dfa.h"
 #include "grammar/gbnf.h"
+#include "base/ids.h"
+#include "grammar/pda.h"
 
 static struct vocabtrie *lex;
 
@@ -152,7 +154,7 @@ static void check_masks(struct matcher_cache *m, struct rng *rng, int steps)
         uint64_t *copy = mem_dup(mask, ((size_t)lex->n_ids + 63) / 64 * sizeof *copy);
         int n = 0;
         for (int32_t id = 0; id < lex->n_ids; id++) {
-            bool can = matcher_min_bytes_after(&x, id) < PDA_FAR;
+            bool can = matcher_min_bytes_after(&x, id) < MATCHER_FAR;
             if (can != has_bit(copy, id))
                 fail_msg("token '%.*s' %s", STR_ARG(vocabtrie_bytes(lex, id)),
                          can ? "is missing from the mask"

@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "grammar/grammar.h"
+#include "token/tokenizer.h"
 
 #include <jansson.h>
 #include <stdio.h>

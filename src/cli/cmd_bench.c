@@ -12,6 +12,7 @@
 #include "cli/cmd.h"
 #include "kv/chain.h"
 #include "model/loadplan.h"
+#include "model/decoder.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 #include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "cli/evalmodel.h"
+#include "model/decoder.h"
 
 #include <stdio.h>
 

@@ -11,6 +11,8 @@
 #include "cli/cmd.h"
 #include "cli/evalmodel.h"
 #include "quant/imatrix.h"
+#include "model/decoder.h"
+#include "format/source.h"
 
 #include <stdio.h>
 #include <string.h>

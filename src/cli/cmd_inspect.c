@@ -7,6 +7,8 @@
 #include "format/source.h"
 #include "model/loadplan.h"
 #include "model/onnxrunner.h"
+#include "model/hparams.h"
+#include "kernel/stateview.h"
 
 #include <stdio.h>
 
@@ -263,7 +265,7 @@ static void add_json(const struct inspected *x, struct buf *out)
     jsonw_key(&w, "path"), jsonw_str(&w, str_c(source_path(s)));
     jsonw_key(&w, "format"),
         jsonw_str(&w, source_kind(s) == SOURCE_GGUF ? STR("gguf") : STR("safetensors"));
-    if (x->plan) put_hparams(&w, &x->plan->hp);
+    if (x->plan) put_hparams(&w, x->plan->hp);
     if (x->planned) put_memory(&w, x->plan);
     else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(x->why.msg));
     jsonw_key(&w, "parameters"), jsonw_int(&w, (int64_t)all.elements);
@@ -336,7 +338,7 @@ static void add_mixers_text(const struct hparams *hp, struct buf *out)
 
 static void add_text(const struct inspected *x, bool keys, bool tensors, struct buf *out)
 {
-    const struct hparams *hp = x->plan ? &x->plan->hp : NULL;
+    const struct hparams *hp = x->plan ? x->plan->hp : NULL;
     const struct source *s = x->s;
     struct type_sum sums[DT_COUNT] = { 0 }, all = { 0 };
 

@@ -8,6 +8,7 @@
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "sample/sampler.h"
+#include "format/source.h"
 
 #include <math.h>
 

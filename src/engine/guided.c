@@ -5,6 +5,7 @@
 #include "engine/guided.h"
 
 #include "base/mem.h"
+#include "grammar/vocabtrie.h"
 
 #include <string.h>
 

@@ -7,6 +7,8 @@
 #include "grammar/lead.h"
 #include "grammar/pattern.h"
 #include "grammar/schema.h"
+#include "grammar/pda.h"
+#include "token/tokenizer.h"
 
 #include <stdatomic.h>
 

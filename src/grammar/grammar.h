@@ -30,8 +30,14 @@
 #ifndef TERN_GRAMMAR_GRAMMAR_H
 #define TERN_GRAMMAR_GRAMMAR_H
 
-#include "grammar/pda.h"
-#include "token/tokenizer.h"
+#include "base/err.h"
+#include "base/str.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rules;
+struct pda;
+struct tokenizer;
 
 enum grammar_kind {
     GRAMMAR_GBNF,   /* text: the grammar (gbnf.h) */

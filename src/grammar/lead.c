@@ -4,6 +4,7 @@
 #include "grammar/lead.h"
 
 #include "grammar/specials.h"
+#include "grammar/dfa.h"
 
 /* Models write up to two newlines between reasoning and answer; some write spaces. */
 static struct rule_node *make_white_space(struct rules *g)

@@ -6,6 +6,8 @@
 
 enum { DEFAULT_LIMIT = 96 << 20 };
 
+_Static_assert((int)MATCHER_FAR == (int)PDA_FAR, "matcher.h repeats the constant of pda.h");
+
 /* ---- the cache ---- */
 
 int matcher_cache_open(struct matcher_cache **out, const struct pda *pda,
@@ -132,5 +134,5 @@ int matcher_min_bytes_after(struct matcher *x, int32_t id)
     int32_t to = bytes.n ? config_after(x, bytes) : CONFIG_DEAD;
 
     if (bytes.n && x->cache->failed) return E_NOMEM;
-    return to == CONFIG_DEAD ? PDA_FAR : x->cache->configs[to].min_bytes;
+    return to == CONFIG_DEAD ? MATCHER_FAR : x->cache->configs[to].min_bytes;
 }

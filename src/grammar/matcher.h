@@ -22,10 +22,18 @@
 #ifndef TERN_GRAMMAR_MATCHER_H
 #define TERN_GRAMMAR_MATCHER_H
 
-#include "grammar/pda.h"
-#include "grammar/vocabtrie.h"
+#include "base/err.h"
+#include "base/str.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
+struct pda;
+struct vocabtrie;
 struct matcher_cache;
+
+/* Bytes to the end of a text that cannot be completed, and of any that takes so many. */
+enum { MATCHER_FAR = 1 << 28 };
 
 /* Both the automaton and the vocabulary are borrowed and must outlive the cache. */
 int matcher_cache_open(struct matcher_cache **out, const struct pda *pda,
@@ -56,7 +64,7 @@ const uint64_t *matcher_closing_mask(struct matcher *x, int left);
 bool matcher_may_end(const struct matcher *x);
 bool matcher_is_complete(const struct matcher *x); /* it may end, and no token may follow */
 int matcher_min_bytes(const struct matcher *x); /* length of the shortest text that completes it */
-/* The same after a token. PDA_FAR: the token may not come. E_NOMEM: out of memory. */
+/* The same after a token. MATCHER_FAR: the token may not come. E_NOMEM: out of memory. */
 int matcher_min_bytes_after(struct matcher *x, int32_t id);
 
 /* Moves past a token, or past bytes. E_INVALID: the grammar does not allow them here. E_NOMEM: out

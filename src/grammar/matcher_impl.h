@@ -10,6 +10,8 @@
 #define TERN_GRAMMAR_MATCHER_IMPL_H
 
 #include "grammar/matcher.h"
+#include "grammar/pda.h"
+#include "grammar/vocabtrie.h"
 
 enum {
     FRAME_END = 0,  /* the bottom below the root rule: the text is complete */

@@ -3,6 +3,7 @@
 #include "grammar/specials.h"
 
 #include "base/mem.h"
+#include "token/tokenizer.h"
 
 static bool is_end(const struct grammar_env *env, int32_t id)
 {

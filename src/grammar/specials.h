@@ -8,6 +8,7 @@
 #define TERN_GRAMMAR_SPECIALS_H
 
 #include "grammar/grammar.h"
+#include "grammar/rules.h"
 
 struct special_token {
     struct str name; /* borrowed from the tokenizer */

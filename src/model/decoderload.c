@@ -1,12 +1,17 @@
 /* decoderload.c - the load plan of a decoder: hyper-parameters, tensors, layers on devices. */
+#include "model/decoder.h"
 #include "model/loadplan.h"
 #include "model/scratch.h"
+#include "model/weightlist.h"
 
 /* Facts for the engine, from the hyper-parameters. */
 static int read_decoder(struct loadplan *p, struct err *e)
 {
-    struct hparams *hp = &p->hp;
+    struct hparams *hp = p->hp = arena_alloc(&p->arena, sizeof *p->hp);
     int rc;
+
+    p->weights = arena_alloc(&p->arena, sizeof *p->weights);
+    if (!hp || !p->weights) return err_nomem(e, "the load plan");
 
     if ((rc = hparams_read(hp, &p->arena, p->source, e)) != OK) return rc;
     if ((rc = arena_check(&p->arena, e)) != OK) return rc;
@@ -58,8 +63,8 @@ static int measure_kv(uint64_t *out, const struct loadplan *p, const struct deco
     int rc = kv ? OK : err_nomem(e, "the shapes of the layers");
 
     for (int l = 0; rc == OK && l < n; l++) {
-        struct stateshape s = mix_stateshape(&p->hp, first + l);
-        kv[l] = mix_kvshape(&p->hp, first + l);
+        struct stateshape s = mix_stateshape(p->hp, first + l);
+        kv[l] = mix_kvshape(p->hp, first + l);
         state += state_bytes(&s, 1);
     }
     if (rc == OK) rc = kvstore_bytes(out, kv, n, dec->kv_type, dec->n_blocks, e);
@@ -75,7 +80,7 @@ static int measure_memory(struct loadplan *p, const struct decoder_opt *dec, str
     struct scratch_size z;
     int first = 0, rc;
 
-    weights_measure(w, &p->weights, &p->hp, p->place.shares, p->place.n_shares);
+    weights_measure(w, p->weights, p->hp, p->place.shares, p->place.n_shares);
     for (int i = 0; i < p->place.n_shares; i++) {
         const struct backend_share *s = &p->place.shares[i];
         struct load_memory *m = &p->memory[i];
@@ -83,8 +88,7 @@ static int measure_memory(struct loadplan *p, const struct decoder_opt *dec, str
 
         *m = (struct load_memory){ .mapped = w[i].mapped, .weights = w[i].allocated };
         if ((rc = measure_kv(&m->kv, p, dec, first, s->n_layers, e)) != OK) return rc;
-        if ((rc = scratch_measure(&z, &p->hp, last, s->be->sample != NULL, dec, e)) != OK)
-            return rc;
+        if ((rc = scratch_measure(&z, p->hp, last, s->be->sample != NULL, dec, e)) != OK) return rc;
         m->scratch = scratch_bytes(&z);
         first += s->n_layers;
     }
@@ -96,14 +100,14 @@ static int place_decoder(struct loadplan *p, struct err *e)
 {
     struct decoder_opt dec;
     struct place_need need = {
-        .path = source_path(p->source), .hp = &p->hp, .weights = &p->weights, .dec = &dec
+        .path = source_path(p->source), .hp = p->hp, .weights = p->weights, .dec = &dec
     };
     int rc;
 
-    if (!has_state(&p->hp) || p->facts.bidirectional) p->n_saved = 0;
+    if (!has_state(p->hp) || p->facts.bidirectional) p->n_saved = 0;
     dec = decoder_opt_of(p);
-    if ((rc = weights_find(&p->weights, &p->arena, &p->hp, p->source, e)) != OK) return rc;
-    p->facts.n_params = p->weights.n_params;
+    if ((rc = weights_find(p->weights, &p->arena, p->hp, p->source, e)) != OK) return rc;
+    p->facts.n_params = p->weights->n_params;
     if ((rc = place_open(&p->place, &p->opt.backend, &need, e)) != OK) return rc;
     return measure_memory(p, &dec, e);
 }
@@ -112,8 +116,8 @@ static int place_decoder(struct loadplan *p, struct err *e)
 static int open_decoder(struct runner **out, struct loadplan *p, struct err *e)
 {
     struct model_input in = { .source = p->source,
-                              .hp = &p->hp,
-                              .weights = &p->weights,
+                              .hp = p->hp,
+                              .weights = p->weights,
                               .shares = p->place.shares,
                               .n_shares = p->place.n_shares };
     struct decoder_opt dec = decoder_opt_of(p);

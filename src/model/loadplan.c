@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "format/source.h"
 
 enum {
     CTX_DEFAULT = 4096,

@@ -13,6 +13,8 @@
 #ifndef TERN_MODEL_LOADPLAN_H
 #define TERN_MODEL_LOADPLAN_H
 
+#include "base/arena.h"
+#include "base/buf.h"
 #include "model/place.h"
 #include "model/pooler.h"
 #include "model/runner.h"
@@ -59,6 +61,9 @@ struct load_bytes { /* sums over the devices */
 };
 
 struct loader;
+struct source;
+struct hparams;
+struct weight_list;
 struct onnxrunner;
 
 struct loadplan {
@@ -68,9 +73,9 @@ struct loadplan {
     const char *path; /* as it was given */
     struct source *source;
     struct model_facts facts;
-    struct hparams hp;          /* of a decoder */
-    struct weight_list weights; /* of a decoder */
-    struct onnxrunner *graph;   /* of an ONNX model, until runner_open takes it */
+    struct hparams *hp;          /* of a decoder; in the arena */
+    struct weight_list *weights; /* of a decoder; in the arena */
+    struct onnxrunner *graph;    /* of an ONNX model, until runner_open takes it */
     /* loadplan_make */
     struct load_opt opt; /* effective: no field means a default any more */
     int n_blocks;        /* KV blocks */

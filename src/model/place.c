@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/scratch.h"
+#include "model/weightlist.h"
 
 #include <string.h>
 

@@ -6,9 +6,11 @@
 #ifndef TERN_MODEL_PLACE_H
 #define TERN_MODEL_PLACE_H
 
-#include "base/buf.h"
-#include "model/decoder.h"
-#include "model/weightlist.h"
+#include "kernel/backend.h"
+
+struct hparams;
+struct weight_list;
+struct decoder_opt;
 
 enum { PLACE_DEVICES = 2 };
 

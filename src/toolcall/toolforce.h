@@ -9,6 +9,7 @@
 
 #include "grammar/grammar.h"
 #include "toolcall/toolfamily.h"
+#include "base/buf.h"
 
 struct toolforce {
     const struct toolfamily *calls;       /* not NULL */

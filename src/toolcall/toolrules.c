@@ -15,6 +15,7 @@
 #include "base/jsonw.h"
 #include "grammar/schema.h"
 #include "grammar/specials.h"
+#include "grammar/dfa.h"
 
 #include <stdio.h>
 

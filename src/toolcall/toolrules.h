@@ -8,6 +8,8 @@
 
 #include "grammar/grammar.h"
 #include "toolcall/toolformat.h"
+#include "base/buf.h"
+#include "grammar/rules.h"
 
 struct toolrules_tool {
     struct str name;

@@ -7,6 +7,8 @@
 #include "grammar/matcher.h"
 #include "toolcall/toolforce.h"
 #include "toolcall/toolparse.h"
+#include "grammar/vocabtrie.h"
+#include "token/tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -54,7 +56,7 @@ static int generate(struct matcher_cache *c, const struct vocabtrie *v, struct b
             break;
         }
         if ((id = last_bit(mask, v->n_ids)) < 0) break; /* it may end, and nothing else */
-        if ((rc = matcher_min_bytes_after(&x, id)) == PDA_FAR)
+        if ((rc = matcher_min_bytes_after(&x, id)) == MATCHER_FAR)
             rc = err_set(e, E_INTERNAL, "the mask allows a token that the grammar does not");
         else rc = rc == E_NOMEM ? err_nomem(e, "a look ahead") : OK;
         if (rc == OK && (rc = matcher_accept(&x, id)) == E_NOMEM) err_nomem(e, "a step");

@@ -32,7 +32,7 @@ static void match_text(const struct pda *a, struct str text)
         uint64_t copy[5];
         memcpy(copy, mask, sizeof copy);
         for (int32_t id = 0; id < 264; id++)
-            if ((copy[id / 64] >> (id % 64) & 1) != (matcher_min_bytes_after(&x, id) < PDA_FAR))
+            if ((copy[id / 64] >> (id % 64) & 1) != (matcher_min_bytes_after(&x, id) < MATCHER_FAR))
                 __builtin_trap();
         if (matcher_is_complete(&x)) break;
         if (matcher_accept(&x, (int32_t)((unsigned char)text.p[i])) != OK) {
