@@ -442,7 +442,7 @@ static void a_backend_without_the_experts_operation_refuses_the_model(void **sta
     (void)state;
     assert_int_equal(backend_open(&be, &(struct backend_opt){ .n_threads = 1 }, NULL), OK);
     be->experts = NULL;
-    assert_int_equal(blocks_check(&w->hp, be, &e), E_UNSUPPORTED);
+    assert_int_equal(pass_check(&w->hp, be, &e), E_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "mixtures of experts"));
     backend_close(be);
     world_close(w);

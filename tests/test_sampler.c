@@ -151,8 +151,7 @@ static void typical_keeps_surprisals_near_the_entropy(void **state)
     assert_distribution(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
 }
 
-/* The order is fixed: top-k first, so top-p sees renormalized probabilities; temperature is last.
- */
+/* The order is fixed: top-k first, so top-p sees renormalized probabilities; temperature is last. */
 static void filters_apply_in_order(void **state)
 {
     float y[4] = { logf(0.4f), logf(0.3f), logf(0.2f), logf(0.1f) };

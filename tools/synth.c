@@ -5,8 +5,7 @@
  * Weights are Gaussian with a standard deviation that keeps activations near 1: a forward pass
  * costs what that of the real model does, and its results are finite. TYPE is a dtype, or Q4_K_M,
  * the mixture in which most models are published. The vocabulary is synthetic: 256 bytes, then
- * pieces that each merge two earlier ones. Running out of memory ends the program with a message.
- */
+ * pieces that each merge two earlier ones. Running out of memory ends the program with a message. */
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/mem.h"

@@ -59,8 +59,7 @@ static void on_gone(void *arg)
     call_end_if_done(c);
 }
 
-/* There is no memory even for the call. opt.ended still hears of it: limits are given back there.
- */
+/* There is no memory even for the call. opt.ended still hears of it: limits are given back there. */
 static void refuse_call(struct api *a, struct http_req *q, const struct api_who *who,
                         const char *route)
 {
@@ -237,8 +236,7 @@ static void note_prompt(struct call *c)
     c->prompt_log = str_take(c->prompt_log, PROMPT_LOG_BYTES);
 }
 
-/* The order matters for the error that is reported: first the body, then headers, then the model.
- */
+/* The order matters for the error that is reported: first the body, then headers, then the model. */
 int call_read_body(struct call *c, enum body_kind kind, struct err *e)
 {
     int rc;

@@ -56,8 +56,7 @@ struct call {
     int n_prompts;
     int *prompt_tokens; /* [n_prompts] */
 
-    /* embeddings and classify: every input is a choice; those after n_choices are still to submit
-     */
+    /* embeddings and classify: every input is a choice; those after n_choices are still to submit */
     bool wants_vector;
     struct ids *inputs; /* [n_prompts] */
     int *second_at;     /* [n_prompts] classify: where the second text begins; NULL: embeddings */

@@ -49,8 +49,7 @@ static bool set_firefunction(json_t *vars, const json_t *tools)
     return ok;
 }
 
-/* Variables given by fields of the request; chat_template_kwargs override them. false: no memory.
- */
+/* Variables given by fields of the request; chat_template_kwargs override them. false: no memory. */
 static bool make_variables(const struct call *c, const struct toolfamily *family,
                            struct template_json *out)
 {

@@ -2,8 +2,7 @@
  * them.
  *
  * The beginning that all chunks of a reply share is rendered once; a chunk is then a few appends to
- * the caller's buf, which remembers a failed allocation. Nothing here knows of sockets or engines.
- */
+ * the caller's buf, which remembers a failed allocation. Nothing here knows of sockets or engines. */
 #ifndef TERN_API_REPLY_H
 #define TERN_API_REPLY_H
 
@@ -75,8 +74,7 @@ void reply_add_choice(const struct reply *y, struct buf *out, int index,
 void reply_close(struct buf *out, const struct usage *u);
 
 /* {"id":...,"type":"function","function":{"name":...,"arguments":...}}: everything before the
- * arguments, then the arguments and the end. k: index of the call in a stream; below 0: no index.
- */
+ * arguments, then the arguments and the end. k: index of the call in a stream; below 0: no index. */
 void reply_open_tool_call(struct buf *out, int k, struct str id, struct str name);
 void reply_close_tool_call(struct buf *out, struct str args);
 #endif

@@ -236,8 +236,7 @@ static size_t count_chars(struct str s)
     return n;
 }
 
-/* A token and the text that became complete with it, which may be empty or belong to tokens before.
- */
+/* A token and the text that became complete with it, which may be empty or belong to tokens before. */
 static void emit_token(struct choice *ch, const struct event *ev)
 {
     struct call *c = ch->call;

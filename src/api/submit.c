@@ -146,8 +146,7 @@ static int copy_shown(const struct parsing *g, struct request *r, struct err *e)
     return OK;
 }
 
-/* min_tokens above max_tokens is lowered: the body was checked, but max_tokens may be the server's.
- */
+/* min_tokens above max_tokens is lowered: the body was checked, but max_tokens may be the server's. */
 static void set_limits(struct call *c, struct request *r)
 {
     r->max_tokens = c->p.max_tokens ? c->p.max_tokens : c->api->opt.max_tokens_default;
@@ -242,8 +241,7 @@ static int prepare_submit(struct call *c, const struct ids *prompts, int n, int 
     return prepare_reply(c, &info, e);
 }
 
-/* A full queue is no error while other inputs of the call run: the next one that ends tries again.
- */
+/* A full queue is no error while other inputs of the call run: the next one that ends tries again. */
 int call_submit_next_input(struct call *c, struct err *e)
 {
     int rc;

@@ -35,8 +35,7 @@ struct err {
     char msg[512]; /* NUL-terminated, without a final newline */
 };
 
-/* Writes code and message into e (NULL: nowhere) and returns code, for use in a return statement.
- */
+/* Writes code and message into e (NULL: nowhere) and returns code, for use in a return statement. */
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Sets E_NOMEM with the message "out of memory: no room for WHAT". */

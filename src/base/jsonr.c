@@ -5,8 +5,7 @@
  * allocator that was set before, so memory from before is freed as ever. While a thread is inside
  * jsonr_load, each of its allocations is recorded; one that fails ends the parse with longjmp, and
  * the recorded ones are freed. Frees during the parse are put off to its end: that keeps the record
- * a plain list, and what the parser frees is little (keys of objects and tables that have grown).
- */
+ * a plain list, and what the parser frees is little (keys of objects and tables that have grown). */
 #include "base/jsonr.h"
 
 #include "base/mem.h"

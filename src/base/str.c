@@ -36,8 +36,7 @@ struct str str_trim(struct str s)
     return s;
 }
 
-/* strtoll and strtod need a NUL and skip leading blanks; this adds the one and refuses the other.
- */
+/* strtoll and strtod need a NUL and skip leading blanks; this adds the one and refuses the other. */
 static bool copy_number(struct str s, char buf[64])
 {
     if (s.n == 0 || s.n >= 64 || is_blank(s.p[0])) return false;

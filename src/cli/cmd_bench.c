@@ -275,8 +275,7 @@ static uint64_t count_unused_experts(const struct model *m)
     return sum;
 }
 
-/* Weights that decoding a token reads: of an untied embedding one row, of the experts those used.
- */
+/* Weights that decoding a token reads: of an untied embedding one row, of the experts those used. */
 static uint64_t count_token_bytes(const struct model *m)
 {
     uint64_t embd = 0;

@@ -185,8 +185,7 @@ void gen_watch(tern_request *r)
 bool gen_interrupted(void) { return interrupted != 0; }
 
 /* write() and not stdio: each token must appear at once, and EPIPE is handled differently from
- * other errors.
- */
+ * other errors. */
 bool gen_write(const char *text, size_t n)
 {
     while (n > 0) {

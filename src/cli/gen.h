@@ -80,8 +80,7 @@ struct gen {
 void gen_init(struct gen *g);
 /* Finds every --stop in the arguments; the flag table keeps the last one only. */
 void gen_collect_stops(struct gen *g, int argc, char **argv);
-/* Opens the model and fills the parameters. On failure prints the reason and returns the exit code.
- */
+/* Opens the model and fills the parameters. On failure prints the reason and returns the exit code. */
 int gen_open(struct gen *g, const char *verb);
 void gen_close(struct gen *g);
 

@@ -58,8 +58,7 @@ static char *settings_path(void)
     return b.p;
 }
 
-/* The path of the model with that alias in the settings file, from mem_alloc; NULL: no such alias.
- */
+/* The path of the model with that alias in the settings file, from mem_alloc; NULL: no such alias. */
 static int find_alias(char **out, const char *alias, struct err *e)
 {
     char *path = settings_path();

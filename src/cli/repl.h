@@ -23,8 +23,7 @@ struct repl {
 /* g has its flags; the model is opened and closed here. Returns the exit code. */
 int repl_run(struct gen *g, const char *verb);
 
-/* Sends the question in r->text, streams the answer to stdout, and adds both to the conversation.
- */
+/* Sends the question in r->text, streams the answer to stdout, and adds both to the conversation. */
 void repl_answer(struct repl *r);
 /* Carries out a command such as "/set temp 0.5"; changes text. */
 void repl_command(struct repl *r, char *text);

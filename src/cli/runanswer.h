@@ -1,5 +1,4 @@
-/* runanswer.h - the answer of `tern run --json`: text, token ids and statistics as one JSON object.
- */
+/* runanswer.h - the answer of `tern run --json`: text, token ids and statistics as one JSON object. */
 #ifndef TERN_CLI_RUNANSWER_H
 #define TERN_CLI_RUNANSWER_H
 

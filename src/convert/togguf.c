@@ -98,8 +98,7 @@ static void free_piece(struct job *j)
     }
 }
 
-/* One piece, and for each thread a row of floats. false: no memory; free_piece releases the rest.
- */
+/* One piece, and for each thread a row of floats. false: no memory; free_piece releases the rest. */
 static bool alloc_piece(struct job *j, const struct item *it, int n_rows)
 {
     j->piece = mem_array((size_t)n_rows, it->row_bytes);
@@ -132,8 +131,7 @@ static int write_item(struct job *j, const struct item *it, struct err *e)
     return rc;
 }
 
-/* The progress is reported before a tensor, with its name: tensors of a large model take seconds.
- */
+/* The progress is reported before a tensor, with its name: tensors of a large model take seconds. */
 static int write_items(struct job *j, struct err *e)
 {
     uint64_t done = 0;
@@ -154,8 +152,7 @@ static int file_type_of(enum dtype t)
     return t == DT_F32 ? 0 : t == DT_F16 ? 1 : t == DT_Q8_0 ? 7 : 32;
 }
 
-/* Hyper-parameters first, then the tokenizer; exact values are kept for tensors that GGUF changes.
- */
+/* Hyper-parameters first, then the tokenizer; exact values are kept for tensors that GGUF changes. */
 static int write_keys(struct job *j, struct err *e)
 {
     int rc = naming_keys(&j->hp, j->out, e);

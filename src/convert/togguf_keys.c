@@ -1,8 +1,7 @@
 /* togguf_keys.c - key names and values follow the GGUF specification and what llama.cpp's
  * convert_hf_to_gguf.py writes, so that files run in both programs.
  *
- * A special token's id comes from the tokenizer; config.json is asked where the tokenizer has none.
- */
+ * A special token's id comes from the tokenizer; config.json is asked where the tokenizer has none. */
 #include "convert/togguf_keys.h"
 
 #include "base/arena.h"
@@ -135,8 +134,7 @@ static void write_special_ids(struct ggufw *w, const struct token_export *x,
     ggufw_bool(w, "tokenizer.ggml.add_space_prefix", x->add_space_prefix);
 }
 
-/* The chat templates are part of the tokenizer's files in a folder, and separate keys in GGUF.
- */
+/* The chat templates are part of the tokenizer's files in a folder, and separate keys in GGUF. */
 static int write_tokenizer(struct ggufw *w, const struct source *src, struct err *e)
 {
     struct tokenizer *t = NULL;

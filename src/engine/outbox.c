@@ -1,8 +1,7 @@
 /* outbox.c - the ring: a single-producer, single-consumer queue of variable-size records.
  *
  * head is written by the engine thread only, tail by the reader only; each stores its own with
- * release order after it has written or read the bytes, and loads the other's with acquire order.
- */
+ * release order after it has written or read the bytes, and loads the other's with acquire order. */
 #include "engine/outbox.h"
 
 #include "base/mem.h"

@@ -77,8 +77,8 @@ struct request {
     int n_hit;       /* the engine's: tokens that the last prefix lookup found */
 };
 
-struct request *request_open(void); /* one reference, defaults of sample_defaults; NULL: no memory
-                                     */
+struct request *request_open(
+    void); /* one reference, defaults of sample_defaults; NULL: no memory */
 void request_ref(struct request *r);
 void request_unref(struct request *r); /* NULL is allowed */
 /* Copies the stop strings. false: no memory; there are none then. */

@@ -1,5 +1,4 @@
-/* warm.c - the warm-up: one short request through the queue, by the thread that opened the engine.
- */
+/* warm.c - the warm-up: one short request through the queue, by the thread that opened the engine. */
 #include "engine/engine_impl.h"
 
 /* Wakes the warming thread when the request has events. */

@@ -17,11 +17,10 @@
 #define MAX_KEYS (1u << 16)
 #define MAX_TENSORS (1u << 20)
 
-/* The least bytes that a key and a tensor take in the file. */
-#define MIN_KEY_BYTES 14 /* length and one byte of the name, type, one byte of the value */
-#define MIN_TENSOR_BYTES                                                     \
-    33 /* length and one byte of the name, rank, one dimension, type, offset \
-        */
+/* The least bytes that a key (length and one byte of the name, type, one byte of the value) and a
+ * tensor (length and one byte of the name, rank, one dimension, type, offset) take in the file. */
+#define MIN_KEY_BYTES 14
+#define MIN_TENSOR_BYTES 33
 
 /* *bytes: the size of the data, by shape and type. */
 static int check_shape(const struct gguf *g, const struct source_tensor *t, uint64_t *bytes,

@@ -7,11 +7,9 @@
 
 #include "base/utf8.h"
 
-#define MAX_ITEMS                                                                          \
-    (1u << 24)         /* table entries for strings and nested lists, of all keys together \
-                        */
-#define MAX_NAME 65535 /* bytes of the name of a key or tensor */
-#define MAX_DEPTH 4    /* of lists in lists */
+#define MAX_ITEMS (1u << 24) /* table entries for strings and nested lists, of all keys together */
+#define MAX_NAME 65535       /* bytes of the name of a key or tensor */
+#define MAX_DEPTH 4          /* of lists in lists */
 
 /* Bytes of a scalar in the file; 0: string or list. */
 static const unsigned char type_bytes[GGUF_N_TYPES] = {

@@ -301,8 +301,7 @@ static void write_head(struct ggufw *w)
     buf_release(&head);
 }
 
-/* A chunk may end within a tensor or cover several; each tensor is padded when its last byte came.
- */
+/* A chunk may end within a tensor or cover several; each tensor is padded when its last byte came. */
 void ggufw_data(struct ggufw *w, const void *p, size_t n)
 {
     const char *from = p;

@@ -52,8 +52,7 @@ static size_t copy_string(struct buf *out, struct str s)
     return n;
 }
 
-/* Copies the number at the start of s; an integer that may not fit 64 bits becomes a real number.
- */
+/* Copies the number at the start of s; an integer that may not fit 64 bits becomes a real number. */
 static size_t copy_number(struct buf *out, struct str s)
 {
     size_t n = 1;

@@ -2,8 +2,7 @@
  *
  * hf: names are looked up in the local cache of Hugging Face's tools (HF_HUB_CACHE, HF_HOME/hub,
  * XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub); nothing is downloaded. REV is a
- * branch or tag (default "main") or a commit: all of its hash, or at least the first seven digits.
- */
+ * branch or tag (default "main") or a commit: all of its hash, or at least the first seven digits. */
 #ifndef TERN_FORMAT_MODELREF_H
 #define TERN_FORMAT_MODELREF_H
 

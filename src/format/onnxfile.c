@@ -12,8 +12,7 @@
 
 bool onnxfile_looks(const unsigned char *p, size_t n)
 {
-    /* protobuf: field 1 (ir_version, a small varint), then the tag of another field of ModelProto
-     */
+    /* protobuf: field 1 (ir_version, a small varint), then the tag of another field of ModelProto */
     return n >= 3 && p[0] == 0x08 && p[1] >= 1 && p[1] <= 32 && p[2] &&
            strchr("\x12\x1a\x22\x28\x32\x3a\x42\x72", p[2]);
 }

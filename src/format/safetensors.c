@@ -83,8 +83,7 @@ static bool read_u64(const json_t *j, uint64_t *out)
     return true;
 }
 
-/* Names of types are those of dtype.h, but for the block formats of GGUF, which have no place here.
- */
+/* Names of types are those of dtype.h, but for the block formats of GGUF, which have no place here. */
 static int read_dtype(const struct safetensors *s, struct source_tensor *t, const json_t *entry,
                       struct err *e)
 {

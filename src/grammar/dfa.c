@@ -3,8 +3,7 @@
  *
  * Both constructions number states in the order in which they are found and are their own work
  * list: state i is processed after all before it, and may add states at the end. A DFA is not
- * minimized. It would save little: rules are small, and the matcher's tables are filled on demand.
- */
+ * minimized. It would save little: rules are small, and the matcher's tables are filled on demand. */
 #include "grammar/dfa.h"
 
 #include "base/mem.h"
@@ -203,8 +202,7 @@ static bool is_called(const struct dfa *f, int32_t id, int32_t rule)
     return false;
 }
 
-/* One call for each rule: the states after all calls of the rule in the subset are one subset, too.
- */
+/* One call for each rule: the states after all calls of the rule in the subset are one subset, too. */
 static void make_calls(struct subsets *s, int32_t id)
 {
     const struct subset from = s->of[id];
@@ -283,8 +281,7 @@ int dfa_build(struct dfa *out, const struct rule_node *n, struct dfa_env *env, s
 /* ---- the product construction ---- */
 
 /* Both automata read the same bytes in step. The intersection accepts where both do. The difference
- * accepts where x does and y does not, so it must go on when y cannot: then the state of y is -1.
- */
+ * accepts where x does and y does not, so it must go on when y cannot: then the state of y is -1. */
 
 /* The state after a byte; -1: none. */
 static int32_t step_state(const struct dfa *f, int32_t state, uint8_t byte)

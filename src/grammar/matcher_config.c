@@ -392,12 +392,10 @@ int32_t config_step(struct matcher_cache *c, int32_t config, int byte_class)
 
 /* A text that only gets deeper, or a grammar with very many positions, would fill memory. When the
  * cache is above its limit, only the frames below the matchers stay. The rest is computed again
- * when needed.
- */
+ * when needed. */
 
 /* The indexes and tables keep their memory. false: out of memory, which happens the first time
- * only.
- */
+ * only. */
 bool config_reset(struct matcher_cache *c)
 {
     if (c->n_frames == 0) { /* the first time: room for the two bottoms */

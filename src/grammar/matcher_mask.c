@@ -195,8 +195,7 @@ static struct top_mask *find_or_make_top(struct matcher_cache *c, int32_t state,
 /* ---- the mask of a configuration ---- */
 
 /* The union of what its stacks allow. Masks of a few configurations are kept, because texts come
- * back to the same ones: inside of a string every character leads to the configuration before it.
- */
+ * back to the same ones: inside of a string every character leads to the configuration before it. */
 
 /* Adds the tokens that the stack with this frame on top allows. */
 static void add_stack(struct matcher_cache *c, int32_t frame, uint64_t *bits)
@@ -277,8 +276,7 @@ const uint64_t *matcher_closing_mask(struct matcher *x, int left)
     return c->failed ? NULL : s->bits;
 }
 
-/* Configurations keep the numbers of slots that are gone: the caller drops the configurations too.
- */
+/* Configurations keep the numbers of slots that are gone: the caller drops the configurations too. */
 void masks_evict(struct matcher_cache *c)
 {
     for (int i = 0; i < c->n_tops; i++) top_release(&c->tops[i]);

@@ -93,8 +93,7 @@ static void find_nullable(struct pda_maker *m)
 /* ---- references between rules ---- */
 
 /* Expanding a small rule in its callers saves a stack frame at run time, and lets the subset
- * construction merge it with its neighbours. Rules that are marked no_inline are shared on purpose.
- */
+ * construction merge it with its neighbours. Rules that are marked no_inline are shared on purpose. */
 
 struct ref_list {
     int *p, n, cap;
@@ -307,8 +306,7 @@ static void append_state(struct pda_maker *m, int rule, const struct dfa *f, int
     }
 }
 
-/* Appends the automaton of a rule. In a counted rule the states that end a round become its start.
- */
+/* Appends the automaton of a rule. In a counted rule the states that end a round become its start. */
 static int append_dfa(struct pda_maker *m, int rule, const struct dfa *f)
 {
     struct pda *a = m->out;

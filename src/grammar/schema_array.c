@@ -21,8 +21,7 @@ struct array_shape {
     bool unique;
 };
 
-/* The schemas of the first items: "prefixItems", or "items" as a list in older drafts. NULL: none.
- */
+/* The schemas of the first items: "prefixItems", or "items" as a list in older drafts. NULL: none. */
 static const json_t *get_first_items(const json_t *s)
 {
     const json_t *v = json_object_get(s, "prefixItems");
@@ -122,8 +121,7 @@ static struct rule_node *make_tuple_from(struct schema_build *x, const struct co
     return rules_repeat(g, n, i < a->n.min, 1);
 }
 
-/* The items that can follow when the values in the bit set `used` are there: a rule for each set.
- */
+/* The items that can follow when the values in the bit set `used` are there: a rule for each set. */
 static struct rule_node *make_unique_from(struct schema_build *x, struct rule_node *const *values,
                                           int n, const struct array_shape *a, unsigned used,
                                           int *rules)

@@ -493,8 +493,7 @@ static double find_common_multiple(struct schema_build *x, double a, double b, c
 
 /* ---- keywords ---- */
 
-/* false: the keyword is absent, or x has the error. A boolean is exclusiveMinimum in older drafts.
- */
+/* false: the keyword is absent, or x has the error. A boolean is exclusiveMinimum in older drafts. */
 static bool read_number(struct schema_build *x, const struct subschema *p, const char *key,
                         double *out)
 {

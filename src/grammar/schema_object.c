@@ -415,8 +415,7 @@ static struct rule_node *finish_object(struct schema_build *x, const struct conj
         o->info->more = make_more_members(x, p, &o->keys, &o->names, NULL);
     } else {
         for (int i = 0; i < o->list->n_children; i++) n_needed += o->needed[i];
-        /* Two members that are not named may have the same key: they cannot count for the minimum.
-         */
+        /* Two members that are not named may have the same key: they cannot count for the minimum. */
         if (o->n.min <= n_needed)
             o->info->more = make_more_members(x, p, &o->keys, &o->names, NULL);
     }

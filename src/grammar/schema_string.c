@@ -74,8 +74,7 @@ static struct rule_node *make_format(struct schema_build *x, const char *path, s
     return NULL;
 }
 
-/* The pattern and the format of a part, for the inside of the string. Returns how many there are.
- */
+/* The pattern and the format of a part, for the inside of the string. Returns how many there are. */
 static int read_conditions(struct schema_build *x, const struct subschema *p,
                            struct rule_node *out[2])
 {

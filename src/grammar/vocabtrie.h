@@ -5,8 +5,7 @@
  * the same four bytes, so the automaton needs no second alphabet. Tokens that end a text are not
  * in the trie at all, and neither are tokens with bytes that UTF-8 never uses.
  *
- * Immutable once made, so any thread may read it. The engine for whose model it was made owns it.
- */
+ * Immutable once made, so any thread may read it. The engine for whose model it was made owns it. */
 #ifndef TERN_GRAMMAR_VOCABTRIE_H
 #define TERN_GRAMMAR_VOCABTRIE_H
 

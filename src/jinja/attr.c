@@ -413,8 +413,7 @@ struct jval attr_slice(struct render *r, struct jval of, struct jval from, struc
     n = (int64_t)len;
     if (jv_some(step) && !jarg_int(r, step, 1, &by)) return of;
     if (by == 0) return jv_fail(r, "slice step cannot be zero");
-    /* No sequence is so long that a larger step would differ; negating and adding cannot overflow.
-     */
+    /* No sequence is so long that a larger step would differ; negating and adding cannot overflow. */
     if (by < -(INT64_C(1) << 60)) by = -(INT64_C(1) << 60);
     if (by > INT64_C(1) << 60) by = INT64_C(1) << 60;
     if (!clamp_bound(r, from, n, by, by < 0 ? n - 1 : 0, &begin) ||

@@ -190,8 +190,7 @@ struct loop_filter { /* state of the generator behind "for x in xs if test" */
     struct activation *act; /* of the test */
 };
 
-/* The next item of a filtered loop: assigns the target in the scope of the test and evaluates it.
- */
+/* The next item of a filtered loop: assigns the target in the scope of the test and evaluates it. */
 static bool next_filtered(struct render *r, struct jiter *it, struct jval *out)
 {
     const struct loop_filter *f = it->extra;

@@ -409,8 +409,7 @@ static bool may_cut_behind(struct str s, size_t from, size_t at)
     return is_letter_at(s, next);
 }
 
-/* The end of the chunk at `at`: a run of white space, or a word up to a place where it may be cut.
- */
+/* The end of the chunk at `at`: a run of white space, or a word up to a place where it may be cut. */
 static size_t find_chunk_end(const struct wrap *w, struct str s, size_t at)
 {
     size_t from = at;

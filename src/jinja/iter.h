@@ -2,8 +2,7 @@
  *
  * An iterator is either a place on the caller's stack (jiter_begin) or a value of kind J_ITER
  * (jiter_new). The latter are generators: the filters map, select and others compute an item when
- * it is read, not before, as jinja2's generators do, and can be iterated once. Inside jinja/ only.
- */
+ * it is read, not before, as jinja2's generators do, and can be iterated once. Inside jinja/ only. */
 #ifndef TERN_JINJA_ITER_H
 #define TERN_JINJA_ITER_H
 

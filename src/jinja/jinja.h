@@ -4,7 +4,7 @@
  * same time. Its meaning is that of Python's jinja2 with the environment that transformers'
  * apply_chat_template sets up:
  *   - ImmutableSandboxedEnvironment: no attribute with a double underscore, no method that changes
- * a list or a dict, range() up to 100000 items;
+ *     a list or a dict, range() up to 100000 items;
  *   - trim_blocks and lstrip_blocks, loop controls (break, continue), {% generation %};
  *   - tojson is json.dumps(ensure_ascii=False) without HTML escaping;
  *   - raise_exception(message) and strftime_now(format) are global functions.

@@ -194,8 +194,7 @@ static void lex_comment(struct lexer *x, size_t begin)
     LEX_FAIL(x, begin, "the comment has no end, expected '#}'");
 }
 
-/* If "raw %}" follows at `at`, behind "{%" and its sign, the offset where its text begins, else 0.
- */
+/* If "raw %}" follows at `at`, behind "{%" and its sign, the offset where its text begins, else 0. */
 static size_t raw_begin(const struct lexer *x, size_t at)
 {
     at = skip_space(x, at);

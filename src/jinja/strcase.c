@@ -24,8 +24,7 @@ static void put_mapped_cp(struct jtext *t, int32_t cp, int (*map)(int32_t, int32
     for (int i = 0; i < n; i++) jtext_put_cp(t, out[i]);
 }
 
-/* Greek capital sigma becomes another letter at the end of a word: Unicode's Final_Sigma condition.
- */
+/* Greek capital sigma becomes another letter at the end of a word: Unicode's Final_Sigma condition. */
 static bool is_final_sigma(struct str s, size_t begin, size_t end)
 {
     bool before = false;

@@ -257,8 +257,7 @@ struct backend {
      * weight for all heads (w_stride 0) or one per head (w_stride = head_dim). */
     void (*headnorm)(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
                      const float *w, int w_stride, float eps);
-    /* LayerNorm of each head, as headnorm; b may be NULL. Entry NULL: models with it are refused.
-     */
+    /* LayerNorm of each head, as headnorm; b may be NULL. Entry NULL: models with it are refused. */
     void (*headnorm_layer)(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
                            const float *w, const float *b, int w_stride, float eps);
 

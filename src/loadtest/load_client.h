@@ -61,8 +61,8 @@ void load_client_send(struct load_client *c, const char *path, const char *heade
 void load_client_abort(struct load_client *c, bool reset);
 void load_client_disconnect(struct load_client *c); /* closes the connection of an idle client */
 const struct load_http *load_client_reply(const struct load_client *c);
-bool load_client_reused(const struct load_client *c); /* was the last request on an old connection?
-                                                       */
+bool load_client_reused(
+    const struct load_client *c); /* was the last request on an old connection? */
 
 /* Starts a timer; false: no memory. */
 static inline bool load_arm(struct event *timer, double ms)

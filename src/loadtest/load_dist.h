@@ -1,8 +1,7 @@
 /* load_dist.h - random lengths and arrival times of a synthetic load.
  *
  * A distribution is written "64" (constant), "16-512" (uniform), "exp:128" (mean), "normal:128,20"
- * (mean, standard deviation) or "lognormal:128,0.6" (median, standard deviation of the logarithm).
- */
+ * (mean, standard deviation) or "lognormal:128,0.6" (median, standard deviation of the logarithm). */
 #ifndef TERN_LOADTEST_LOAD_DIST_H
 #define TERN_LOADTEST_LOAD_DIST_H
 

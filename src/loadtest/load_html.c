@@ -1,5 +1,4 @@
-/* load_html.c - a load run as one HTML page: key figures, a timeline, distributions as inline SVG.
- */
+/* load_html.c - a load run as one HTML page: key figures, a timeline, distributions as inline SVG. */
 #include "loadtest/load_report.h"
 
 #include <math.h>
@@ -203,8 +202,7 @@ static void add_histogram(struct buf *out, const char *title, struct load_series
 }
 
 /* Tokens per second and running requests over time; long runs are drawn in steps of several
- * seconds.
- */
+ * seconds. */
 static void add_timeline(struct buf *out, const struct load_stats *s)
 {
     size_t step = s->n_seconds / 300 + 1, n = (s->n_seconds + step - 1) / step;

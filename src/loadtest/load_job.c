@@ -155,8 +155,7 @@ static void on_cancel_done(void *arg, enum load_end how)
     if (!j->streaming) judge_request(j);
 }
 
-/* By the x-request-id header, or the id in the stream, or our correlation id if neither has come.
- */
+/* By the x-request-id header, or the id in the stream, or our correlation id if neither has come. */
 static void send_cancel(struct load_job *j)
 {
     const struct load_http *h = load_client_reply(j->client);

@@ -1,5 +1,4 @@
-/* load_run.h - carries a load plan out: starts requests at their times and collects the statistics.
- */
+/* load_run.h - carries a load plan out: starts requests at their times and collects the statistics. */
 #ifndef TERN_LOADTEST_LOAD_RUN_H
 #define TERN_LOADTEST_LOAD_RUN_H
 

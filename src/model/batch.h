@@ -55,8 +55,7 @@ struct batch {
 
 /* Checks a batch against a runner's limits: ids, positions, blocks, wanted rows, samples; whole
  * texts if attention is bidirectional. Fills seq_end: [max_seqs] the length of each sequence after
- * the batch (seq_len where it is longer). n_of: [max_seqs] scratch. E_INVALID names what is wrong.
- */
+ * the batch (seq_len where it is longer). n_of: [max_seqs] scratch. E_INVALID names what is wrong. */
 int batch_check(const struct batch *b, const struct runner_limits *lim, int32_t *seq_end,
                 int32_t *n_of, struct err *e);
 /* E_CANCELLED, for a pass that batch.stop ended. */

@@ -11,10 +11,10 @@
 #include "model/weightlist.h"
 
 enum {
-    AHEAD = 2,          /* pieces of a step queued before the device has finished the first */
-    PIECE_TOKENS = 512, /* tokens times layers of a piece: smaller ones do not outlast their launch
-                         */
-    CHUNK_GPU = 256,    /* prefill tokens: fewer take a GPU almost as long */
+    AHEAD = 2, /* pieces of a step queued before the device has finished the first */
+    PIECE_TOKENS =
+        512,         /* tokens times layers of a piece: smaller ones do not outlast their launch */
+    CHUNK_GPU = 256, /* prefill tokens: fewer take a GPU almost as long */
     WARM_CPU = 4
 };
 
@@ -275,14 +275,14 @@ static void queue_layer(struct pass *p, int l, const struct batch *b, bool gathe
     int n_out = b->n_out + b->n_hidden;
     bool last = l == p->m->hp.n_layers - 1;
 
-    blocks_attention(p, l, !last || n_out > 0);
+    pass_attention(p, l, !last || n_out > 0);
     if (last && n_out == 0) return; /* a chunk without outputs: only its KV is wanted */
-    blocks_attend(p, l);
+    pass_attend(p, l);
     if (last && gathered) {
         be->gather(be, &y->tx, &y->x, p->out_rows);
         be->gather(be, &y->ta, &y->a, p->out_rows);
     }
-    blocks_rest(p, l);
+    pass_rest(p, l);
 }
 
 /* Copies the rows of logits that no token was sampled from, neighbours in one transfer. */
@@ -323,7 +323,7 @@ static void get_hidden(struct pass *p, const struct batch *b, const struct tenso
 /* From the last layer's rows to results: hidden rows, logits, sampled tokens. */
 static void queue_head(struct pass *p, const struct batch *b)
 {
-    const struct tensor *x = blocks_last(p);
+    const struct tensor *x = pass_last(p);
 
     if (b->n_hidden) {
         get_hidden(p, b, x);
@@ -331,7 +331,7 @@ static void queue_head(struct pass *p, const struct batch *b)
         p->be->gather(p->be, &p->s.chosen_t, x, p->out_rows);
         x = &p->s.chosen_t;
     }
-    blocks_head(p, x);
+    pass_head(p, x);
     if (b->n_samples) sample_tokens(p, b);
     if (p->s.logits_host) get_logits(p, b);
 }
@@ -365,7 +365,7 @@ static void begin_pass(struct decoder *d)
     d->layer = p->part->first;
     scratch_plan(&p->s, d->m, d->b.n_tokens, n_tail, d->b.n_out, d->gathered);
     stage_batch(p, d, &d->b);
-    if (d->at == 0) blocks_embed(p);
+    if (d->at == 0) pass_embed(p);
     else p->be->put(p->be, p->s.x, d->cross[d->at].x, cross_bytes(d));
     make_rope_tables(p, &d->b);
 }

@@ -134,8 +134,7 @@ void hparams_slopes(const struct hparams *hp, int n_heads, float *slopes);
 
 /* ---- parts of hparams_read, in several files ---- */
 
-/* Mixers: size of a dimension, check of a layer, keys of GGUF files (shapes first, then the rest).
- */
+/* Mixers: size of a dimension, check of a layer, keys of GGUF files (shapes first, then the rest). */
 int hparams_mix_dim(const struct hparams *hp, enum dim d, int l);
 int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct err *e);
 int hparams_mix_gguf(struct hparams *hp, const struct source *src, struct err *e);

@@ -1,5 +1,4 @@
-/* hparams_encoder.c - hyper-parameters of encoders, and the pooling of hidden states (any model).
- */
+/* hparams_encoder.c - hyper-parameters of encoders, and the pooling of hidden states (any model). */
 #include "model/config.h"
 
 #include <math.h>

@@ -256,8 +256,7 @@ static void read_transposed(const struct layout *y, const struct source_tensor *
                      1);
 }
 
-/* ORDER_KV_B, part 0: row r of the transposed keys, a head's elements at one index of the latent.
- */
+/* ORDER_KV_B, part 0: row r of the transposed keys, a head's elements at one index of the latent. */
 static void read_keys(const struct layout *y, const struct source_tensor *t, int64_t r,
                       enum dtype to, void *dst, float *tmp)
 {

@@ -45,8 +45,7 @@ struct layout {
 void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l,
                enum source_kind world);
 
-/* The tensor has this shape. *flipped: it is a matrix [in, out], as some files store the embedding.
- */
+/* The tensor has this shape. *flipped: it is a matrix [in, out], as some files store the embedding. */
 bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *flipped);
 /* The type of the tensor in memory and in GGUF files. */
 enum dtype layout_type(const struct layout *y, const struct source_tensor *t);

@@ -47,7 +47,7 @@ static int check_devices(const struct model *m, struct err *e)
 
     for (int i = 0; i < m->n_parts && rc == OK; i++) {
         const struct part *p = &m->parts[i];
-        rc = blocks_check(&m->hp, p->be, e);
+        rc = pass_check(&m->hp, p->be, e);
         if (rc == OK) rc = mix_check(&m->hp, p->be, p->first, p->end, e);
     }
     return rc;

@@ -23,8 +23,7 @@ struct gguf_item {
 };
 
 /* Lists the GGUF tensors of the folder's model, allocated from a. E_NOTFOUND, E_FORMAT: a tensor is
- * missing or has another shape; E_UNSUPPORTED: the folder has a tensor that GGUF has no name for.
- */
+ * missing or has another shape; E_UNSUPPORTED: the folder has a tensor that GGUF has no name for. */
 int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a,
                 struct gguf_item **items, int *n, struct err *e);
 /* Writes row r as type `to`; tmp: scratch of layout_room(&it->lay) floats. Any thread may call. */

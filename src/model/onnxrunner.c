@@ -73,8 +73,7 @@ static void put_text(const struct onnxrunner *g, const struct batch *b, int seq,
     }
 }
 
-/* The output must be what the card says: [texts][width], or [texts][tokens][width] before pooling.
- */
+/* The output must be what the card says: [texts][width], or [texts][tokens][width] before pooling. */
 static int check_shape(const struct onnxrunner *g, const struct onnx_tensor *t, int64_t batch,
                        int64_t len, struct err *e)
 {

@@ -26,7 +26,7 @@ static const struct tensor *norm_input(struct pass *d, const struct tensor *h,
 /* ---- embedding and head ---- */
 
 /* x = embedding (+ learned position + token type), normed where the model does that. */
-void blocks_embed(struct pass *d)
+void pass_embed(struct pass *d)
 {
     struct backend *be = d->be;
     struct model *m = d->m;
@@ -47,7 +47,7 @@ void blocks_embed(struct pass *d)
 }
 
 /* Some encoders norm after each block and have no final norm. */
-const struct tensor *blocks_last(struct pass *d)
+const struct tensor *pass_last(struct pass *d)
 {
     const struct tensor *x = &d->s.steps[d->m->hp.n_layers - 1].tx;
 
@@ -57,7 +57,7 @@ const struct tensor *blocks_last(struct pass *d)
 }
 
 /* logits = W x, soft-capped (gemma 2). */
-void blocks_head(struct pass *d, const struct tensor *x)
+void pass_head(struct pass *d, const struct tensor *x)
 {
     struct backend *be = d->be;
     struct model *m = d->m;
@@ -131,7 +131,7 @@ static void queue_mixer(struct pass *d, int l, bool wanted)
 }
 
 /* Query/key norms come before or after the rotation, by architecture. */
-void blocks_attention(struct pass *d, int l, bool wanted)
+void pass_attention(struct pass *d, int l, bool wanted)
 {
     struct backend *be = d->be;
     const struct hparams *hp = &d->m->hp;
@@ -154,7 +154,7 @@ void blocks_attention(struct pass *d, int l, bool wanted)
 }
 
 /* A gated model multiplies the output by sigmoid(g). */
-void blocks_attend(struct pass *d, int l)
+void pass_attend(struct pass *d, int l)
 {
     struct layer_step *p = &d->s.steps[l];
 
@@ -234,7 +234,7 @@ static void queue_feed_forward(struct pass *d, int l)
 
 /* In parallel models both blocks read the layer's input and add to it: the feed-forward block,
  * which reads tx, goes first. */
-void blocks_rest(struct pass *d, int l)
+void pass_rest(struct pass *d, int l)
 {
     if (d->m->hp.parallel) queue_feed_forward(d, l);
     queue_attention_output(d, l);
@@ -249,7 +249,7 @@ static int lacks_operation(const struct backend *be, const char *what, struct er
                    be->name, what);
 }
 
-int blocks_check(const struct hparams *hp, const struct backend *be, struct err *e)
+int pass_check(const struct hparams *hp, const struct backend *be, struct err *e)
 {
     int it = 0;
 

@@ -26,20 +26,19 @@ struct pass {
 };
 
 /* Token, position and type embeddings, into the first layer's x. */
-void blocks_embed(struct pass *d);
+void pass_embed(struct pass *d);
 /* Queries, keys and values of layer l; keys and values go into the KV cache. For a layer with
- * another mixer: all of the mixer. wanted false: only KV or state is updated, no output is needed.
- */
-void blocks_attention(struct pass *d, int l, bool wanted);
+ * another mixer: all of the mixer. wanted false: only KV or state is updated, no output is needed. */
+void pass_attention(struct pass *d, int l, bool wanted);
 /* The attention of layer l, into a. */
-void blocks_attend(struct pass *d, int l);
+void pass_attend(struct pass *d, int l);
 /* The output projection of attention and the feed-forward block, added to the residual. */
-void blocks_rest(struct pass *d, int l);
+void pass_rest(struct pass *d, int l);
 /* The final norm; returns its rows. */
-const struct tensor *blocks_last(struct pass *d);
+const struct tensor *pass_last(struct pass *d);
 /* Logits of the rows x. */
-void blocks_head(struct pass *d, const struct tensor *x);
+void pass_head(struct pass *d, const struct tensor *x);
 
 /* E_UNSUPPORTED names an operation that the model needs and the device lacks. */
-int blocks_check(const struct hparams *hp, const struct backend *be, struct err *e);
+int pass_check(const struct hparams *hp, const struct backend *be, struct err *e);
 #endif

@@ -67,8 +67,7 @@ int place_fit(const uint64_t *bytes, int n_layers, uint64_t fixed, uint64_t room
 
 static unsigned long long mib(uint64_t n) { return (unsigned long long)((n + 0xfffff) >> 20); }
 
-/* *n: as many of the last layers as the GPU has room for; with vram_only all of them, or E_NOMEM.
- */
+/* *n: as many of the last layers as the GPU has room for; with vram_only all of them, or E_NOMEM. */
 static int fit_layers(int *n, struct backend *be, const struct backend_opt *opt,
                       const struct place_need *need, struct err *e)
 {

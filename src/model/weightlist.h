@@ -48,8 +48,7 @@ enum dtype weight_copy_type(const struct weight_item *w, struct backend *be, int
                             uint64_t *row_bytes);
 /* Floats that the item's vectors take in a device's block of vectors; 0: it is a matrix. */
 size_t weight_vector_floats(const struct weight_item *w);
-/* Floats of vectors that no tensor holds: rotary frequencies, ALiBi slopes. Every device has them.
- */
+/* Floats of vectors that no tensor holds: rotary frequencies, ALiBi slopes. Every device has them. */
 size_t weights_made_floats(const struct hparams *hp);
 
 /* Is the backend's memory the host's own, so that mapped files and results are read in place? */

@@ -3,8 +3,8 @@
  * A connection carries one request at a time, so struct http_req is both. Its states:
  *
  *     READING ──request complete──► HANDLING ──reply sent──► READING (keep-alive)
- *        │                              └──────last reply──► CLOSING ──all sent──► LINGERING ──►
- * freed └──bad request, refused with an error──────────────────┘
+ *        │                              └──last reply──► CLOSING ──all sent──► LINGERING ──► freed
+ *        └──bad request, refused with an error──────────────┘
  *
  * The socket can close in any state; bev is then NULL ("gone"). A gone connection in HANDLING stays
  * allocated until its handler ends the request; in every other state it is freed by the `soon`
@@ -12,7 +12,7 @@
  *
  * Invariants, verified by conn_check:
  *   - bev NULL: no timer runs and `closed` is NULL; unless the state is HANDLING, `soon` is
- * pending.
+ *     pending.
  *   - READING: the timer runs (header, body or idle limit); no gone callback, no reply in progress.
  *   - HANDLING: the message is complete; EV_CLOSED is watched, or the timer polls for the close.
  *   - CLOSING: bytes are unsent (the write timeout of the bufferevent limits it).
@@ -49,8 +49,7 @@ enum conn_state {
     CONN_READING,  /* between requests, or inside one that is incomplete */
     CONN_HANDLING, /* the handler owns the request */
     CONN_CLOSING,  /* the last reply is being sent */
-    CONN_LINGERING /* sent all and shut down for writing; input is discarded until the client closes
-                    */
+    CONN_LINGERING /* sent all and shut down for writing; input is discarded until the client closes */
 };
 
 struct listener;

@@ -179,8 +179,7 @@ int http_reply(struct http_req *q, int status, const char *type, const void *bod
     return status;
 }
 
-/* Composes the 503 on the stack. Headers that were set before are sent along if they are complete.
- */
+/* Composes the 503 on the stack. Headers that were set before are sent along if they are complete. */
 static bool send_nomem(struct http_req *c)
 {
     const char *body = c->h->opt.nomem_body ? c->h->opt.nomem_body : "{}";

@@ -71,8 +71,7 @@ int http_port(const struct http *h); /* of the TCP listener; 0: none */
 /* Closes the listeners and idle connections; replies from now on carry Connection: close. */
 void http_stop_listening(struct http *h);
 void http_stats(const struct http *h, struct http_stats *out);
-/* Verifies the invariants of all connections (see conn.h). NULL: they hold; else the violated one.
- */
+/* Verifies the invariants of all connections (see conn.h). NULL: they hold; else the violated one. */
 const char *http_check(const struct http *h);
 
 /* ---- the request: results are valid until it ends ---- */
@@ -105,8 +104,7 @@ bool http_begin(struct http_req *q, int status, const char *type);
 /* Sends now what the socket takes and queues the rest. false: the connection is closed. */
 bool http_write(struct http_req *q, const void *p, size_t n);
 void http_end(struct http_req *q);
-/* Closes the connection: memory ran out in the middle of a streamed reply. q must still be ended.
- */
+/* Closes the connection: memory ran out in the middle of a streamed reply. q must still be ended. */
 void http_drop_nomem(struct http_req *q);
 
 bool http_is_gone(const struct http_req *q); /* the connection is closed */

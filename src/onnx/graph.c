@@ -169,8 +169,7 @@ static int add_tensor(struct reader *r, struct str bytes)
 
 static int read_graph(struct reader *r, struct str bytes, struct onnx_graph *g);
 
-/* The elements of field 7 (floats) or 8 (ints), packed or one per field. E_UNSUPPORTED: too many.
- */
+/* The elements of field 7 (floats) or 8 (ints), packed or one per field. E_UNSUPPORTED: too many. */
 static int count_elements(struct str bytes, uint32_t field, size_t *n)
 {
     for (struct pb m = pb_of(bytes); pb_next(&m);) {

@@ -1,5 +1,4 @@
-/* graph_impl.h - the parts of struct onnx that only reading the file needs: graph.c, onnx_tensor.c.
- */
+/* graph_impl.h - the parts of struct onnx that only reading the file needs: graph.c, onnx_tensor.c. */
 #ifndef TERN_ONNX_GRAPH_IMPL_H
 #define TERN_ONNX_GRAPH_IMPL_H
 

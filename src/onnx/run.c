@@ -508,8 +508,7 @@ int onnx_run_plan(struct onnx_run *r, struct onnx_tensor *shape, struct err *e)
     drop_values(r);
     heap_release(&r->heap);
     if (rc != OK) return rc;
-    /* Twice the peak: smaller shapes may leave other gaps. Pages that are not written cost nothing.
-     */
+    /* Twice the peak: smaller shapes may leave other gaps. Pages that are not written cost nothing. */
     rc = heap_open(&r->heap, 2 * peak < r->max_bytes ? 2 * peak + 65536 : r->max_bytes, max_blocks,
                    e);
     r->heap.peak = peak;

@@ -2,8 +2,7 @@
  *
  * The form is recognised from the text of the chat template the model carries or, without one, from
  * the names of its special tokens. Special tokens of the form become their ids; what users wrote is
- * always encoded as text, so a message cannot contain the end of a turn. Used by prompter.c only.
- */
+ * always encoded as text, so a message cannot contain the end of a turn. Used by prompter.c only. */
 #ifndef TERN_POOL_CHATFORM_H
 #define TERN_POOL_CHATFORM_H
 

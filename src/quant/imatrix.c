@@ -56,8 +56,7 @@ static bool are_valid(const float *v, size_t n)
 }
 
 /* The older form, little-endian: u32 n; n entries of u32 length, name, u32 calls, u32 number of
- * values, F32 values (mean squares times calls); then u32 chunks, u32 length and name of the text.
- */
+ * values, F32 values (mean squares times calls); then u32 chunks, u32 length and name of the text. */
 static int parse_old_entry(struct imatrix *m, struct cursor *c, int i, const char *name,
                            struct err *e)
 {

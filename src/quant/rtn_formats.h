@@ -2,8 +2,7 @@
 
 typedef void encode_fn(const float *x, const float *w, void *dst, int64_t n);
 
-/* Defines the encoder of a K format: `fit` computes a chunk, `put` packs each of its super-blocks.
- */
+/* Defines the encoder of a K format: `fit` computes a chunk, `put` packs each of its super-blocks. */
 #define ENCODE_K(name, sub, fit, put)                                                   \
     static void encode_##name(const float *x, const float *w, void *dst, int64_t n)     \
     {                                                                                   \

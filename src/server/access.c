@@ -4,8 +4,7 @@
  * and logged when the reply is sent. Those that the API answers are counted and logged in
  * access_ended, which also gives back the limits of the tenant.
  *
- * Nothing in this file may fail a request: a log line or a trace that finds no memory is left out.
- */
+ * Nothing in this file may fail a request: a log line or a trace that finds no memory is left out. */
 #include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -147,8 +147,7 @@ static void *gpus_main(void *arg)
     return NULL;
 }
 
-/* The condition variable uses the monotonic clock: changes of the time of day do not delay a poll.
- */
+/* The condition variable uses the monotonic clock: changes of the time of day do not delay a poll. */
 static bool init_lock(struct gpus *g)
 {
     pthread_condattr_t attr;

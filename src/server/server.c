@@ -1,7 +1,7 @@
 /* server.c - wiring: opens loop, HTTP, pool and API, runs the loop, and shuts them down.
  *
- *     LIFE_RUN ──SIGTERM, SIGINT──► LIFE_DRAIN ──requests ended──────────────────► LIFE_FLUSH ──►
- * end └──drain timeout, second signal──► LIFE_ABORT ──┘
+ *     LIFE_RUN ──SIGTERM, SIGINT──► LIFE_DRAIN ──requests ended────────► LIFE_FLUSH ──► end
+ *                                        └──timeout, second signal──► LIFE_ABORT ──┘
  *
  * LIFE_DRAIN stops listening and refuses new requests. LIFE_ABORT cancels those that still run.
  * LIFE_FLUSH lets the last replies be sent. A timer checks the phase every ENDING_MS. An alarm ends
@@ -320,8 +320,7 @@ static int open_signals(struct server *v, struct err *e)
     return loop_on_signal(v->loop, SIGHUP, on_reload_signal, v, e);
 }
 
-/* GPUs are polled only if a model may use one, or if the environment names a library (for tests).
- */
+/* GPUs are polled only if a model may use one, or if the environment names a library (for tests). */
 static void open_gpus(struct server *v)
 {
     const char *named = getenv("TERN_NVML_LIB");

@@ -112,8 +112,7 @@ static const struct knob *find_negated(struct str name)
     return k && k->kind == KNOB_BOOL ? k : NULL;
 }
 
-/* split: the value is a list with commas ("-a a,b"). Paths on the command line may contain commas.
- */
+/* split: the value is a list with commas ("-a a,b"). Paths on the command line may contain commas. */
 static int set_list(struct settings *s, const struct knob *k, struct str v, bool split,
                     struct knob_source src, struct err *e)
 {

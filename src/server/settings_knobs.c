@@ -1,6 +1,5 @@
 /* settings_knobs.c - the table of settings. A row gives the flag, the variable and the YAML key at
- * once; the help texts are those of tern serve --help. Times are in ms, sizes in bytes or tokens.
- */
+ * once; the help texts are those of tern serve --help. Times are in ms, sizes in bytes or tokens. */
 #include "server/settings.h"
 
 #include <stddef.h>

@@ -49,8 +49,7 @@ static int32_t *decompose_text(struct str text, unsigned flags, size_t *n_out)
     return v;
 }
 
-/* Sorts a run of combining marks by class; marks of one class keep their order. false: no memory.
- */
+/* Sorts a run of combining marks by class; marks of one class keep their order. false: no memory. */
 static bool sort_run(int32_t *v, size_t n)
 {
     size_t at[256] = { 0 }, sum = 0;

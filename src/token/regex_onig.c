@@ -376,8 +376,7 @@ static void read_class_item(struct reader *r, struct set *s)
     put_literal(&s->flat, b);
 }
 
-/* What the class that was read matches, as an expression. ahead: the lookaheads of operands of &&.
- */
+/* What the class that was read matches, as an expression. ahead: the lookaheads of operands of &&. */
 static void put_class(struct buf *expr, struct set *s, const struct buf *ahead, bool negative)
 {
     if (negative && !ahead->n && !s->more.n && s->flat.n) {

@@ -169,8 +169,7 @@ static int open_gguf(struct tokenizer **out, const char *path, struct err *e)
     return finish_open(out, t, rc);
 }
 
-/* A Hugging Face source has its tokenizer in files beside the weights, a GGUF source in its keys.
- */
+/* A Hugging Face source has its tokenizer in files beside the weights, a GGUF source in its keys. */
 int tokenizer_from_source(struct tokenizer **out, const struct source *src, struct err *e)
 {
     struct tokenizer *t;

@@ -294,8 +294,7 @@ static int encode_text(const struct tokenizer *t, struct str text, bool plain, s
     return rc;
 }
 
-/* After the last id: reports a failed allocation of out, and takes back what a failed call added.
- */
+/* After the last id: reports a failed allocation of out, and takes back what a failed call added. */
 static int finish_ids(struct ids *out, size_t before, bool failed_before, int rc, struct err *e)
 {
     if (rc == OK) rc = ids_check(out, e);

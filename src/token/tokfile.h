@@ -36,8 +36,7 @@ int tokfile_read_gguf(struct tokenizer *t, const struct source *src, struct err 
 
 /* ---- reading JSON ---- */
 
-/* Where a value is in a file, for messages: "pre_tokenizer.pretokenizers[1]". A long path is cut.
- */
+/* Where a value is in a file, for messages: "pre_tokenizer.pretokenizers[1]". A long path is cut. */
 struct location {
     const char *file;
     char path[160];

@@ -189,8 +189,7 @@ struct defaults {
     bool add_bos, add_eos;
 };
 
-/* The four special tokens, and which of BOS and EOS are added. A flag without a token does nothing.
- */
+/* The four special tokens, and which of BOS and EOS are added. A flag without a token does nothing. */
 static int read_ids(struct gguf_reader *r, struct defaults d)
 {
     struct tokenizer *t = r->t;

@@ -90,8 +90,7 @@ static void put_special_entry(struct tokwriter *o, int32_t id)
     jsonw_end(w);
 }
 
-/* A template with the tokens before and after the text. A pair is A and B within the same tokens.
- */
+/* A template with the tokens before and after the text. A pair is A and B within the same tokens. */
 void tokwrite_post(struct tokwriter *o)
 {
     const struct tokenizer *t = o->t;

@@ -70,8 +70,7 @@ struct trie {
 enum { TRIE_PRESENT = 0, TRIE_ADDED = 1 };
 enum { TRIE_ROOT = 0 };
 
-/* Room for strings of n_bytes in all, so that trie_add need not grow the table. false: no memory.
- */
+/* Room for strings of n_bytes in all, so that trie_add need not grow the table. false: no memory. */
 MEM_CHECKED bool trie_reserve(struct trie *t, size_t n_bytes);
 /* TRIE_ADDED, TRIE_PRESENT (the string and its old value stay), or E_NOMEM. value >= 0. */
 MEM_CHECKED int trie_add(struct trie *t, struct str key, int32_t value);

@@ -21,8 +21,7 @@ static bool send_converted(struct str name, const struct buf *args, struct toolc
 /* ---- Python: [name(k="v", ...), ...] ---- */
 
 /* Literals are converted: quotes of both kinds, escapes, True, False, None, lists and dictionaries.
- * Expressions are not evaluated. Positional arguments are refused, because their names are unknown.
- */
+ * Expressions are not evaluated. Positional arguments are refused, because their names are unknown. */
 
 /* n hexadecimal digits. Returns n, or 0: they are not there. */
 static size_t read_hex(struct str s, size_t n, int32_t *out)

@@ -60,8 +60,7 @@ static int skip_value(struct str text, size_t *at)
 }
 
 /* Reads the value of a member at *at. 1: the arguments begin here; 2: continue with the next
- * member.
- */
+ * member. */
 static int read_member(struct str text, size_t *at, struct str key, const json_t *tools,
                        struct toolcall_head *h)
 {
@@ -151,8 +150,7 @@ static int read_mistral(struct str text, bool in_list, const json_t *tools, stru
     return find_args(text, n, h);
 }
 
-/* name SEP {, or type SEP name \n ```json {. left: the text before SEP; at: the position after it.
- */
+/* name SEP {, or type SEP name \n ```json {. left: the text before SEP; at: the position after it. */
 static int read_named(struct str left, struct str text, size_t at, const json_t *tools,
                       struct toolcall_head *h)
 {

@@ -33,8 +33,7 @@ size_t toolcall_value_span(struct str s);
 /* The name in functions.NAME:0. */
 struct str toolcall_kimi_name(struct str id);
 
-/* Sends a call if the name is not empty and the arguments are JSON or empty. false: they are not.
- */
+/* Sends a call if the name is not empty and the arguments are JSON or empty. false: they are not. */
 bool toolcall_send(struct str name, struct str args, struct str id, struct toolcall_sink *sink);
 
 /* These read the whole text between the marks of a call and send it. false: it is no call. */

@@ -1,5 +1,4 @@
-/* toolcall_text.c - calls that are a name and a JSON object, or a name and arguments between tags.
- */
+/* toolcall_text.c - calls that are a name and a JSON object, or a name and arguments between tags. */
 #include "toolcall/toolcall_impl.h"
 #include "base/jsonw.h"
 
@@ -287,8 +286,7 @@ static bool is_open_object(struct str s)
 }
 
 /* Reads the arguments up to the end of the text: the last one has no closing tag, or the JSON is
- * open.
- */
+ * open. */
 bool toolcall_ends_inside_value(const struct toolfamily *f, struct str body, const json_t *tools)
 {
     struct tag_iter a = { .g = f->tags, .tools = tools };

@@ -296,8 +296,7 @@ static const struct toolformat_row {
     { "json", NULL, { NULL, NAMED, .max = 1 } },
 };
 
-/* A message with a call ends the answer, so there is one call. Reasoning has a channel of its own.
- */
+/* A message with a call ends the answer, so there is one call. Reasoning has a channel of its own. */
 static const struct toolformat harmony = {
     .before = "<|channel|>commentary to=functions.",
     .between = " <|constrain|>json<|message|>",

@@ -1,6 +1,5 @@
 /* toolformat.h - how model families write tool calls, for generating them: the table behind forced
- * calls. The table for reading calls back is toolfamily.h; a test generates and reads each format.
- */
+ * calls. The table for reading calls back is toolfamily.h; a test generates and reads each format. */
 #ifndef TERN_TOOLCALL_TOOLFORMAT_H
 #define TERN_TOOLCALL_TOOLFORMAT_H
 
@@ -13,8 +12,7 @@ struct toolformat {
     const char *open, *before, *between, *after, *sep, *close;
     int max; /* calls; 0: any number */
     /* ARGUMENTS as a list of members: key NAME is VALUE end, with `and` between two of them. key
-     * NULL: ARGUMENTS is one JSON object. Arguments that cannot be such a list are an object too.
-     */
+     * NULL: ARGUMENTS is one JSON object. Arguments that cannot be such a list are an object too. */
     const char *key, *is, *end, *and;
     /* Strings are written raw between two `quote` and cannot contain `until`. until NULL: strings
      * are written as JSON. */

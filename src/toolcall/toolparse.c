@@ -300,8 +300,7 @@ static bool step_call(struct toolparse *p, bool at_end)
 
 /* Nothing is held back here: only brackets and quotes are followed, to find the end of the object.
  * If the answer ends before it, `cut` says so, and the client gets incomplete JSON, as from other
- * servers.
- */
+ * servers. */
 
 /* Moves over one byte. true: it was the last one of the object. */
 static bool scan_byte(struct toolparse_json *j, char c)

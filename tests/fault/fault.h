@@ -18,8 +18,7 @@ typedef int fault_scenario(void *arg, struct err *e);
 /* Runs the scenario without faults, then with the n-th event of each kind failing, for every n
  * (under sanitizers: for every n up to 40, then for a share of them). Fails the test when a run
  * returns an error without a code or a message, leaves an allocation behind, crashes or hangs, or
- * when the run after it, without a fault, fails. Prints the number of faults and what they led to.
- */
+ * when the run after it, without a fault, fails. Prints the number of faults and what they led to. */
 void fault_run(const char *name, fault_scenario *run, void *arg);
 
 /* cmocka's group setup: installs the handlers. Call it first in main. */

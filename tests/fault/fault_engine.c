@@ -229,8 +229,7 @@ static void a_load_that_fails_leaves_the_serving_model_alone(void **state)
 
 /* ---- the C ABI ---- */
 
-/* Opens and closes the model: the engine thread must have dropped its references before the count.
- */
+/* Opens and closes the model: the engine thread must have dropped its references before the count. */
 static int run_abi(void *arg, struct err *e)
 {
     static const int32_t prompt[] = { 5, 6, 7, 8 };

@@ -37,8 +37,7 @@ static int32_t last_bit(const uint64_t *mask, int n)
     return -1;
 }
 
-/* One text: ten tokens with the largest ids that the mask allows, then the shortest way to the end.
- */
+/* One text: ten tokens with the largest ids that the mask allows, then the shortest way to the end. */
 static int generate(struct matcher_cache *c, const struct vocabtrie *v, struct buf *out,
                     struct err *e)
 {

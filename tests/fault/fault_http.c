@@ -174,8 +174,7 @@ static bool read_some(int fd)
     return k == 0 || (k < 0 && errno != EAGAIN);
 }
 
-/* The generated parts of an answer: texts, arguments, tokens, vectors. Times and ids are left out.
- */
+/* The generated parts of an answer: texts, arguments, tokens, vectors. Times and ids are left out. */
 static uint64_t hash_generated(void)
 {
     static const char *const keys[] = { "\"content\":\"", "\"text\":\"",    "\"arguments\":\"",

@@ -191,8 +191,7 @@ static void run_reference(void *arg, int thread, int n_threads)
             attend_ref(c->j, i / heads, i % heads, thread_scratch(c->a, thread));
 }
 
-/* Tokens per tile: as many rows as the scratch memory holds, fewer if some threads would be idle.
- */
+/* Tokens per tile: as many rows as the scratch memory holds, fewer if some threads would be idle. */
 static int choose_tile_tokens(const struct call *c)
 {
     int n = FLASH_ROWS / c->j->group > 1 ? FLASH_ROWS / c->j->group : 1;
@@ -258,8 +257,7 @@ static void run_flash_piece(const struct call *c, int i, float *scratch)
     c->a->flash->run(c->j, &p, scratch);
 }
 
-/* One query row of a split tile: the partial results, weighted by 2^(their maximum - the largest).
- */
+/* One query row of a split tile: the partial results, weighted by 2^(their maximum - the largest). */
 static void merge_row(const struct call *c, const struct tile *t, const float *part, int row,
                       int head)
 {

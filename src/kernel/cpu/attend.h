@@ -1,5 +1,4 @@
-/* attend.h - attention over the paged KV cache: arguments of one call, and which keys a token sees.
- */
+/* attend.h - attention over the paged KV cache: arguments of one call, and which keys a token sees. */
 #ifndef TERN_KERNEL_CPU_ATTEND_H
 #define TERN_KERNEL_CPU_ATTEND_H
 

@@ -11,8 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Elements an operation must touch before it is worth the microseconds that waking the team takes.
- */
+/* Elements an operation must touch before it is worth the microseconds that waking the team takes. */
 #define WORTH_SHARING 16384
 
 void cpu_fail(struct cpu *c, int code, const char *fmt, ...)

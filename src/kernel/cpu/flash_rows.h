@@ -77,8 +77,7 @@ static void load_queries(struct work *w)
     }
 }
 
-/* The keys, relative to a tile, that each row of a panel attends to: [lo, hi), empty if lo >= hi.
- */
+/* The keys, relative to a tile, that each row of a panel attends to: [lo, hi), empty if lo >= hi. */
 struct visible {
     int lo[16], hi[16];
     int first, end; /* smallest lo and largest hi of all rows */

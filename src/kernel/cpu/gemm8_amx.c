@@ -16,8 +16,7 @@
 #include "kernel/cpu/unpack8_amx.h"
 
 enum { TOKENS = 16, MOST = 32, MOST_TILES = MOST / TOKENS, QUAD = 4, PANELS = 3 };
-/* TOKENS of a tile, MOST tokens of a call, QUAD sub-blocks in flight, PANELS of unpacked weights.
- */
+/* TOKENS of a tile, MOST tokens of a call, QUAD sub-blocks in flight, PANELS of unpacked weights. */
 
 /* 256 columns of 16 tokens, quantized. */
 struct x8 {
@@ -124,8 +123,7 @@ struct quad {                   /* integer sums of four sub-blocks that are not 
 
 struct work {
     struct panel8 panel[PANELS];
-    /* Two sets of sums; QUAD + 2, because addresses 4 KiB apart would make loads wait for stores.
-     */
+    /* Two sets of sums; QUAD + 2, because addresses 4 KiB apart would make loads wait for stores. */
     _Alignas(64) int32_t sums[2][QUAD + 2][256];
     _Alignas(64) float acc[2][MOST_TILES][256];
     struct quad wait;

@@ -85,8 +85,7 @@ static size_t amx_scratch_bytes(enum dtype w, int cols)
     return (size_t)ROWS * TOKENS * sizeof(float) + (many > few ? many : few) + 64;
 }
 
-/* 32 columns of 16 tokens as a right operand: [16 pairs of columns][16 tokens][2]. lo may be NULL.
- */
+/* 32 columns of 16 tokens as a right operand: [16 pairs of columns][16 tokens][2]. lo may be NULL. */
 static void pack_tile(const struct tensor *x, int token, int col, char *hi, char *lo)
 {
     __m512i h[16], l[16];

@@ -45,8 +45,7 @@ static bool has_neon(void)
 }
 #endif
 
-/* Bits: 1 always, 2 AVX2 or NEON, 4 AVX-512. Detected once: under a hypervisor every CPUID traps.
- */
+/* Bits: 1 always, 2 AVX2 or NEON, 4 AVX-512. Detected once: under a hypervisor every CPUID traps. */
 static unsigned find_features(void)
 {
     static atomic_uint known;

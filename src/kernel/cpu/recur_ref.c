@@ -1,5 +1,4 @@
-/* recur_ref.c - the reference of the recurrent operations: plain C, token by token, sums in double.
- */
+/* recur_ref.c - the reference of the recurrent operations: plain C, token by token, sums in double. */
 #include "kernel/cpu/recur.h"
 
 #include <math.h>

@@ -376,8 +376,7 @@ INLINE void row_f16(const char *p, int cols, char *dst, size_t rest)
     }
 }
 
-/* F8 as F16: E5M2 is the upper byte of an F16; E4M3 shifted into F16's fields is too small by 2^8.
- */
+/* F8 as F16: E5M2 is the upper byte of an F16; E4M3 shifted into F16's fields is too small by 2^8. */
 INLINE void row_f8(const char *p, int cols, char *dst, bool e4m3)
 {
     __m512 unit = _mm512_set1_ps(e4m3 ? 256 : 1);

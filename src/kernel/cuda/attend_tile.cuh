@@ -292,8 +292,7 @@ __device__ __forceinline__ void tile_fill_place(const attend_dev &a, tile_place 
     w.blocks = a.kv.table + (size_t)a.kv.seq[w.token] * a.kv.table_stride;
 }
 
-/* Positions, maxima and slopes of a thread's rows. Rows that do not exist are copies of the last.
- */
+/* Positions, maxima and slopes of a thread's rows. Rows that do not exist are copies of the last. */
 template <int VD, int MT>
 __device__ __forceinline__ void tile_begin(const attend_dev &a, const tile_place &w,
                                            tile_state<VD, MT> &st, int row0, int g)
@@ -348,8 +347,7 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1)
                  other = kv + (stage ^ 1) * (k_bytes + v_bytes);
         bool masked = key + TILE_KEYS - 1 > tile_last(a, w.pos, w.end) ||
                       (a.window > 0 && key < attend_first(a, w.tail));
-        /* One barrier for each step: this stage has arrived, and all warps are done with the other.
-         */
+        /* One barrier for each step: this stage has arrived, and all warps are done with the other. */
         copy_wait<0>();
         __syncthreads();
         if (key + TILE_KEYS <= w.last) {

@@ -5,8 +5,7 @@
  * work end at once. So a step with experts can be captured as a graph.
  *
  *     few tokens:  hidden = act(gate x) * up x; y = down hidden; out = sum of weight * y
- *     more:        sort choices; x to F16; the same products on sorted choices; sum in token order
- */
+ *     more:        sort choices; x to F16; the same products on sorted choices; sum in token order */
 #include "kernel/cuda/cu_moe.cuh"
 
 #define FEW_TOKENS 4 /* up to so many tokens every choice is multiplied by itself */

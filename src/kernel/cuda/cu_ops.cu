@@ -65,8 +65,7 @@ static __global__ void __launch_bounds__(THREADS) op_each(const each e)
     }
 }
 
-/* Groups of four if all tensors allow it. The grid has at most 32,768 rows; more are looped over.
- */
+/* Groups of four if all tensors allow it. The grid has at most 32,768 rows; more are looped over. */
 template <enum each_op OP> static void launch_each(struct cuda *c, struct each *e, const char *name)
 {
     bool four = e->cols % 4 == 0 && cu_aligned16(e->out, e->out_stride) &&

@@ -286,8 +286,7 @@ __device__ __forceinline__ void hopper_unit(struct hopper_warp<NT> &h, const uin
     }
 }
 
-/* The consumers' loop over the block's units. Sums are stored at the end of a tile or of the block.
- */
+/* The consumers' loop over the block's units. Sums are stored at the end of a tile or of the block. */
 template <class W, class V, int NT>
 __device__ __forceinline__ void hopper_multiply(const struct hopper_args &p, struct hopper_bars b,
                                                 const uint8_t *w_ring, int stage, uint32_t x_ring,

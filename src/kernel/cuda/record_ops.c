@@ -74,8 +74,7 @@ static struct op_weight weight_ref(const struct weight *w)
                                .layout = w->layout };
 }
 
-/* Few tokens: max_pos up to the next power of two, so that one graph serves all steps until then.
- */
+/* Few tokens: max_pos up to the next power of two, so that one graph serves all steps until then. */
 static int shared_max_pos(const struct record *r, const struct kvview *kv)
 {
     int keys = LEAST_KEYS;

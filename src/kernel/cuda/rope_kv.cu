@@ -68,8 +68,7 @@ static void launch_rope_kv(struct cuda *c, const struct rope_dev *r, int n_token
               (size_t)WARPS * r->pad * sizeof(float), *r);
 }
 
-/* q is NULL if queries are neither normalized nor rotated: then only keys and values are written.
- */
+/* q is NULL if queries are neither normalized nor rotated: then only keys and values are written. */
 bool fill_rope_dev(struct cuda *c, struct rope_dev *r, const struct cu_rope_kv *p)
 {
     *r = {};

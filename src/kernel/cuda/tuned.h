@@ -19,8 +19,7 @@ struct tuned {
 }; /* [dtype][0: one or two products of x, 1: more]; 0: not measured */
 
 /* $XDG_CACHE_HOME/tern/products-KEY, or ~/.cache/tern/products-KEY. KEY is the FNV-1a hash of `of`,
- * which names the GPU, its driver, the library and tern's version. Empty: neither variable is set.
- */
+ * which names the GPU, its driver, the library and tern's version. Empty: neither variable is set. */
 void tuned_path(struct buf *path, const char *of);
 /* false: there is no readable file; then t is all zeros. */
 bool tuned_read(struct tuned *t, const char *path);

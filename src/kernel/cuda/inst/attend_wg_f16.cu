@@ -1,5 +1,4 @@
-/* attend_wg_f16.cu - warpgroup attention over F16 keys and values, heads of up to 128 dimensions.
- */
+/* attend_wg_f16.cu - warpgroup attention over F16 keys and values, heads of up to 128 dimensions. */
 #include "kernel/cuda/attend_wg.cuh"
 
 void attend_wgs(struct cuda *c, const struct attend_dev *a)
