@@ -164,7 +164,7 @@ $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libcore.a
 
 # Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
 test: all tests tools $(if $(SAN),,lib)
-	TERN_BUILD=$(B) tests/run tests/api/run $(if $(SAN),,tests/abi/run) tests/cli/*.sh $(TESTS) $(FAULTS) tests/soak/run tests/soak/chaos
+	TERN_BUILD=$(B) tests/run tests/api/run tests/abuse/run $(if $(SAN),,tests/abi/run) tests/cli/*.sh $(TESTS) $(FAULTS) tests/soak/run tests/soak/chaos
 
 # The server under people's own clients, and the page in a browser: Node, npm packages, Chromium.
 clients: all
@@ -174,6 +174,7 @@ clients: all
 soak: all
 	TERN_BUILD=$(B) tests/soak/run 1800
 	TERN_BUILD=$(B) tests/soak/chaos 10000
+	TERN_BUILD=$(B) TERN_ABUSE=long tests/run tests/abuse/run
 
 unit: tests
 	TERN_BUILD=$(B) tests/run $(TESTS) $(FAULTS)
