@@ -10,7 +10,7 @@
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "model/loadplan.h"
-#include "pool/budget.h"
+#include "pool/membudget.h"
 #include "pool/pool.h"
 #include "pool/prompter.h"
 
@@ -150,14 +150,14 @@ static void a_failed_load_keeps_its_reason_and_other_models_work(void **state)
 }
 
 /* The planned memory of a model that is not loaded. */
-static struct budget plan_memory(const char *path, const struct engine_opt *o)
+static struct membudget plan_memory(const char *path, const struct engine_opt *o)
 {
     struct loadplan *plan = NULL;
     struct err e = { 0 };
-    struct budget b;
+    struct membudget b;
 
     if (engine_plan(&plan, path, o, &e) != OK) fail_msg("%s", e.msg);
-    b = budget_of(plan);
+    b = membudget_of(plan);
     loadplan_close(plan);
     return b;
 }
@@ -166,7 +166,7 @@ static void a_model_that_exceeds_the_memory_limit_is_not_loaded(void **state)
 {
     const char *paths[2] = { repo(MODEL), repo(MODEL) }, *aliases[2] = { "a", "b" };
     struct pool_opt o = pool_options(paths, 2);
-    struct budget b;
+    struct membudget b;
     struct engine_info info;
     struct pool *p = NULL;
     struct err e = { 0 };
@@ -174,7 +174,7 @@ static void a_model_that_exceeds_the_memory_limit_is_not_loaded(void **state)
     (void)state;
     o.aliases = aliases;
     b = plan_memory(paths[0], &o.engine);
-    o.memory_limit = budget_total(&b) * 3 / 2; /* enough for one of the two models */
+    o.memory_limit = membudget_total(&b) * 3 / 2; /* enough for one of the two models */
     assert_int_equal(pool_open(&p, &o, &e), OK);
     assert_true(wait_loaded(p));
     assert_int_equal(pool_at(p, 0)->state, POOL_READY);
@@ -193,7 +193,7 @@ static void an_eight_bit_kv_cache_takes_half_the_memory(void **state)
 {
     const char *paths[1] = { repo(MODEL) };
     struct pool_opt o = pool_options(paths, 1);
-    struct budget b[2];
+    struct membudget b[2];
     struct engine_info info[2];
     struct err e = { 0 };
 

@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "engine/engine.h"
 #include "model/loadplan.h"
-#include "pool/budget.h"
+#include "pool/membudget.h"
 #include "pool/modelname.h"
 #include "pool/prompter.h"
 
@@ -55,19 +55,19 @@ static int name_model(struct pool *p, int i, struct err *e)
 static int open_engine(struct pool *p, struct pool_model *m, struct err *e)
 {
     struct loadplan *plan = NULL;
-    struct budget b;
+    struct membudget b;
     int rc;
 
     if ((rc = engine_plan(&plan, m->path, &p->opt.engine, e)) != OK) return rc;
-    b = budget_of(plan);
-    if ((rc = budget_check(&b, p->taken_bytes, p->opt.memory_limit, e)) != OK) {
+    b = membudget_of(plan);
+    if ((rc = membudget_check(&b, p->taken_bytes, p->opt.memory_limit, e)) != OK) {
         loadplan_close(plan);
         return rc;
     }
     if ((rc = engine_open_plan(&m->engine, plan, &p->opt.engine, e)) != OK) return rc;
-    b = budget_of(plan); /* the engine has it, until it closes */
-    if ((rc = budget_check(&b, p->taken_bytes, p->opt.memory_limit, e)) != OK) return rc;
-    p->taken_bytes += budget_total(&b);
+    b = membudget_of(plan); /* the engine has it, until it closes */
+    if ((rc = membudget_check(&b, p->taken_bytes, p->opt.memory_limit, e)) != OK) return rc;
+    p->taken_bytes += membudget_total(&b);
     return OK;
 }
 
