@@ -31,6 +31,7 @@ struct fail fail_lookup(int err_code)
         { E_DEADLINE,    { 504, "timeout_error",         "deadline_exceeded" } },
         { E_CANCELLED,   { 499, "cancelled_error",       "cancelled" } },
         { E_DEVICE,      { 500, "server_error",          "device_oom" } },
+        { E_DAMAGED,     { 500, "server_error",          "model_damaged" } },
         { E_IO,          { 500, "server_error",          "model_load_failed" } },
         { E_FORMAT,      { 500, "server_error",          "model_load_failed" } },
         { E_UNSUPPORTED, { 500, "server_error",          "model_load_failed" } },

@@ -63,6 +63,7 @@ const char *err_name(int code)
     case E_LOADING: return "model_loading";
     case E_DEADLINE: return "deadline_exceeded";
     case E_DENIED: return "unauthorized";
+    case E_DAMAGED: return "model_damaged";
     default: return "internal";
     }
 }

@@ -26,6 +26,7 @@ enum {
     E_LOADING = -15,     /* the model is still loading */
     E_DEADLINE = -16,    /* the request's deadline has passed or cannot be met */
     E_DENIED = -17,      /* no API key, or a key without permission for this */
+    E_DAMAGED = -18,     /* a model that was opened is damaged: its file changed, or it has NaNs */
     E_INTERNAL = -99     /* a bug in tern */
 };
 

@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include "base/mapfault.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -17,47 +18,120 @@ static int fail_errno(const char *path, struct err *e)
     return err_set(e, errno == ENOMEM ? E_NOMEM : E_IO, "%s: %s", path, strerror(errno));
 }
 
-/* Opens a regular file. Devices and pipes are refused: their size is unknown and reading may block
- * forever. */
-static int open_regular(int *fd, size_t *size, const char *path, struct err *e)
+static const char *kind_of(mode_t mode)
 {
-    struct stat st;
+    return S_ISDIR(mode)    ? "a directory"
+           : S_ISFIFO(mode) ? "a FIFO"
+           : S_ISCHR(mode)  ? "a character device"
+           : S_ISBLK(mode)  ? "a block device"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "not a regular file";
+}
+
+/* Opens a regular file. Devices and pipes are refused: their size is unknown and reading may block
+ * forever. O_NONBLOCK: opening a FIFO would wait for its writer before we can see what it is. */
+static int open_regular(int *fd, struct stat *st, const char *path, struct err *e)
+{
     int rc = OK;
 
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0 && errno == ENOENT) return err_set(e, E_NOTFOUND, "%s: %s", path, strerror(errno));
     if (*fd < 0) return fail_errno(path, e);
-    if (fstat(*fd, &st) != 0) rc = fail_errno(path, e);
-    else if (S_ISDIR(st.st_mode))
-        rc = err_set(e, E_IO, "%s: is a directory, expected a file", path);
-    else if (!S_ISREG(st.st_mode)) rc = err_set(e, E_IO, "%s: is not a regular file", path);
+    if (fstat(*fd, st) != 0) rc = fail_errno(path, e);
+    else if (!S_ISREG(st->st_mode))
+        rc = err_set(e, E_IO, "%s: is %s, expected a file", path, kind_of(st->st_mode));
     if (rc != OK) close(*fd);
-    else *size = (size_t)st.st_size;
     return rc;
 }
 
-/* The descriptor is closed at once; the mapping keeps the file open. */
+/* ---- maps ---- */
+
+struct mapped_file {
+    int fd; /* kept open to look at the file again; its name may be another file's by then */
+    struct mapguard *guard;
+    off_t size;
+    struct timespec changed;
+};
+
+/* Takes fd over, also where it fails. */
+static int map_file(struct filemap *m, int fd, const struct stat *st, const char *path,
+                    struct err *e)
+{
+    size_t n = (size_t)st->st_size;
+    struct mapped_file *f = mem_new(struct mapped_file);
+    void *p = MAP_FAILED;
+    int rc;
+
+    if (!f) {
+        rc = err_nomem(e, "a mapped file");
+        goto fail;
+    }
+    p = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED) {
+        rc = err_set(e, errno == ENOMEM ? E_NOMEM : E_IO, "%s: cannot map %zu bytes: %s", path, n,
+                     strerror(errno));
+        goto fail;
+    }
+    if (!(f->guard = mapguard_add(p, n))) {
+        rc = err_set(e, E_NOMEM, "%s: %d files are mapped already, expected fewer", path,
+                     MAPFAULT_MAPS);
+        goto fail;
+    }
+    f->fd = fd, f->size = st->st_size, f->changed = st->st_mtim;
+    *m = (struct filemap){ p, n, f };
+    return OK;
+fail:
+    if (p != MAP_FAILED) munmap(p, n);
+    mem_free(f);
+    close(fd);
+    return rc;
+}
+
 int filemap_open(struct filemap *m, const char *path, struct err *e)
 {
-    void *p = NULL;
-    size_t n;
-    int fd, rc = open_regular(&fd, &n, path, e);
+    struct stat st;
+    int fd, rc = open_regular(&fd, &st, path, e);
 
     if (rc != OK) return rc;
-    if (n) {
-        p = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED)
-            rc = err_set(e, errno == ENOMEM ? E_NOMEM : E_IO, "%s: cannot map %zu bytes: %s", path,
-                         n, strerror(errno));
-    }
+    if (st.st_size > 0) return map_file(m, fd, &st, path, e);
     close(fd);
-    if (rc == OK) *m = (struct filemap){ p, n };
-    return rc;
+    *m = (struct filemap){ 0 };
+    return OK;
+}
+
+int filemap_check(const struct filemap *m, bool look, const char *path, struct err *e)
+{
+    const struct mapped_file *f = m->file;
+    struct stat st;
+
+    if (!f) return OK;
+    if (mapguard_is_broken(f->guard))
+        return err_set(e, E_DAMAGED,
+                       "%s: a part of the file could not be read: it was truncated while it was in "
+                       "use, or its disk failed",
+                       path);
+    if (!look || fstat(f->fd, &st) != 0) return OK;
+    if (st.st_size != f->size)
+        return err_set(e, E_DAMAGED,
+                       "%s: the file has %lld bytes, but had %lld when it was opened: it was "
+                       "changed while it was in use",
+                       path, (long long)st.st_size, (long long)f->size);
+    if (st.st_mtim.tv_sec != f->changed.tv_sec || st.st_mtim.tv_nsec != f->changed.tv_nsec)
+        return err_set(e, E_DAMAGED,
+                       "%s: the file was changed while it was in use (its modification time is "
+                       "another now)",
+                       path);
+    return OK;
 }
 
 void filemap_release(struct filemap *m)
 {
-    if (m->p) munmap((void *)m->p, m->n);
+    if (m->file) {
+        mapguard_drop(m->file->guard);
+        munmap((void *)m->p, m->n);
+        close(m->file->fd);
+        mem_free(m->file);
+    }
     *m = (struct filemap){ 0 };
 }
 
@@ -92,8 +166,9 @@ static int read_all(int fd, struct buf *out, size_t size, const char *path, stru
 
 int file_read(struct buf *out, const char *path, size_t max_bytes, struct err *e)
 {
-    size_t size;
-    int fd, rc = open_regular(&fd, &size, path, e);
+    struct stat st;
+    int fd, rc = open_regular(&fd, &st, path, e);
+    size_t size = rc == OK ? (size_t)st.st_size : 0;
 
     if (rc != OK) return rc;
     if (size > max_bytes)

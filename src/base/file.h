@@ -9,16 +9,21 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* A file mapped into memory, read-only. If another process truncates the file, reading the lost
- * pages raises SIGBUS: model files must not be changed in place while they are in use. */
+/* A file mapped into memory, read-only. If another process truncates the file, the lost pages read
+ * as zeros (mapfault.h) and filemap_check says so: model files must not be changed in place while
+ * they are in use. Replacing one by rename is fine: the map keeps the old file. */
 struct filemap {
     const unsigned char *p; /* NULL for an empty file */
     size_t n;
+    struct mapped_file *file; /* what it was when it was opened; NULL for an empty file */
 };
 
 /* Maps a regular file. On failure *m is unchanged. */
 int filemap_open(struct filemap *m, const char *path, struct err *e);
 void filemap_release(struct filemap *m); /* a zeroed filemap is allowed */
+/* Is the file still what was mapped? E_DAMAGED: a page could not be read (an atomic load tells);
+ * with `look` also if the file's size or time of change is another now (a system call). */
+int filemap_check(const struct filemap *m, bool look, const char *path, struct err *e);
 /* Advice to the kernel about the bytes [p, p+n) of a map: they will be read soon (read ahead), or
  * are not needed any more (drop the pages; they are read again from the file on access). */
 void filemap_need(const void *p, size_t n);

@@ -256,6 +256,14 @@ void gguf_close(struct gguf *g)
     mem_free(g);
 }
 
+int gguf_check(const struct gguf *g, bool look, struct err *e)
+{
+    int rc = filemap_check(&g->file, look, g->name, e);
+
+    for (size_t i = 0; i < g->n_parts && rc == OK; i++) rc = gguf_check(g->parts[i], look, e);
+    return rc;
+}
+
 size_t gguf_n_tensors(const struct gguf *g) { return g->n_tensors; }
 const struct source_tensor *gguf_tensor(const struct gguf *g, size_t i) { return &g->tensors[i]; }
 size_t gguf_n_keys(const struct gguf *g) { return g->n_keys; }

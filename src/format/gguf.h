@@ -37,6 +37,8 @@ int gguf_open(struct gguf **out, const char *path, struct err *e);
 /* One file that is in memory, 8-byte aligned, and outlives g; name is used in messages. */
 int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, struct err *e);
 void gguf_close(struct gguf *g); /* NULL is allowed */
+/* filemap_check of all its files. */
+int gguf_check(const struct gguf *g, bool look, struct err *e);
 
 size_t gguf_n_tensors(const struct gguf *g);
 const struct source_tensor *gguf_tensor(const struct gguf *g, size_t i);

@@ -51,6 +51,15 @@ void safetensors_close(struct safetensors *s)
     mem_free(s);
 }
 
+int safetensors_check(const struct safetensors *s, bool look, struct err *e)
+{
+    int rc = filemap_check(&s->file, look, s->name, e);
+
+    for (size_t i = 0; i < s->n_shards && rc == OK; i++)
+        rc = safetensors_check(s->shards[i], look, e);
+    return rc;
+}
+
 static struct safetensors *new_safetensors(const char *name, struct err *e)
 {
     struct safetensors *s = mem_new(struct safetensors);

@@ -22,6 +22,8 @@ int safetensors_open_index(struct safetensors **out, const char *dir, struct str
 int safetensors_parse(struct safetensors **out, const void *p, size_t n, const char *name,
                       struct err *e);
 void safetensors_close(struct safetensors *s); /* NULL is allowed */
+/* filemap_check of all its files. */
+int safetensors_check(const struct safetensors *s, bool look, struct err *e);
 
 /* Do the first n bytes of a file look like safetensors? */
 bool safetensors_looks(const void *p, size_t n, uint64_t file_bytes);

@@ -1,6 +1,7 @@
 /* source.c - recognizes the format of a model and forwards to its reader. */
 #include "format/source.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "format/gguf.h"
@@ -10,9 +11,24 @@
 #include "format/safetensors.h"
 
 #include <ctype.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
+/* The one part of a source that changes once it is open. */
+struct damage {
+    atomic_bool is; /* reason is written, and stays */
+    pthread_mutex_t lock;
+    char reason[sizeof(((struct err *)0)->msg)];
+    atomic_uint_least64_t looked_ns; /* when the files were looked at */
+    source_check_fn *check;          /* source_watch */
+    const void *arg;
+};
+
+enum { LOOK_NS = 1000000000 };
+
 struct source {
+    struct damage *damage;
     enum source_kind kind;
     char *path;        /* of the file or folder; of an ONNX file: of its folder */
     char *dir;         /* the folder with config.json; NULL: none */
@@ -139,9 +155,21 @@ static int open_file(struct source *s, struct err *e)
     return fail_unknown(s->path, head, n, e);
 }
 
-int source_open(struct source **out, const char *path, struct err *e)
+static struct source *new_source(void)
 {
     struct source *s = mem_new(struct source);
+
+    if (s && (s->damage = mem_new(struct damage))) {
+        pthread_mutex_init(&s->damage->lock, NULL);
+        return s;
+    }
+    mem_free(s);
+    return NULL;
+}
+
+int source_open(struct source **out, const char *path, struct err *e)
+{
+    struct source *s = new_source();
     int rc = OK;
 
     if (!s) return err_nomem(e, "a model file");
@@ -149,6 +177,7 @@ int source_open(struct source **out, const char *path, struct err *e)
         rc = modelref_resolve(&s->path, str_c(path), e);
     else if (!(s->path = mem_strdup(path))) rc = err_nomem(e, "the path of a model");
     if (rc == OK) rc = file_is_dir(s->path) ? open_folder(s, e) : open_file(s, e);
+    if (rc == OK && source_is_damaged(s, e)) rc = E_DAMAGED; /* while its header was read */
     if (rc == OK) *out = s;
     else source_close(s);
     return rc;
@@ -157,6 +186,8 @@ int source_open(struct source **out, const char *path, struct err *e)
 void source_close(struct source *s)
 {
     if (!s) return;
+    pthread_mutex_destroy(&s->damage->lock);
+    mem_free(s->damage);
     gguf_close(s->gguf);
     safetensors_close(s->tensors);
     hfconfig_close(s->config);
@@ -164,6 +195,51 @@ void source_close(struct source *s)
     mem_free(s->onnx);
     mem_free(s->dir);
     mem_free(s);
+}
+
+/* ---- damage ---- */
+
+void source_watch(struct source *s, source_check_fn *check, const void *arg)
+{
+    s->damage->check = check;
+    s->damage->arg = arg;
+}
+
+void source_set_damaged(const struct source *s, const char *reason)
+{
+    struct damage *d = s->damage;
+
+    pthread_mutex_lock(&d->lock);
+    if (!atomic_load(&d->is)) {
+        snprintf(d->reason, sizeof d->reason, "%s", reason);
+        atomic_store(&d->is, true);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+static int check_files(const struct source *s, bool look, struct err *e)
+{
+    int rc = s->gguf      ? gguf_check(s->gguf, look, e)
+             : s->tensors ? safetensors_check(s->tensors, look, e)
+                          : OK;
+
+    return rc == OK && s->damage->check ? s->damage->check(s->damage->arg, look, e) : rc;
+}
+
+bool source_is_damaged(const struct source *s, struct err *e)
+{
+    struct damage *d = s->damage;
+    struct err why;
+
+    if (!atomic_load(&d->is)) {
+        uint64_t now = clock_ns(), then = atomic_load(&d->looked_ns);
+        bool look = now - then >= LOOK_NS;
+        if (look) atomic_store(&d->looked_ns, now);
+        if (check_files(s, look, &why) == OK) return false;
+        source_set_damaged(s, why.msg);
+    }
+    err_set(e, E_DAMAGED, "%s", d->reason);
+    return true;
 }
 
 enum source_kind source_kind(const struct source *s) { return s->kind; }

@@ -58,6 +58,18 @@ struct gguf;
 int source_open(struct source **out, const char *path, struct err *e);
 void source_close(struct source *s); /* NULL is allowed */
 
+/* Has the model been damaged since it was opened? A file was truncated or written to, a page could
+ * not be read, or someone said so (source_set_damaged). true: *e is E_DAMAGED and says what; it
+ * stays so, and everything computed from the model since is worth nothing. Cheap: to be asked after
+ * every step; files are looked at once a second. Any thread. */
+bool source_is_damaged(const struct source *s, struct err *e);
+/* From any thread; the first reason counts. */
+void source_set_damaged(const struct source *s, const char *reason);
+/* Also asks check(arg) whether files are damaged that the source itself has not mapped; before
+ * other threads use the source. check NULL: no more. */
+typedef int source_check_fn(const void *arg, bool look, struct err *e);
+void source_watch(struct source *s, source_check_fn *check, const void *arg);
+
 enum source_kind source_kind(const struct source *s);
 const char *source_path(const struct source *s);
 const struct gguf *source_gguf(const struct source *s); /* NULL: not a GGUF file */

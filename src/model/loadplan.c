@@ -164,6 +164,10 @@ int runner_open(struct runner **out, struct loadplan *p, struct err *e)
 {
     int rc = p->loader->open(out, p, e);
 
-    if (rc == OK) note_backends(p);
-    return rc;
+    if (rc != OK) return rc;
+    note_backends(p);
+    if (!source_is_damaged(p->source, e)) return OK;
+    runner_close(*out);
+    *out = NULL;
+    return E_DAMAGED;
 }

@@ -22,6 +22,7 @@ static void close_graph(struct runner *r)
 
     for (int k = 0; g->be && k < MEM_KINDS; k++) g->be->used_bytes[k] -= g->counted[k];
     onnx_run_close(g->run);
+    if (g->source) source_watch(g->source, NULL, NULL);
     onnx_close(g->file);
     for (int k = 0; k < CARD_INPUTS; k++) mem_free(g->data[k]);
     mem_free(g->seq_end);
@@ -266,6 +267,11 @@ static struct pooler pooler_of(const struct card *c)
     return p;
 }
 
+static int check_files(const void *file, bool look, struct err *e)
+{
+    return onnx_check(file, look, e);
+}
+
 /* The file and its card. */
 static int read_graph(struct loadplan *p, struct err *e)
 {
@@ -275,6 +281,8 @@ static int read_graph(struct loadplan *p, struct err *e)
 
     if (!g) return err_nomem(e, "the graph");
     if ((rc = onnx_open(&g->file, source_onnx(p->source), e)) != OK) return rc;
+    g->source = p->source;
+    source_watch(p->source, check_files, g->file);
     if ((rc = card_read(&g->card, &p->arena, p->source, g->file, e)) != OK) return rc;
     c = &g->card;
     p->facts = (struct model_facts){ .arch = "onnx",

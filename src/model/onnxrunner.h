@@ -17,6 +17,7 @@ struct onnxrunner {
     struct runner r;           /* first: a runner is cast to its graph */
     struct backend *be;        /* borrowed from the plan; NULL until the graph is placed */
     size_t counted[MEM_KINDS]; /* bytes added to the backend's used_bytes */
+    struct source *source; /* of the plan, which outlives the runner; watches the files of `file` */
     struct onnx *file;
     struct onnx_run *run;
     struct card card;        /* its strings are in the plan's arena */

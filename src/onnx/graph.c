@@ -489,6 +489,16 @@ void onnx_close(struct onnx *m)
     mem_free(m);
 }
 
+int onnx_check(const struct onnx *m, bool look, struct err *e)
+{
+    const struct onnx_impl *p = m->impl;
+    int rc = filemap_check(&p->map, look, m->path, e);
+
+    for (int i = 0; i < p->n_files && rc == OK; i++)
+        rc = filemap_check(&p->files[i].map, look, p->files[i].path, e);
+    return rc;
+}
+
 const struct onnx_attr *onnx_attr(const struct onnx_node *n, const char *name)
 {
     for (int i = 0; i < n->n_attrs; i++)

@@ -104,6 +104,8 @@ int onnx_open(struct onnx **out, const char *path, struct err *e);
 /* From memory that outlives the model; external data is refused. `name` is for error messages. */
 int onnx_parse(struct onnx **out, struct str bytes, const char *name, struct err *e);
 void onnx_close(struct onnx *m); /* NULL is allowed */
+/* filemap_check of the file and of its external data. */
+int onnx_check(const struct onnx *m, bool look, struct err *e);
 
 /* Attributes of a node; NULL or the fallback: it has none of that name. */
 const struct onnx_attr *onnx_attr(const struct onnx_node *n, const char *name);
