@@ -73,14 +73,11 @@ static void on_ended(void *arg, const struct api_end *end)
 static void handle_request(void *arg, struct http_req *q)
 {
     struct world *me = arg;
-    struct str path = http_path(q), id = http_header(q, "X-Correlation-Id"),
-               tenant = http_header(q, "x-tenant");
+    struct str path = http_path(q), tenant = http_header(q, "x-tenant");
     struct api_who who = { .name = "default", .priority_max = 100 };
-    static int made;
     int64_t n;
 
-    if (id.p) snprintf(who.correlation, sizeof who.correlation, "%.*s", STR_ARG(id));
-    else snprintf(who.correlation, sizeof who.correlation, "made-%d", ++made);
+    snprintf(who.correlation, sizeof who.correlation, "%s", http_id(q));
     if (tenant.p && str_to_i64(tenant, &n)) who.tenant = (uint32_t)n;
     if (str_is(path, "/v1/chat/completions")) api_chat(me->api, q, &who);
     else if (str_is(path, "/v1/completions")) api_completions(me->api, q, &who);

@@ -229,10 +229,11 @@ static void world_handle(void *arg, struct http_req *q)
     }
 }
 
-static void world_fail(void *arg, int status, const char *msg, struct buf *out)
+static void world_fail(void *arg, struct http_req *q, int status, const char *code, const char *msg,
+                       struct buf *out)
 {
-    (void)arg;
-    buf_printf(out, "{\"status\":%d,\"message\":\"%s\"}", status, msg);
+    (void)arg, (void)q;
+    buf_printf(out, "{\"status\":%d,\"code\":\"%s\",\"message\":\"%s\"}", status, code, msg);
 }
 
 static void *world_thread(void *arg)

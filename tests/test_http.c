@@ -27,6 +27,7 @@ static void expect_refusal(struct world *w, struct refusal t)
         fail_msg("%.60s: status %d, body %s", t.bytes, r.status, buf_cstr(&r.body));
     assert_string_equal(header_of(&r, "Content-Type"), "application/json");
     assert_string_equal(header_of(&r, "Connection"), "close");
+    assert_non_null(header_of(&r, "X-Correlation-Id"));
     assert_true(is_closed_by_server(&p));
     buf_release(&r.body);
     close_peer(&p);
@@ -298,6 +299,57 @@ static void one_connection_too_many_gets_503(void **state)
     world_close(w);
 }
 
+/* Sends the bytes, and checks the correlation id of the reply; a wanted one that ends with '*' is a
+ * prefix. */
+static void expect_id(struct world *w, const char *bytes, int status, const char *want)
+{
+    struct peer p = connect_peer(w);
+    const char *star = strchr(want, '*'), *got;
+    struct reply r;
+
+    send_text(&p, bytes);
+    r = read_reply(&p);
+    assert_int_equal(r.status, status);
+    got = header_of(&r, "X-Correlation-Id");
+    assert_non_null(got);
+    if (strncmp(got, want, star ? (size_t)(star - want) : strlen(want) + 1) != 0)
+        fail_msg("%.60s: the id is %s, not %s", bytes, got, want);
+    assert_string_equal(header_of(&r, "x-request-id"), header_of(&r, "X-Correlation-Id"));
+    buf_release(&r.body);
+    close_peer(&p);
+}
+
+static void every_reply_has_the_correlation_id_of_its_request(void **state)
+{
+    struct world *w = world_open(
+        (struct http_opt){ .max_body_bytes = 10, .max_header_bytes = 300, .header_ms = 200 });
+    char longest[65], text[400];
+
+    (void)state;
+    expect_id(w, "GET /echo HTTP/1.1\r\n" HOST "\r\n", 200, "req-*");
+    expect_id(w, "GET /echo HTTP/1.1\r\n" HOST "X-Correlation-Id: a.b:C-1\r\n\r\n", 200, "a.b:C-1");
+    expect_id(w, "GET /pieces HTTP/1.1\r\n" HOST "X-Request-Id: r\r\n\r\n", 200, "r");
+    expect_id(w, "GET /echo HTTP/1.1\r\n" HOST "X-Correlation-Id: <b>\r\nx-request-id: r\r\n\r\n",
+              200, "r");
+    memset(longest, 'x', 64);
+    longest[64] = 0;
+    snprintf(text, sizeof text, "GET /echo HTTP/1.1\r\n" HOST "X-Correlation-Id: %s\r\n\r\n",
+             longest);
+    expect_id(w, text, 200, longest);
+    snprintf(text, sizeof text, "GET /echo HTTP/1.1\r\n" HOST "X-Correlation-Id: %sx\r\n\r\n",
+             longest);
+    expect_id(w, text, 200, "req-*");
+    /* Refused by the HTTP layer, before and after the header came. */
+    expect_id(w, "GET /%zz HTTP/1.1\r\nX-Correlation-Id: early\r\n", 400, "req-*");
+    expect_id(w, "GET / HTTP/1.1\r\nX-Correlation-Id: late\r\n\r\n", 400, "late"); /* no Host */
+    expect_id(w, "POST / HTTP/1.1\r\n" HOST "X-Correlation-Id: big\r\nContent-Length: 11\r\n\r\n",
+              413, "big");
+    expect_id(w, "GET / HTTP/1.1\r\nX-Correlation-Id: slow\r\n", 408, "slow");
+    snprintf(text, sizeof text, "GET / HTTP/1.1\r\nX-Correlation-Id: wide\r\nX: %0300d\r\n", 0);
+    expect_id(w, text, 431, "wide");
+    world_close(w);
+}
+
 /* ---- accepted requests ---- */
 
 static void a_request_has_method_path_query_and_body(void **state)
@@ -506,6 +558,7 @@ int main(void)
         cmocka_unit_test(slow_headers_and_slow_bodies_get_408),
         cmocka_unit_test(an_idle_connection_is_closed_without_a_reply),
         cmocka_unit_test(one_connection_too_many_gets_503),
+        cmocka_unit_test(every_reply_has_the_correlation_id_of_its_request),
         cmocka_unit_test(a_request_has_method_path_query_and_body),
         cmocka_unit_test(chunks_may_be_split_anywhere),
         cmocka_unit_test(a_body_is_requested_with_100_continue),

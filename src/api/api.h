@@ -25,7 +25,8 @@ struct api_who {
     uint32_t tenant;      /* its index */
     bool admin;           /* may cancel requests of other tenants */
     int priority_max;     /* higher priorities are lowered to it */
-    char correlation[72]; /* id for logs and headers: the client's or a generated one */
+    int route;            /* of the server's table; the API only passes it on to opt.ended */
+    char correlation[72]; /* id for logs and error bodies: http_id */
 };
 
 /* A call that ended. All pointers are valid during opt.ended only. */

@@ -74,7 +74,6 @@ static void refuse_call(struct api *a, struct http_req *q, const struct api_who 
                            .status = f.status };
 
     end.total_ms = clock_ms_since(http_start_ns(q));
-    fail_set_ids(q, who->correlation);
     http_reply_nomem(q);
     if (a->opt.ended) a->opt.ended(a->opt.arg, &end);
 }
@@ -317,7 +316,6 @@ void call_send_body(struct call *c, int status)
         call_fail(c, &e, NULL);
         return;
     }
-    fail_set_ids(c->q, c->who.correlation);
     c->first_ns = c->first_ns ? c->first_ns : clock_ns();
     c->status = http_reply(c->q, status, "application/json", c->out.p, c->out.n);
     if (c->status != status) snprintf(c->code, sizeof c->code, "%s", fail_lookup(E_NOMEM).code);

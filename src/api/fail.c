@@ -43,13 +43,6 @@ struct fail fail_lookup(int err_code)
     return (struct fail){ 500, "server_error", "internal" };
 }
 
-void fail_set_ids(struct http_req *q, const char *correlation)
-{
-    if (!correlation || !correlation[0]) return;
-    http_set_header(q, "X-Correlation-Id", correlation);
-    http_set_header(q, "x-request-id", correlation);
-}
-
 /* out may fail; the caller checks it. */
 void fail_write_body(struct buf *out, const char *type, const char *code, const char *msg,
                      const char *param, const char *correlation)
@@ -77,7 +70,6 @@ static int send_envelope(struct http_req *q, struct fail f, const char *msg, con
     struct buf body = { 0 };
     int sent;
 
-    fail_set_ids(q, correlation);
     fail_write_body(&body, f.type, f.code, msg, param, correlation);
     sent = body.failed ? http_reply_nomem(q)
                        : http_reply(q, f.status, "application/json", body.p, body.n);

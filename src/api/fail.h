@@ -24,8 +24,6 @@ struct fail {
     "try again later\",\"type\":\"server_error\",\"param\":null,\"code\":\"memory_admission\"}}"
 
 struct fail fail_lookup(int err_code); /* 500 "internal" for a code that has no row */
-/* Sets X-Correlation-Id and x-request-id, which every reply carries. */
-void fail_set_ids(struct http_req *q, const char *correlation);
 
 /* Ends q with the error: its status, Retry-After where it makes sense, and the envelope. param: the
  * field at fault, or NULL. */

@@ -49,7 +49,6 @@ void respond_flush(struct call *c)
 static bool send_head(struct call *c)
 {
     if (c->head_sent) return true;
-    fail_set_ids(c->q, c->who.correlation);
     if (!sse_begin(c->q)) return false;
     c->head_sent = true;
     c->status = 200;

@@ -195,6 +195,7 @@ void conn_end_request(struct http_req *c)
     free_event(&c->closed);
     buf_clear(&c->headers);
     c->begun = c->chunked = c->no_body = false;
+    c->id[0] = 0;
     count_body(c, 0);
     httpmsg_reset(&c->msg);
     if (c->close_after) {
@@ -210,8 +211,21 @@ void conn_end_request(struct http_req *c)
 
 /* ---- input ---- */
 
+/* For programs that read the body of an error reply. */
+static const char *code_of(int status)
+{
+    switch (status) {
+    case 408: return "request_timeout";
+    case 413: return "request_too_large";
+    case 414:
+    case 431: return "headers_too_large";
+    case 503: return "memory_admission";
+    default: return "invalid_request";
+    }
+}
+
 /* http itself answers with an error; then the connection closes. */
-static void refuse_request(struct http_req *c, int status, const char *why)
+static void refuse_request(struct http_req *c, int status, const char *code, const char *why)
 {
     struct buf body = { 0 };
 
@@ -219,8 +233,8 @@ static void refuse_request(struct http_req *c, int status, const char *why)
     c->msg.keep_alive = false;
     buf_clear(&c->headers);
     if (status == 503) http_set_header(c, "Retry-After", "1");
-    c->h->opt.fail(c->h->opt.arg, status, why, &body);
-    if (body.failed) http_reply_nomem(c);
+    c->h->opt.fail(c->h->opt.arg, c, status, code, why, &body);
+    if (body.failed || c->msg.status == 503) http_reply_nomem(c); /* 503: without memory */
     else http_reply(c, status, "application/json", body.p, body.n);
     buf_release(&body);
 }
@@ -290,13 +304,11 @@ static void wait_for_input(struct http_req *c)
 static void use_parsed(struct http_req *c)
 {
     count_body(c, c->msg.body.n);
-    if (c->msg.state == HTTPMSG_BAD && c->msg.status == 503) {
-        c->h->stats.bad++;
-        http_reply_nomem(c);
-    } else if (c->msg.state == HTTPMSG_BAD) {
-        refuse_request(c, c->msg.status, c->msg.why);
+    if (c->msg.state == HTTPMSG_BAD) {
+        refuse_request(c, c->msg.status, code_of(c->msg.status), c->msg.why);
     } else if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) {
-        refuse_request(c, 503, "the bodies of all current requests exceed the server's limit");
+        refuse_request(c, 503, "too_many_bodies",
+                       "the bodies of all current requests exceed the server's limit");
     } else if (c->msg.state == HTTPMSG_DONE) {
         call_handler(c); /* the request may have ended when this returns */
     }
@@ -431,7 +443,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         if (g == GONE_NOT) set_timer(c, POLL_MS);
         else conn_drop(c, gone_name(g));
     } else if (c->state == CONN_READING && httpmsg_begun(&c->msg)) {
-        refuse_request(c, 408,
+        refuse_request(c, 408, code_of(408),
                        c->msg.state == HTTPMSG_BODY
                            ? "the request body was not received within the time limit"
                            : "the request headers were not received within the time limit");
@@ -535,7 +547,8 @@ void conn_open(struct http *h, int fd, const char *peer, bool tls)
     if (c->bev && !start_io(c)) conn_drop_nomem(c);
     if (c->bev && h->stats.conns > h->opt.max_conns) {
         h->stats.refused++;
-        refuse_request(c, 503, "the server has reached its limit of connections");
+        refuse_request(c, 503, "too_many_connections",
+                       "the server has reached its limit of connections");
         /* A TLS handshake that never completes would keep the reply unsent. */
         if (c->bev && c->state == CONN_CLOSING) set_timer(c, LINGER_MS);
     }

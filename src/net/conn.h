@@ -41,6 +41,7 @@ enum { CONN_READ_BYTES = 0, CONN_WRITE_BYTES = 0 }; /* 0: no limit */
 #endif
 
 enum {
+    ID_BYTES = 64,            /* longest correlation id */
     LINGER_BYTES = 128 << 20, /* of a refused upload, read and discarded before the close */
     REFUSING = 64             /* connections above max_conns that are answered 503 at a time */
 };
@@ -75,6 +76,7 @@ struct http_req {
     bool peer_ended;      /* the client sends no more; requests read before are still answered */
 
     /* of the request: */
+    char id[ID_BYTES + 1];   /* http_id; "": not chosen yet */
     void (*gone)(void *arg); /* http_on_gone */
     void *gone_arg;
     const char *gone_reason; /* "" while the socket is open */
@@ -125,6 +127,8 @@ static inline void conn_verify(const struct http *h) { (void)h; }
 /* Sends now what the socket takes and queues the rest. false: no memory to queue it, and the
  * connection was dropped if part of it was sent. c->bev must be there. */
 bool conn_send(struct http_req *c, const struct iovec *v, int n);
+
+/* ---- conn_id.c: http_id ---- */
 
 /* ---- tls.c ---- */
 int tls_open(SSL_CTX **out, const char *cert, const char *key, struct err *e);

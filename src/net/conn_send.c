@@ -137,6 +137,7 @@ static bool format_head(struct http_req *c, int status, const char *type, ptrdif
     buf_clear(b);
     buf_printf(b, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, reason_phrase(status),
                current_date(c->h));
+    buf_printf(b, "X-Correlation-Id: %s\r\nx-request-id: %s\r\n", http_id(c), http_id(c));
     if (type && status != 204 && status != 304) buf_printf(b, "Content-Type: %s\r\n", type);
     if (c->chunked) buf_puts(b, "Transfer-Encoding: chunked\r\n");
     else if (length >= 0 && status != 204 && status != 304)
@@ -185,11 +186,13 @@ static bool send_nomem(struct http_req *c)
     const char *body = c->h->opt.nomem_body ? c->h->opt.nomem_body : "{}";
     struct str set = c->headers.failed ? STR("") : buf_str(&c->headers);
     const char *retry = str_find(set, STR("Retry-After:")) < 0 ? "Retry-After: 1\r\n" : "";
-    char head[320];
+    char head[512];
     int n = snprintf(head, sizeof head,
-                     "HTTP/1.1 503 %s\r\nDate: %s\r\nContent-Type: application/json\r\n"
-                     "Content-Length: %zu\r\n%sConnection: close\r\n",
-                     reason_phrase(503), current_date(c->h), strlen(body), retry);
+                     "HTTP/1.1 503 %s\r\nDate: %s\r\nX-Correlation-Id: %s\r\nx-request-id: %s\r\n"
+                     "Content-Type: application/json\r\nContent-Length: %zu\r\n%s"
+                     "Connection: close\r\n",
+                     reason_phrase(503), current_date(c->h), http_id(c), http_id(c), strlen(body),
+                     retry);
     struct iovec v[] = { { head, (size_t)n },
                          { (void *)set.p, set.n },
                          { "\r\n", 2 },

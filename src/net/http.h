@@ -5,6 +5,9 @@
  * or http_end, also after its client has left; its memory is invalid from then on. All functions
  * run on the loop's thread.
  *
+ * Every reply carries the correlation id of its request, X-Correlation-Id and x-request-id: also
+ * the replies that http makes itself, and those for which there is no memory.
+ *
  * No request ends the server. A failed allocation costs at most the one request or connection it
  * was made for: the client gets a 503 that is composed without memory, or its connection is closed.
  * http_stats.no_memory counts these. */
@@ -29,9 +32,12 @@ enum http_method {
 };
 
 typedef void http_fn(void *arg, struct http_req *q);
-/* Writes the JSON body of an error that http itself answers (400, 408, 413, 414, 417, 431, 501,
- * 503, 505) into out. The connection is closed after that reply. */
-typedef void http_fail_fn(void *arg, int status, const char *msg, struct buf *out);
+/* A request that http itself answers with an error (400, 408, 413, 414, 417, 431, 501, 503, 505):
+ * writes the JSON body into out, counts and logs. Method, path and headers of q are there as far as
+ * they were read. code: a word for programs, such as "request_timeout"; a literal. The connection is
+ * closed after that reply. */
+typedef void http_fail_fn(void *arg, struct http_req *q, int status, const char *code,
+                          const char *msg, struct buf *out);
 
 struct http_opt {
     const char *host;               /* "127.0.0.1"; NULL: no TCP */
@@ -84,6 +90,9 @@ struct str http_header(const struct http_req *q, const char *name);
 struct str http_body(const struct http_req *q);
 const char *http_peer(const struct http_req *q);  /* "127.0.0.1:40312" or "unix" */
 uint64_t http_start_ns(const struct http_req *q); /* arrival of the first byte, clock_ns */
+/* The correlation id: the client's X-Correlation-Id or X-Request-Id if it is 1 to 64 letters, digits
+ * and "._:-", else "req-" and 24 random hexadecimal digits. */
+const char *http_id(struct http_req *q);
 
 /* fn is called once if the connection closes before the reply has ended: the client closed it,
  * reset it, or was disconnected. The request must still be ended. fn NULL removes the callback. */

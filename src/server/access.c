@@ -15,8 +15,6 @@
 #include "server/server_impl.h"
 #include "server/visit.h"
 
-#include <sys/random.h>
-
 enum { TRACES_MAX = 4096 };
 
 /* The traceparent header of a request that the API answers, kept for its line in the log. */
@@ -24,47 +22,6 @@ struct trace {
     struct trace *next;
     char correlation[72], parent[64];
 };
-
-/* 1 to 64 of letters, digits and "._:-": safe in headers and logs. */
-static bool is_correlation(struct str s)
-{
-    if (s.n == 0 || s.n > 64) return false;
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              memchr("._:-", c, 4)))
-            return false;
-    }
-    return true;
-}
-
-/* 96 random bits. */
-void access_make_correlation(char out[72])
-{
-    unsigned char raw[12] = { 0 };
-
-    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) {
-        uint64_t now = clock_ns();
-        memcpy(raw, &now, sizeof now);
-    }
-    memcpy(out, "req-", 5);
-    for (size_t i = 0; i < sizeof raw; i++) snprintf(out + 4 + 2 * i, 3, "%02x", raw[i]);
-}
-
-/* The id of the client if it is safe, so that its logs and ours can be matched. */
-static void choose_correlation(const struct http_req *q, char out[72])
-{
-    static const char *const names[] = { "X-Correlation-Id", "X-Request-Id" };
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct str v = http_header(q, names[i]);
-        if (!is_correlation(v)) continue;
-        memcpy(out, v.p, v.n);
-        out[v.n] = 0;
-        return;
-    }
-    access_make_correlation(out);
-}
 
 /* W3C Trace Context: "00-<32 hex>-<16 hex>-<2 hex>", and what later versions append. */
 static bool is_traceparent(struct str s)
@@ -83,7 +40,7 @@ void visit_begin(struct visit *t, struct server *v, struct http_req *q)
     struct str path = http_path(q), method = http_method_name(q);
 
     *t = (struct visit){ .v = v, .q = q, .route = -1, .start_ns = http_start_ns(q) };
-    choose_correlation(q, t->who.correlation);
+    snprintf(t->who.correlation, sizeof t->who.correlation, "%s", http_id(q));
     t->who.name = "";
     snprintf(t->peer, sizeof t->peer, "%s", http_peer(q));
     snprintf(t->path, sizeof t->path, "%.*s", (int)(path.n < 150 ? path.n : 150),
@@ -98,8 +55,8 @@ static void count_reply(struct server *v, int route, int status)
     int class = status / 100;
 
     v->replied_ns = clock_ns();
-    if (route >= 0 && route<ROUTES_MAX &&class> 0 && class < STATUS_CLASSES)
-        counter_add(&v->replies[route][class], 1);
+    if (route < 0 || route > ROUTES_MAX) route = ROUTES_MAX;
+    if (class > 0 && class < STATUS_CLASSES) counter_add(&v->replies[route][class], 1);
 }
 
 /* Polls by monitors are logged at level debug, unless they fail. */
@@ -140,6 +97,7 @@ static void set_common_headers(struct visit *t)
 static void end_visit(struct visit *t, int status, const char *code)
 {
     count_reply(t->v, t->route, status);
+    refused_count(&t->v->refused, status, code);
     log_visit(t, status, code);
 }
 
@@ -149,7 +107,6 @@ void visit_reply(struct visit *t, int status, const char *type, struct str body)
     int sent;
 
     set_common_headers(t);
-    fail_set_ids(t->q, t->who.correlation);
     sent = http_reply(t->q, status, type, body.p, body.n);
     end_visit(t, sent, sent == status ? "" : fail_lookup(E_NOMEM).code);
 }
@@ -165,14 +122,32 @@ void visit_reply_buf(struct visit *t, int status, const char *type, const struct
 /* The envelope, its code and status are those of the API. */
 void visit_fail(struct visit *t, const struct err *e)
 {
+    struct fail fail;
+    int sent;
+
     set_common_headers(t);
-    end_visit(t, fail_send(t->q, e, NULL, t->who.correlation), fail_lookup(e->code).code);
+    fail = fail_lookup(e->code);
+    sent = fail_send(t->q, e, NULL, t->who.correlation);
+    end_visit(t, sent, sent == fail.status ? fail.code : fail_lookup(E_NOMEM).code);
 }
 
 void visit_fail_status(struct visit *t, int status, const char *code, const char *msg)
 {
+    int sent;
+
     set_common_headers(t);
-    end_visit(t, fail_send_status(t->q, status, code, msg, t->who.correlation), code);
+    sent = fail_send_status(t->q, status, code, msg, t->who.correlation);
+    end_visit(t, sent, sent == status ? code : fail_lookup(E_NOMEM).code);
+}
+
+/* net/ sends the reply. It has no other headers than those of net/: it may be about a request whose
+ * headers were not read. */
+void visit_refuse(struct visit *t, int status, const char *code, const char *msg, struct buf *out)
+{
+    const char *type = status >= 500 ? "server_error" : "invalid_request_error";
+
+    fail_write_body(out, type, code, msg, NULL, t->who.correlation);
+    end_visit(t, status, code);
 }
 
 /* Without memory for the trace, only the log line lacks it. */
@@ -215,8 +190,8 @@ static void log_end_of_call(const struct api_end *end, const struct trace *trace
     if (trace) log_str(&ev, "traceparent", str_c(trace->parent));
     log_str(&ev, "tenant", str_c(end->who->name));
     log_str(&ev, "peer", str_c(end->peer));
-    log_str(&ev, "method", str_c(routes_method(routes_find(end->route))));
-    log_str(&ev, "path", str_c(end->route));
+    log_str(&ev, "method", str_c(routes_method(end->who->route)));
+    log_str(&ev, "path", str_c(routes_name(end->who->route)));
     log_str(&ev, "model", str_c(end->model));
     log_int(&ev, "status", end->status);
     if (*end->code) log_str(&ev, "code", str_c(end->code));
@@ -238,15 +213,21 @@ static void log_end_of_call(const struct api_end *end, const struct trace *trace
     log_end(&ev);
 }
 
+/* A request of which a part ran and then failed, for its deadline or for memory, was not refused. */
+static bool is_failed_run(const struct api_end *end)
+{
+    return end->n_choices > 0 && end->status >= 500;
+}
+
 /* Once for every request that visit_hand_over passed on. */
 void access_ended(void *arg, const struct api_end *end)
 {
     struct server *v = arg;
     struct trace *trace = remove_trace(v, end->who->correlation);
 
-    if (routes_is_limited(end->route)) limit_give(v->limit, end->who->tenant);
-    if (strcmp(end->code, "model_loading") == 0) counter_add(&v->refused[REFUSED_LOADING], 1);
-    count_reply(v, routes_find(end->route), end->status);
+    if (routes_is_limited(end->who->route)) limit_give(v->limit, end->who->tenant);
+    if (!is_failed_run(end)) refused_count(&v->refused, end->status, end->code);
+    count_reply(v, end->who->route, end->status);
     recent_add(&v->recent, end);
     if (v->s->access_log) log_end_of_call(end, trace);
     mem_free(trace);

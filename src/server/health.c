@@ -193,7 +193,6 @@ void health_tick(struct server *v)
 /* The process runs and its loop turns: nothing else is claimed. */
 void health_get_live(struct visit *t)
 {
-    t->v->health.n_asked++;
     visit_reply(t, 200, "application/json", STR("{\"status\":\"ok\"}"));
 }
 
@@ -202,7 +201,6 @@ void health_get_ready(struct visit *t)
 {
     struct health *h = &t->v->health;
 
-    h->n_asked++;
     if (h->ready != READY_OK) http_set_header(t->q, "Retry-After", "1");
     visit_reply_buf(t, h->ready == READY_OK ? 200 : 503, "application/json", &h->body);
 }

@@ -21,7 +21,6 @@ struct health {
     enum ready ready;
     char reason[512];              /* "" when ready */
     struct buf body;               /* of GET /ready, rendered when something changes */
-    uint64_t n_asked;              /* answers of /health and /ready */
     bool stalled[SETTINGS_MODELS]; /* by model: the watchdog saw no progress */
 };
 

@@ -24,15 +24,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-const char *const metrics_reject_names[] = { "context_exceeded", "queue_full",
-                                             "memory_admission", "deadline_exceeded",
-                                             "shutting_down",    "invalid_request" };
-const char *const metrics_refused_names[] = { "rate_limited", "concurrency_limit", "unauthorized",
-                                              "foreign_origin", "model_loading" };
-_Static_assert(sizeof metrics_reject_names / sizeof *metrics_reject_names == N_REJECT,
-               "a name each");
-_Static_assert(sizeof metrics_refused_names / sizeof *metrics_refused_names == N_REFUSED,
-               "a name each");
+/* Why an engine rejected a request. */
+static const char *const reject_names[] = { "context_exceeded", "queue_full",
+                                            "memory_admission", "deadline_exceeded",
+                                            "shutting_down",    "invalid_request" };
+_Static_assert(sizeof reject_names / sizeof *reject_names == N_REJECT, "a name each");
 
 static const struct metric per_model[] = {
     METRIC("tern_requests_running", GAUGE, running, "Sequences that run"),
@@ -150,19 +146,19 @@ static void write_outcomes(struct server *v, struct buf *out)
     static const char *const finishes[] = {
         NULL, "stop", "length", "cancelled", "deadline", "error"
     };
-    const char *help = "Requests refused by the server before they reached an engine, by reason";
+    const char *help = "Requests answered with a refusal, by reason";
     struct buf b = { 0 };
 
     write_counters(v, out, "tern_requests_total", "Requests ended by the engine, by outcome",
                    "outcome", finishes, FINISH_ERROR + 1, offsetof(struct engine_stats, finished));
     write_counters(v, out, "tern_admission_rejections_total",
-                   "Requests rejected by the engine's admission, by reason", "reason",
-                   metrics_reject_names, N_REJECT, offsetof(struct engine_stats, rejected));
-    for (int i = 0; i < N_REFUSED; i++, help = NULL) {
+                   "Requests rejected by the engine's admission, by reason", "reason", reject_names,
+                   N_REJECT, offsetof(struct engine_stats, rejected));
+    for (int i = 0; refused_name(i); i++, help = NULL) {
         buf_clear(&b);
-        stat_label(&b, "reason", str_c(metrics_refused_names[i]));
-        stat_counter(out, "tern_server_rejections_total", metrics_labels(&b, out), help,
-                     counter_get(&v->refused[i]));
+        stat_label(&b, "reason", str_c(refused_name(i)));
+        stat_counter(out, "tern_refused_total", metrics_labels(&b, out), help,
+                     counter_get(&v->refused.n[i]));
     }
     buf_release(&b);
 }
@@ -249,12 +245,13 @@ static void write_http(struct server *v, struct buf *out)
     struct http_stats h;
     struct buf b = { 0 };
 
-    for (int r = 0; routes_name(r); r++)
+    for (int r = 0; r <= ROUTES_MAX; r++)
         for (int c = 2; c < STATUS_CLASSES; c++) {
+            const char *name = r == ROUTES_MAX ? "other" : routes_name(r);
             uint64_t n = counter_get(&v->replies[r][c]);
-            if (n == 0 && c != 2) continue;
+            if (!name || (n == 0 && c != 2)) continue;
             buf_clear(&b);
-            stat_label(&b, "route", str_c(routes_name(r)));
+            stat_label(&b, "route", str_c(name));
             stat_label(&b, "status", str_c(classes[c]));
             stat_counter(out, "tern_http_requests_total", metrics_labels(&b, out), help, n);
             help = NULL;
@@ -270,9 +267,8 @@ static void write_http(struct server *v, struct buf *out)
                  "Connections closed because the client read too slowly", h.cut_off);
     stat_counter(out, "tern_out_of_memory_total", "",
                  "Requests and connections given up because memory ran out", h.no_memory);
-    stat_gauge(out, "tern_worker_connection_reuse_rate", "",
-               "Share of requests on a kept-alive connection",
-               h.requests ? (double)h.reused / (double)h.requests : 0);
+    stat_counter(out, "tern_connections_reused_total", "",
+                 "Requests on a connection that had carried one before", h.reused);
     buf_release(&b);
 }
 
@@ -328,12 +324,7 @@ static void write_process(struct server *v, struct buf *out)
     stat_gauge(out, "tern_graceful_shutdown_duration_ms", "",
                "Time since the shutdown began; 0: it has not",
                v->life == LIFE_RUN ? 0 : clock_ms_since(v->drain_ns));
-    stat_gauge(out, "tern_preflight_cache_hit_rate", "",
-               "Share of health checks answered from cached state", v->health.n_asked ? 1 : 0);
     devices_write_metrics(v, out);
-    stat_gauge(out, "tern_model_switch_latency_ms", "",
-               "Time of the last change of models; 0: there was none", 0);
-    stat_counter(out, "tern_restarts_total", "", "Workers restarted", 0);
     stat_gauge(out, "process_start_time_seconds", "", "Start time in seconds since 1970",
                (double)v->start_ms / 1e3);
     stat_gauge(out, "process_resident_memory_bytes", "", "Resident memory", (double)metrics_rss());

@@ -36,7 +36,4 @@ void metrics_write_compat(struct server *v, const char *dialects, struct buf *ou
 
 uint64_t metrics_rss(void); /* resident memory of the process in bytes; 0: unknown */
 uint64_t metrics_rss_peak(void);
-
-/* Why an engine rejected a request [N_REJECT], and why the server did [N_REFUSED]. */
-extern const char *const metrics_reject_names[], *const metrics_refused_names[];
 #endif

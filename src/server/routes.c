@@ -2,8 +2,8 @@
  *
  *     request ─► route ─► origin ─► key ─► limits ─► handler of the server or the API
  *
- * A path that is in no row is looked up among the files of the web page. Every refusal is counted
- * by its reason and answered with the envelope of the API. */
+ * A path that is in no row is looked up among the files of the web page. Every refusal is answered
+ * with the envelope of the API and counted by its code (refused.h). */
 #include "server/routes.h"
 
 #include "api/fail.h"
@@ -63,18 +63,7 @@ const char *routes_method(int i)
     return routes[i].method == HTTP_GET ? "GET" : "POST";
 }
 
-int routes_find(const char *name)
-{
-    for (int i = 0; i < N_ROUTES; i++)
-        if (strcmp(routes[i].path, name) == 0) return i;
-    return -1;
-}
-
-bool routes_is_limited(const char *name)
-{
-    int i = routes_find(name);
-    return i >= 0 && routes[i].limited;
-}
+bool routes_is_limited(int i) { return i >= 0 && i < N_ROUTES && routes[i].limited; }
 
 /* "/v1/models/{id}": the part in braces matches at least one character. */
 static bool matches_path(const char *pattern, struct str path)
@@ -182,7 +171,6 @@ static int find_tenant(struct visit *t, enum access access, const struct tenant 
     }
     if (rc == OK && access == ADMIN && auth_has_admin(v->auth) && !(*out)->admin)
         rc = err_set(e, E_DENIED, "this path needs the key of an admin");
-    if (rc != OK) counter_add(&v->refused[REFUSED_KEY], 1);
     return rc;
 }
 
@@ -192,11 +180,8 @@ static int count_request(struct visit *t, const struct tenant *who, struct err *
     struct server *v = t->v;
     int rate = who->rate_per_min < 0 ? (int)v->s->rate_per_min : who->rate_per_min;
     int at_once = who->concurrency < 0 ? (int)v->s->concurrency : who->concurrency;
-    int rc = limit_take(v->limit, who->index, rate, at_once, clock_ns(), e);
 
-    if (rc == E_RATE) counter_add(&v->refused[REFUSED_RATE], 1);
-    if (rc == E_CONCURRENCY) counter_add(&v->refused[REFUSED_CONCURRENCY], 1);
-    return rc;
+    return limit_take(v->limit, who->index, rate, at_once, clock_ns(), e);
 }
 
 /* The key and the limits of a route, then its handler. */
@@ -228,14 +213,13 @@ void routes_handle(void *arg, struct http_req *q)
     enum http_method m = http_method(q);
 
     visit_begin(&t, v, q);
-    t.route = find_route(path, m, &allow);
+    t.route = t.who.route = find_route(path, m, &allow);
     if (buf_check(&allow, &e) != OK) {
         visit_fail(&t, &e);
     } else if (m == HTTP_OPTIONS && v->s->cors && (allow.n || web_find(path))) {
         answer_preflight(&t, allow.n ? buf_str(&allow) : STR("GET, HEAD"));
     } else if (m != HTTP_GET && m != HTTP_HEAD && is_foreign_origin(&t)) {
-        counter_add(&v->refused[REFUSED_ORIGIN], 1);
-        visit_fail_status(&t, 403, "unauthorized",
+        visit_fail_status(&t, 403, "origin_not_allowed",
                           "requests from pages of another origin are not allowed; start the "
                           "server with --cors to allow them");
     } else if (t.route >= 0) {
@@ -250,17 +234,16 @@ void routes_handle(void *arg, struct http_req *q)
     buf_release(&allow);
 }
 
-/* Errors of net/ before a request is complete: malformed, too large, too slow, too many. */
-void routes_fail(void *arg, int status, const char *msg, struct buf *out)
+/* http_fail_fn: malformed, too large, too slow, too many. The route is that of the path, as far as it
+ * was read. */
+void routes_fail(void *arg, struct http_req *q, int status, const char *code, const char *msg,
+                 struct buf *out)
 {
-    struct server *v = arg;
-    const char *code = status == 413   ? "request_too_large"
-                       : status == 503 ? "queue_full"
-                                       : "invalid_request";
-    char id[72];
+    struct buf allow = { 0 };
+    struct visit t;
 
-    access_make_correlation(id);
-    fail_write_body(out, status == 503 ? "server_error" : "invalid_request_error", code, msg, NULL,
-                    id);
-    if (v->s->access_log) log_info("request %s: refused with status %d: %s", id, status, msg);
+    visit_begin(&t, arg, q);
+    t.route = find_route(http_path(q), http_method(q), &allow);
+    visit_refuse(&t, status, code, msg, out);
+    buf_release(&allow);
 }

@@ -7,12 +7,12 @@
 struct buf;
 struct http_req;
 
-void routes_handle(void *arg, struct http_req *q);                         /* http_fn */
-void routes_fail(void *arg, int status, const char *msg, struct buf *out); /* http_fail_fn */
+void routes_handle(void *arg, struct http_req *q); /* http_fn */
+void routes_fail(void *arg, struct http_req *q, int status, const char *code, const char *msg,
+                 struct buf *out); /* http_fail_fn */
 
 /* By index; a route has the same index for the life of the program. */
-const char *routes_name(int i);           /* "/v1/chat/completions"; NULL: no more routes */
-const char *routes_method(int i);         /* "GET", "POST"; "": no such route */
-int routes_find(const char *name);        /* -1: none */
-bool routes_is_limited(const char *name); /* limit_take counts it */
+const char *routes_name(int i);   /* "/v1/chat/completions"; NULL: no more routes */
+const char *routes_method(int i); /* "GET", "POST"; "": no such route */
+bool routes_is_limited(int i);    /* limit_take counts it */
 #endif

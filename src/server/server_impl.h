@@ -7,6 +7,7 @@
 #include "base/stat.h"
 #include "server/health.h"
 #include "server/recent.h"
+#include "server/refused.h"
 #include "server/settings.h"
 
 #include <stdatomic.h>
@@ -30,16 +31,6 @@ enum life {
     LIFE_DRAIN, /* no new requests; those that run may end */
     LIFE_ABORT, /* requests that still run are cancelled */
     LIFE_FLUSH  /* no request runs; the last replies are being sent */
-};
-
-/* Requests refused by the server before the API saw them, by reason. */
-enum {
-    REFUSED_RATE,
-    REFUSED_CONCURRENCY,
-    REFUSED_KEY,
-    REFUSED_ORIGIN,
-    REFUSED_LOADING, /* by the API, but counted here */
-    N_REFUSED
 };
 
 struct server {
@@ -67,9 +58,9 @@ struct server {
     struct health health;
     struct history history;
     struct recent recent;
-    struct counter refused[N_REFUSED];
-    struct counter replies[ROUTES_MAX][STATUS_CLASSES];
-    uint64_t replied_ns;  /* when the last reply was sent */
+    struct refused refused;
+    struct counter replies[ROUTES_MAX + 1][STATUS_CLASSES]; /* [ROUTES_MAX]: of no route */
+    uint64_t replied_ns;                                    /* when the last reply was sent */
     struct trace *traces; /* traceparent headers of requests in flight */
     int n_traces;
 };

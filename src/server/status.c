@@ -272,12 +272,8 @@ static void write_requests(struct jsonw *w, struct server *v)
                                               (size_t)f * sizeof(struct counter)));
     jsonw_end(w);
     open_object(w, "rejected");
-    for (int r = 0; r < N_REJECT; r++)
-        write_int(w, metrics_reject_names[r],
-                  (int64_t)sum_counter(v, offsetof(struct engine_stats, rejected) +
-                                              (size_t)r * sizeof(struct counter)));
-    for (int r = 0; r < N_REFUSED; r++)
-        write_int(w, metrics_refused_names[r], (int64_t)counter_get(&v->refused[r]));
+    for (int r = 0; refused_name(r); r++)
+        write_int(w, refused_name(r), (int64_t)counter_get(&v->refused.n[r]));
     jsonw_end(w);
     jsonw_end(w);
     open_object(w, "tokens");

@@ -28,6 +28,8 @@ void visit_reply(struct visit *t, int status, const char *type, struct str body)
 void visit_reply_buf(struct visit *t, int status, const char *type, const struct buf *body);
 void visit_fail(struct visit *t, const struct err *e);
 void visit_fail_status(struct visit *t, int status, const char *code, const char *msg);
+/* Writes the body of an error that net/ answers with. */
+void visit_refuse(struct visit *t, int status, const char *code, const char *msg, struct buf *out);
 /* Before the API's handler is called: sets the headers that the API does not know of. */
 void visit_hand_over(struct visit *t);
 
@@ -38,5 +40,4 @@ void status_get(struct visit *t);
 /* access.c */
 void access_ended(void *arg, const struct api_end *end); /* api_opt.ended */
 void access_release(struct server *v);
-void access_make_correlation(char out[72]); /* a random id: "req-" and 24 hex digits */
 #endif

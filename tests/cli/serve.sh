@@ -147,12 +147,12 @@ for l in text.splitlines():
         assert m[1] in types or types.get(base) == "histogram", l
         seen.add(m[1] if m[1] in types else base)
 for n in """deadline_check_duration_us client_disconnect_detection_ms per_token_emission_latency_us model_load_duration_ms
-cuda_init_duration_ms http_server_start_duration_ms cancellation_detection_latency_ms worker_connection_reuse_rate
-graceful_shutdown_duration_ms cuda_stream_utilization preflight_cache_hit_rate requests_total admission_rejections_total
+cuda_init_duration_ms http_server_start_duration_ms cancellation_detection_latency_ms refused_total
+graceful_shutdown_duration_ms cuda_stream_utilization requests_total admission_rejections_total
 queue_depth queue_wait_seconds requests_running requests_waiting kv_blocks_used kv_blocks_total
 prefix_cache_queried_tokens_total prefix_cache_hit_tokens_total preemptions_total prompt_tokens_total generated_tokens_total
 time_to_first_token_seconds inter_token_latency_seconds e2e_request_latency_seconds prefill_time_seconds decode_time_seconds
-model_switch_latency_ms memory_bytes restarts_total build_info""".split(): assert "tern_" + n in seen, n
+memory_bytes build_info""".split(): assert "tern_" + n in seen, n
 for n in """num_requests_running num_requests_waiting kv_cache_usage_perc time_to_first_token_seconds inter_token_latency_seconds
 e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds request_decode_time_seconds
 prompt_tokens_total generation_tokens_total request_success_total prefix_cache_queries_total prefix_cache_hits_total
