@@ -144,8 +144,7 @@ static struct world *world_open(struct setup s)
         fail_msg("%s", e.msg);
     loop_on_wake(me->loop, on_wake, me);
     while (!pool_is_ready(me->pool)) {
-        if (atomic_load(&pool_at(me->pool, 0)->state) == POOL_FAILED)
-            fail_msg("%s", pool_at(me->pool, 0)->err.msg);
+        if (pool_state(me->pool, 0, &e) == POOL_FAILED) fail_msg("%s", e.msg);
         usleep(2000);
     }
     pthread_create(&me->thread, NULL, run_loop, me);
@@ -156,8 +155,9 @@ static void world_close(struct world *me)
 {
     loop_stop(me->loop);
     pthread_join(me->thread, NULL);
-    pool_close(me->pool);
+    pool_stop(me->pool);
     api_close(me->api);
+    pool_close(me->pool);
     http_close(me->http);
     loop_close(me->loop);
     pthread_mutex_destroy(&me->lock);

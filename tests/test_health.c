@@ -87,7 +87,7 @@ static void a_model_that_failed_to_load_is_reported_as_the_reason(void **state)
     assert_int_equal(w.v.health.ready, READY_FAILED);
     assert_non_null(strstr(body(&w), "\"reason\":\"model_load_failed\""));
     assert_non_null(strstr(body(&w), "bad.gguf"));
-    atomic_store(&pool_at(w.v.pool, 0)->state, POOL_LOADING);
+    atomic_store((_Atomic int *)&pool_at(w.v.pool, 0)->state, POOL_LOADING);
     health_update(&w.v);
     assert_int_equal(w.v.health.ready, READY_LOADING);
     assert_non_null(strstr(body(&w), "\"reason\":\"model_loading\""));
@@ -104,7 +104,7 @@ static void a_stalled_engine_and_its_recovery_are_noticed(void **state)
     log_set_level(LOG_ERROR + 1);
     open_world(&w, repo("models/tern-tales.gguf"));
     wait_loaded(&w);
-    s = engine_stats(pool_at(w.v.pool, 0)->engine);
+    s = pool_stats(w.v.pool, 0);
     w.s.watchdog_ms = 1000;
 
     gauge_set(&s->step_begin_ns, (int64_t)(clock_ns() - 500000000u)); /* half of the limit */

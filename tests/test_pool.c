@@ -101,7 +101,7 @@ static void a_model_can_be_found_when_it_is_loaded(void **state)
 {
     const char *paths[1] = { repo(MODEL) };
     struct pool_opt o = pool_options(paths, 1);
-    struct pool_model *m = NULL;
+    struct pool_instance *m = NULL;
     struct pool *p = NULL;
     struct err e = { 0 };
     int rc;
@@ -111,14 +111,16 @@ static void a_model_can_be_found_when_it_is_loaded(void **state)
     o.warm = true;
     assert_int_equal(pool_open(&p, &o, &e), OK);
     rc = pool_find(p, STR("tern-tales"), &m, &e);
+    pool_release(m);
     assert_true(rc == OK || (rc == E_LOADING && e.retry_ms > 0));
     assert_true(wait_loaded(p));
     assert_true(pool_is_ready(p));
     assert_int_equal(pool_find(p, STR("tern-tales"), &m, &e), OK);
-    assert_ptr_equal(m, pool_at(p, 0));
-    assert_int_equal(pool_find(p, STR(""), &m, &e), OK); /* no name: the first model */
+    assert_ptr_equal(m->model, pool_at(p, 0));
+    pool_release(m);
     assert_int_equal(pool_find(p, STR("nobody"), &m, &e), E_NOTFOUND);
     assert_non_null(strstr(e.msg, "'tern-tales'"));
+    assert_int_equal(pool_find(p, STR(""), &m, &e), OK); /* no name: the first model */
     assert_non_null(m->engine);
     assert_true(m->load_ms > 0 && m->warm_ms > 0 && m->sample.top_p > 0);
     assert_true(prompter_knows_chat(m->prompter));
@@ -126,6 +128,7 @@ static void a_model_can_be_found_when_it_is_loaded(void **state)
     assert_int_equal(counter_get(&engine_stats(m->engine)->submitted), 0);
     assert_int_equal(counter_get(&engine_stats(m->engine)->generated_tokens), 0);
     assert_true(pool_is_idle(p));
+    pool_release(m);
     pool_close(p);
     assert_int_equal(atomic_load(&n_changes), 1);
 }
@@ -134,7 +137,7 @@ static void a_failed_load_keeps_its_reason_and_other_models_work(void **state)
 {
     const char *paths[2] = { temp_file("bad.gguf", "GGUFxxxx", 8), repo(MODEL) };
     struct pool_opt o = pool_options(paths, 2);
-    struct pool_model *m = NULL;
+    struct pool_instance *m = NULL;
     struct pool *p = NULL;
     struct err e = { 0 };
 
@@ -146,6 +149,7 @@ static void a_failed_load_keeps_its_reason_and_other_models_work(void **state)
     assert_int_not_equal(pool_find(p, STR("bad"), &m, &e), OK);
     assert_non_null(strstr(e.msg, "bad.gguf"));
     assert_int_equal(pool_find(p, STR("tern-tales"), &m, &e), OK);
+    pool_release(m);
     pool_close(p);
 }
 
@@ -167,6 +171,7 @@ static void a_model_that_exceeds_the_memory_limit_is_not_loaded(void **state)
     const char *paths[2] = { repo(MODEL), repo(MODEL) }, *aliases[2] = { "a", "b" };
     struct pool_opt o = pool_options(paths, 2);
     struct membudget b;
+    struct pool_instance *m;
     struct engine_info info;
     struct pool *p = NULL;
     struct err e = { 0 };
@@ -179,10 +184,13 @@ static void a_model_that_exceeds_the_memory_limit_is_not_loaded(void **state)
     assert_true(wait_loaded(p));
     assert_int_equal(pool_at(p, 0)->state, POOL_READY);
     assert_int_equal(pool_at(p, 1)->state, POOL_FAILED);
-    assert_int_equal(pool_at(p, 1)->err.code, E_MEMORY);
-    assert_non_null(strstr(pool_at(p, 1)->err.msg, "memory-limit"));
+    assert_int_equal(pool_state(p, 1, &e), POOL_FAILED);
+    assert_int_equal(e.code, E_MEMORY);
+    assert_non_null(strstr(e.msg, "memory-limit"));
     /* The memory in use equals the plan. */
-    engine_info(pool_at(p, 0)->engine, &info);
+    m = pool_acquire(p, 0);
+    engine_info(m->engine, &info);
+    pool_release(m);
     assert_int_equal(b.kv, info.kv_bytes);
     assert_int_equal(b.scratch, info.scratch_bytes);
     assert_int_equal(b.weights, info.weight_bytes);
@@ -199,12 +207,15 @@ static void an_eight_bit_kv_cache_takes_half_the_memory(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
+        struct pool_instance *m;
         struct pool *p = NULL;
         o.engine.kv_type = dtype_by_name(str_c(i ? "fp8" : "f16"));
         b[i] = plan_memory(paths[0], &o.engine);
         assert_int_equal(pool_open(&p, &o, &e), OK);
         assert_true(wait_loaded(p));
-        engine_info(pool_at(p, 0)->engine, &info[i]);
+        m = pool_acquire(p, 0);
+        engine_info(m->engine, &info[i]);
+        pool_release(m);
         pool_close(p);
     }
     assert_in_range(2 * b[1].kv, b[0].kv, b[0].kv * 101 / 100);
@@ -217,6 +228,7 @@ static void a_drained_pool_accepts_no_requests(void **state)
     const char *paths[1] = { repo(MODEL) };
     struct pool_opt o = pool_options(paths, 1);
     struct request *r = request_open();
+    struct pool_instance *m;
     struct pool *p = NULL;
     struct err e = { 0 };
 
@@ -225,7 +237,11 @@ static void a_drained_pool_accepts_no_requests(void **state)
     assert_true(wait_loaded(p));
     pool_drain(p);
     ids_push(&r->prompt, 1);
-    assert_int_equal(engine_submit(pool_at(p, 0)->engine, r, &e), E_SHUTDOWN);
+    m = pool_acquire(p, 0);
+    assert_int_equal(engine_submit(m->engine, r, &e), E_SHUTDOWN);
+    pool_stop(p); /* a reference stays valid */
+    assert_int_equal(engine_submit(m->engine, r, &e), E_SHUTDOWN);
+    pool_release(m);
     assert_true(pool_is_idle(p));
     request_unref(r);
     pool_abort(p);

@@ -174,7 +174,7 @@ out:
     return rc;
 }
 
-/* The pool is closed by now: calls without an answer get an error, and no engine is used. */
+/* The pool is stopped by now: calls without an answer get an error. */
 static void fail_all(struct api *a)
 {
     struct err e = { 0 };
@@ -182,7 +182,6 @@ static void fail_all(struct api *a)
     err_set(&e, E_SHUTDOWN, "the server is shutting down");
     for (struct call *c = a->calls, *next; c; c = next) {
         next = c->next;
-        c->model = NULL;
         call_fail(c, &e, NULL);
         call_end_if_done(c);
     }

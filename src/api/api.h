@@ -62,8 +62,8 @@ struct api_opt {
 };
 
 int api_open(struct api **out, const struct api_opt *opt, struct err *e);
-/* After pool_close (engines report events until then) and before http_close. Calls that are not
- * answered yet get an error. NULL is allowed. */
+/* After pool_stop (engines report events until then), before pool_close (calls hold models) and
+ * http_close. Calls that are not answered yet get an error. NULL is allowed. */
 void api_close(struct api *a);
 void api_process_events(struct api *a);          /* after a wake-up of the loop */
 int api_n_calls(const struct api *a);            /* in flight */

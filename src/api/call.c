@@ -196,30 +196,28 @@ static int set_priority(struct call *c, struct err *e)
     return OK;
 }
 
-/* A model whose load failed with E_NOTFOUND (a file is missing) is not an unknown model. */
+/* A model whose load failed with E_NOTFOUND (a file is missing) is not an unknown model; one that
+ * failed later has the code of its failure. */
 static bool is_failed_model(struct pool *pool, struct str name)
 {
-    for (int i = 0; i < pool_n(pool); i++) {
-        struct pool_model *m = pool_at(pool, i);
-        if ((name.n ? str_is(name, m->id) : i == 0) && atomic_load(&m->state) == POOL_FAILED)
-            return true;
-    }
+    for (int i = 0; i < pool_n(pool); i++)
+        if (name.n ? str_is(name, pool_at(pool, i)->id) : i == 0)
+            return pool_state(pool, i, NULL) == POOL_FAILED;
     return false;
 }
 
-/* The id is copied: the pool may be closed before the call ends. */
+/* The call holds its model until it ends, also if the model fails or is replaced meanwhile. */
 static int find_model(struct call *c, struct err *e)
 {
     int rc = pool_find(c->api->opt.pool, c->p.model, &c->model, e);
 
     if (rc == OK) {
-        const char *id = arena_cstr(&c->arena, str_c(c->model->id));
-        if (!id) return err_nomem(e, "the name of the model");
-        c->model_id = id;
+        c->model_id = c->model->id;
         return OK;
     }
     c->model = NULL;
-    if (is_failed_model(c->api->opt.pool, c->p.model)) return e->code = E_FORMAT;
+    if (rc != E_DEVICE && rc != E_DAMAGED && is_failed_model(c->api->opt.pool, c->p.model))
+        return e->code = E_FORMAT;
     if (rc == E_NOTFOUND) call_blame(c, "model");
     return rc;
 }
@@ -431,6 +429,7 @@ static void call_free(struct call *c)
     for (int i = 0; c->inputs && i < c->p.n_prompts; i++) ids_release(&c->inputs[i]);
     call_release_parked(c);
     grammar_unref(c->grammar);
+    pool_release(c->model);
     reply_release(&c->reply);
     pieces_release(&c->pieces);
     params_release(&c->p);

@@ -14,7 +14,7 @@
 #include "token/tokenizer.h"
 
 struct grammar;
-struct pool_model;
+struct pool_instance;
 struct toolfamily;
 struct reasoning_format;
 
@@ -41,8 +41,8 @@ struct call {
     char id[ID_BYTES]; /* "chatcmpl-..." */
     const char *route; /* a literal */
     const char *peer;
-    struct pool_model *model; /* NULL: not found yet, or the pool is closed */
-    const char *model_id;     /* in the arena; "": none */
+    struct pool_instance *model; /* a reference; NULL: not found yet */
+    const char *model_id;        /* the model's; "": none */
     struct reply reply;
     struct pieces pieces; /* texts of tokens, for logprobs */
     char fingerprint[24];

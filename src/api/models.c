@@ -9,10 +9,12 @@
 #include "pool/pool.h"
 
 /* A model that is loading or failed has only its state. */
-static void write_model(struct jsonw *w, struct pool_model *m)
+static void write_model(struct jsonw *w, struct pool *pool, int i)
 {
     static const char *const states[] = { "loading", "ready", "failed" };
-    int state = atomic_load_explicit(&m->state, memory_order_acquire);
+    const struct pool_model *m = pool_at(pool, i);
+    struct pool_instance *now = pool_acquire(pool, i);
+    enum pool_state state = now ? POOL_READY : pool_state(pool, i, NULL);
     struct engine_info info;
 
     jsonw_obj(w);
@@ -22,8 +24,8 @@ static void write_model(struct jsonw *w, struct pool_model *m)
     jsonw_key(w, "owned_by"), jsonw_str(w, STR("tern"));
     jsonw_key(w, "meta"), jsonw_obj(w);
     jsonw_key(w, "state"), jsonw_str(w, str_c(states[state]));
-    if (state == POOL_READY) {
-        engine_info(m->engine, &info);
+    if (now) {
+        engine_info(now->engine, &info);
         jsonw_key(w, "task"), jsonw_str(w, str_c(info.task));
         jsonw_key(w, "context"), jsonw_int(w, info.opt.n_ctx);
         jsonw_key(w, "vocab"), jsonw_int(w, info.n_vocab);
@@ -32,6 +34,7 @@ static void write_model(struct jsonw *w, struct pool_model *m)
     }
     jsonw_end(w);
     jsonw_end(w);
+    pool_release(now);
 }
 
 void api_models(struct api *a, struct http_req *q, const struct api_who *who)
@@ -44,7 +47,7 @@ void api_models(struct api *a, struct http_req *q, const struct api_who *who)
     jsonw_obj(&w);
     jsonw_key(&w, "object"), jsonw_str(&w, STR("list"));
     jsonw_key(&w, "data"), jsonw_arr(&w);
-    for (int i = 0; i < pool_n(a->opt.pool); i++) write_model(&w, pool_at(a->opt.pool, i));
+    for (int i = 0; i < pool_n(a->opt.pool); i++) write_model(&w, a->opt.pool, i);
     jsonw_end(&w);
     jsonw_end(&w);
     call_send_body(c, 200);
@@ -62,9 +65,8 @@ void api_model(struct api *a, struct http_req *q, const struct api_who *who)
     w.out = &c->out;
     id = str_starts(id, prefix) ? str_skip(id, prefix.n) : STR("");
     for (int i = 0; i < pool_n(a->opt.pool); i++) {
-        struct pool_model *m = pool_at(a->opt.pool, i);
-        if (!str_is(id, m->id)) continue;
-        write_model(&w, m);
+        if (!str_is(id, pool_at(a->opt.pool, i)->id)) continue;
+        write_model(&w, a->opt.pool, i);
         call_send_body(c, 200);
         goto out;
     }

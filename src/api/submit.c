@@ -77,7 +77,7 @@ static void make_fingerprint(struct call *c, const struct engine_info *info)
     uint64_t h = 0xcbf29ce484222325u;
 
     for (const char *s = c->model->id; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    h = (h ^ info->weight_bytes ^ (uint64_t)c->model->created) * 0x100000001b3u;
+    h = (h ^ info->weight_bytes ^ (uint64_t)c->model->model->created) * 0x100000001b3u;
     snprintf(c->fingerprint, sizeof c->fingerprint, "fp_%010llx", (unsigned long long)(h >> 24));
 }
 

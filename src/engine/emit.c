@@ -39,7 +39,7 @@ static double seconds(uint64_t from_ns, uint64_t to_ns)
  * histograms of their own: only after the former does a client wait for the end. */
 static void count_end(struct engine *g, const struct request *r)
 {
-    struct engine_stats *s = &g->stats;
+    struct engine_stats *s = g->stats;
     uint64_t cancel = atomic_load_explicit(&r->cancel_ns, memory_order_acquire);
     int why = atomic_load_explicit(&r->cancel, RELAXED);
 
@@ -79,11 +79,11 @@ static void count_token(struct engine *g, struct request *r, struct seq *s, uint
 
     if (!r->first_ns) r->first_ns = now;
     if (!r->quiet) {
-        counter_add(&g->stats.generated_tokens, 1);
-        if (r->first_ns == now) hist_add(&g->stats.ttft, seconds(r->submit_ns, now));
-        else hist_add(&g->stats.itl, seconds(s->last_ns, now));
+        counter_add(&g->stats->generated_tokens, 1);
+        if (r->first_ns == now) hist_add(&g->stats->ttft, seconds(r->submit_ns, now));
+        else hist_add(&g->stats->itl, seconds(s->last_ns, now));
     }
-    if (cancel && cancel < g->round_ns) counter_add(&g->stats.after_cancel, 1);
+    if (cancel && cancel < g->round_ns) counter_add(&g->stats->after_cancel, 1);
     s->last_ns = now;
 }
 
@@ -171,5 +171,5 @@ void engine_emit(struct engine *g)
     for (int i = 0; i < n; i++)
         if (g->pending[i].r) engine_emit_one(g, &g->pending[i]);
     g->n_pending = 0;
-    if (n) hist_add(&g->stats.emit_us, (double)(clock_ns() - begin) / 1e3 / n);
+    if (n) hist_add(&g->stats->emit_us, (double)(clock_ns() - begin) / 1e3 / n);
 }

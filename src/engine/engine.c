@@ -149,8 +149,9 @@ static int open_memory(struct engine *g, struct err *e)
                                                  .max_seqs = o->max_seqs,
                                                  .max_queue_tokens = o->max_queue_tokens,
                                                  .kv_overcommit = o->kv_overcommit });
-    engine_stats_init(&g->stats);
-    gauge_set(&g->stats.kv_total, block_n(g->pool));
+    engine_stats_init(&g->own_stats);
+    g->stats = o->stats ? o->stats : &g->own_stats;
+    gauge_set(&g->stats->kv_total, block_n(g->pool));
     rng_seed(&g->rng, HARD_SEED);
     return OK;
 }
@@ -295,7 +296,7 @@ void engine_info(const struct engine *g, struct engine_info *out)
 
 const struct tokenizer *engine_tokenizer(const struct engine *g) { return g->tokenizer; }
 bool engine_is_end(const struct engine *g, int32_t id) { return ends_has(&g->ends, id); }
-struct engine_stats *engine_stats(struct engine *g) { return &g->stats; }
+struct engine_stats *engine_stats(struct engine *g) { return g->stats; }
 
 void engine_sample_defaults(const struct engine *g, struct sample_opt *out)
 {
@@ -362,23 +363,31 @@ int engine_open(struct engine **out, const char *path, const struct engine_opt *
     return rc;
 }
 
-/* Requests that still run are cancelled and get their last event. */
-static void stop_thread(struct engine *g)
+/* Requests that still run are cancelled and get their last event, jobs of the compiler too. */
+void engine_stop(struct engine *g)
 {
+    if (g->stopped) return;
+    g->stopped = true;
     engine_drain(g);
     atomic_store_explicit(&g->quit, true, memory_order_release);
-    if (!g->in) return;
-    engine_abort(g);
+    if (g->in) engine_abort(g);
     if (g->has_thread) pthread_join(g->thread, NULL);
     else
-        while (engine_round(g) != ROUND_IDLE) {}
+        while (g->in && engine_round(g) != ROUND_IDLE) {}
+    compiler_close(&g->compiler);
+}
+
+int engine_error(struct engine *g, struct err *e)
+{
+    if (!atomic_load_explicit(&g->failed, memory_order_acquire)) return OK;
+    if (e) *e = g->failure;
+    return g->failure.code;
 }
 
 void engine_close(struct engine *g)
 {
     if (!g) return;
-    stop_thread(g);
-    compiler_close(&g->compiler);
+    engine_stop(g);
     guided_release(&g->guided);
     step_release(&g->step);
     runner_close(g->runner);
@@ -414,6 +423,8 @@ int engine_grammar_async(struct engine *g, const struct grammar_spec *spec,
                          void (*done)(struct compile_job *j), void *arg, void *owner,
                          struct grammar **out, struct compile_job **job, struct err *e)
 {
+    if (atomic_load_explicit(&g->admit.closed, memory_order_acquire))
+        return err_set(e, E_SHUTDOWN, "the server is shutting down");
     if ((*out = guided_find(&g->guided, spec))) return OK;
     return compiler_submit(&g->compiler, spec, done, arg, owner, job, e);
 }
@@ -454,7 +465,7 @@ int engine_submit(struct engine *g, struct request *r, struct err *e)
     r->submit_ns = clock_ns();
     if (rc == OK) rc = admit_request(&g->admit, r, r->submit_ns, e);
     if (rc != OK) {
-        counter_add(&g->stats.rejected[reject_of(rc)], 1);
+        counter_add(&g->stats->rejected[reject_of(rc)], 1);
         return rc;
     }
     request_ref(r);
@@ -462,12 +473,12 @@ int engine_submit(struct engine *g, struct request *r, struct err *e)
     if (!chan_push(g->in, r)) { /* several threads passed admission at once */
         admit_release(&g->admit, r);
         request_unref(r);
-        counter_add(&g->stats.rejected[REJECT_QUEUE], 1);
+        counter_add(&g->stats->rejected[REJECT_QUEUE], 1);
         rc = err_set(e, E_QUEUE_FULL, "%d requests wait or run; the limit is reached", g->max_live);
         if (e) e->retry_ms = admit_retry_ms(&g->admit);
         return rc;
     }
-    if (!r->quiet) counter_add(&g->stats.submitted, 1);
+    if (!r->quiet) counter_add(&g->stats->submitted, 1);
     return OK;
 }
 

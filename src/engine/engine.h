@@ -26,7 +26,13 @@ struct tokenizer;
 
 /* opt NULL: all defaults. */
 int engine_open(struct engine **out, const char *path, const struct engine_opt *opt, struct err *e);
-void engine_close(struct engine *g); /* NULL is allowed; what still runs is cancelled */
+/* Ends the engine's threads; what still runs is cancelled and gets its last event. Facts can still
+ * be read, and requests are refused. May be repeated. */
+void engine_stop(struct engine *g);
+void engine_close(struct engine *g); /* stops it, if that was not done; NULL is allowed */
+/* OK, or why the engine has failed for good: it refuses every request with this error. Any thread;
+ * e may be NULL. */
+int engine_error(struct engine *g, struct err *e);
 
 /* The same in two steps, for a caller that looks at the plan's memory in between (loadplan_bytes):
  * engine_plan decides everything, engine_open_plan loads. The engine takes the plan over, also when

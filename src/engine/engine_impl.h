@@ -56,8 +56,11 @@ struct engine {
     /* shared between threads */
     struct chan *in; /* submitted requests */
     struct admit admit;
-    struct engine_stats stats;
+    struct engine_stats *stats, own_stats;
     atomic_bool quit, abort;
+    atomic_bool failed; /* for good; `failure` was written before */
+    struct err failure;
+    bool stopped;
     pthread_t thread;
     bool has_thread;
 

@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+struct engine_stats;
+
 struct engine_opt {
     /* the device */
     const char *device; /* "cpu" (default), "cuda", "cuda:1"; borrowed until the engine is open */
@@ -29,5 +31,10 @@ struct engine_opt {
     double stretch;       /* see sched_opt; default: 2.5 */
     int age_ms;           /* see sched_opt; default: 1000 */
     bool manual;          /* no thread: the caller calls engine_step (tests, simulation) */
+    /* the owner */
+    struct engine_stats *stats; /* where to count, initialized; NULL: the engine's own */
+    /* Called once, on the engine's thread, when the engine has failed (engine_error); NULL: not. */
+    void (*failed)(void *arg);
+    void *failed_arg;
 };
 #endif

@@ -112,7 +112,7 @@ static void end_cancelled(struct engine *g)
         end_if_over(g, i, g->round_ns);
     }
     if (timed && g->n_live == n)
-        hist_add(&g->stats.deadline_check_us, (double)(clock_ns() - begin) / 1e3 / n);
+        hist_add(&g->stats->deadline_check_us, (double)(clock_ns() - begin) / 1e3 / n);
 }
 
 /* ---- planning ---- */
@@ -260,7 +260,7 @@ static void preempt(struct engine *g, struct request *r)
     r->seq->running = false;
     r->n_preempted++;
     atomic_store_explicit(&r->state, REQ_PREEMPTED, RELAXED);
-    counter_add(&g->stats.preemptions, 1);
+    counter_add(&g->stats->preemptions, 1);
 }
 
 /* The first time a request runs. */
@@ -292,10 +292,10 @@ static void count_begin(struct engine *g, struct request *r)
     r->n_cached = r->seq->n_kv;
     admit_begun(&g->admit, r);
     if (r->quiet) return;
-    counter_add(&g->stats.prompt_tokens, r->prompt.n);
-    counter_add(&g->stats.cached_tokens, (uint64_t)r->n_cached);
-    counter_add(&g->stats.prefix_queried, r->prompt.n);
-    counter_add(&g->stats.prefix_hit, (uint64_t)r->n_cached);
+    counter_add(&g->stats->prompt_tokens, r->prompt.n);
+    counter_add(&g->stats->cached_tokens, (uint64_t)r->n_cached);
+    counter_add(&g->stats->prefix_queried, r->prompt.n);
+    counter_add(&g->stats->prefix_hit, (uint64_t)r->n_cached);
 }
 
 /* Begins or resumes a request: opens its sequence, takes a slot and cached blocks. */
@@ -449,9 +449,9 @@ static void count_step(struct engine *g, uint64_t begin_ns)
     atomic_store_explicit(&g->admit.prefill_ns, (uint64_t)g->cost.prefill_ns, RELAXED);
     atomic_store_explicit(&g->admit.step_ns, (uint64_t)cost_of(&g->cost, n_decode).step_ns,
                           RELAXED);
-    counter_add(&g->stats.steps, 1);
-    counter_add(&g->stats.step_tokens, (uint64_t)g->step.n_tokens);
-    hist_add(&g->stats.step_size, g->step.n_tokens);
+    counter_add(&g->stats->steps, 1);
+    counter_add(&g->stats->step_tokens, (uint64_t)g->step.n_tokens);
+    hist_add(&g->stats->step_size, g->step.n_tokens);
 }
 
 /* Sums the hidden rows of the step; texts that are complete end with their vector. */
@@ -476,12 +476,12 @@ static void set_gauges(struct engine *g)
     int running = count_running(g), idle = g->prefix ? prefix_n_idle(g->prefix) : 0;
     int waiting = g->n_live - running;
 
-    gauge_set(&g->stats.running, running);
-    gauge_set(&g->stats.waiting, waiting);
-    if (waiting > gauge_get(&g->stats.queue_peak)) gauge_set(&g->stats.queue_peak, waiting);
-    gauge_set(&g->stats.kv_idle, idle);
-    gauge_set(&g->stats.kv_used, block_n(g->pool) - block_n_free(g->pool) - idle);
-    gauge_set(&g->stats.beat_ns, (int64_t)clock_ns());
+    gauge_set(&g->stats->running, running);
+    gauge_set(&g->stats->waiting, waiting);
+    if (waiting > gauge_get(&g->stats->queue_peak)) gauge_set(&g->stats->queue_peak, waiting);
+    gauge_set(&g->stats->kv_idle, idle);
+    gauge_set(&g->stats->kv_used, block_n(g->pool) - block_n_free(g->pool) - idle);
+    gauge_set(&g->stats->beat_ns, (int64_t)clock_ns());
 }
 
 /* The runner failed: every sequence of the step ends with its error. The engine goes on. */
@@ -522,13 +522,13 @@ static void run_step(struct engine *g)
     struct err e = { 0 };
     int rc;
 
-    gauge_set(&g->stats.step_begin_ns, (int64_t)begin_ns);
+    gauge_set(&g->stats->step_begin_ns, (int64_t)begin_ns);
     token_plan_samples(g);
     rc = step_start(&g->step, end_in_step, g, &e);
     engine_emit(g);
     set_gauges(g);
     if (rc == OK) rc = step_wait(&g->step, &logits, &e);
-    gauge_set(&g->stats.step_begin_ns, 0);
+    gauge_set(&g->stats->step_begin_ns, 0);
     if (rc == E_CANCELLED) return;
     if (rc != OK) {
         fail_step(g, &e);

@@ -1,11 +1,19 @@
-/* pool.c - models are loaded by one thread, one after the other: two loads at once would compete
- * for memory bandwidth and make both slower. */
+/* pool.c - the list of models, who uses them, and the thread that loads and closes them.
+ *
+ * Models are loaded by one thread, one after the other: two loads at once would compete for memory
+ * bandwidth and make both slower. The same thread closes instances, which takes as long as a step,
+ * and opens failed models again, after their last instance is closed: two of them might not fit.
+ *
+ * `lock` protects which instance a slot has, its error, and the lists; it is held for a few
+ * instructions only, never while a model is loaded or closed. */
 #include "pool/pool.h"
 
-#include "base/clock.h"
-#include "base/mem.h"
 #include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/stats.h"
 #include "model/loadplan.h"
 #include "pool/membudget.h"
 #include "pool/modelname.h"
@@ -15,23 +23,62 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum {
+    RETRY_FIRST_S = 1, /* a failed model is opened again after this, */
+    RETRY_MOST_S = 60, /* then after twice as long each time, up to this */
+    STEADY_S = 120     /* READY for so long: the next failure is the first again */
+};
+
+#define SECOND UINT64_C(1000000000)
+
+/* Which file a path named: another one, or the same after a change, differs. */
+struct file_id {
+    dev_t dev;
+    ino_t ino;
+    off_t size;
+    struct timespec changed;
+};
+
+struct slot {
+    struct pool_model m;
+    struct pool_instance *now; /* the pool's reference; NULL: not READY */
+    struct err err;            /* FAILED: why */
+    struct engine_stats stats; /* of all its instances */
+    atomic_bool was_ready;
+    /* the pool thread's */
+    struct file_id file; /* what the last load read */
+    uint64_t ready_ns;   /* when it became READY */
+    uint64_t retry_ns;   /* FAILED: when it is opened again; 0: never */
+    int n_fails;         /* failures in a row */
+};
+
 struct pool {
-    struct pool_model *models; /* [n] */
+    struct slot *slots; /* [n] */
     int n;
     struct pool_opt opt;
+    pthread_mutex_t lock;
+    pthread_cond_t news; /* for the thread: a failure, a last release, the end */
+    bool has_lock, has_news, has_thread;
     pthread_t thread;
-    bool has_thread;
-    atomic_bool stop; /* load no more models */
+    struct pool_instance *open;   /* instances with references */
+    struct pool_instance *unused; /* to be closed */
+    atomic_bool stop;             /* load no more models */
     atomic_bool draining, aborting;
-    uint64_t taken_bytes; /* of models that are loaded; the loading thread's */
+    bool stopped;
+    uint64_t taken_bytes; /* of instances that are not closed; the pool thread's */
 };
+
+static int state_of(const struct slot *s)
+{
+    return atomic_load_explicit(&s->m.state, memory_order_acquire);
+}
 
 /* ---- naming ---- */
 
 /* Names must be unique: a request chooses its model by name. */
 static int name_model(struct pool *p, int i, struct err *e)
 {
-    struct pool_model *m = &p->models[i];
+    struct pool_model *m = &p->slots[i].m;
     const char *alias = p->opt.aliases ? p->opt.aliases[i] : NULL;
     struct stat st;
 
@@ -42,37 +89,93 @@ static int name_model(struct pool *p, int i, struct err *e)
         return err_set(e, E_NOTFOUND, "model '%s': there is no such file or folder", m->path);
     m->created = (int64_t)st.st_mtime;
     for (int j = 0; j < i; j++)
-        if (strcmp(p->models[j].id, m->id) == 0)
+        if (strcmp(p->slots[j].m.id, m->id) == 0)
             return err_set(e, E_INVALID,
                            "models '%s' and '%s' are both named '%s': give one of them an alias",
-                           p->models[j].path, m->path, m->id);
+                           p->slots[j].m.path, m->path, m->id);
     return OK;
+}
+
+/* ---- references ---- */
+
+/* With the lock held. */
+static void unlink_instance(struct pool_instance **list, struct pool_instance *m)
+{
+    while (*list && *list != m) list = &(*list)->next;
+    if (*list) *list = m->next;
+}
+
+static struct pool_instance *acquire(struct pool *p, struct slot *s)
+{
+    struct pool_instance *m;
+
+    pthread_mutex_lock(&p->lock);
+    if ((m = s->now)) atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&p->lock);
+    return m;
+}
+
+/* The last reference may be dropped on any thread; the pool's thread closes. */
+void pool_release(struct pool_instance *m)
+{
+    struct pool *p;
+
+    if (!m || atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) != 1) return;
+    p = m->pool;
+    pthread_mutex_lock(&p->lock);
+    unlink_instance(&p->open, m);
+    m->next = p->unused;
+    p->unused = m;
+    pthread_cond_signal(&p->news);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void close_instance(struct pool *p, struct pool_instance *m)
+{
+    prompter_close(m->prompter);
+    engine_close(m->engine);
+    p->taken_bytes -= m->bytes;
+    mem_free(m);
 }
 
 /* ---- loading, on the pool's thread ---- */
 
-/* The plan's memory is known before anything is loaded; on a GPU the backend may take more. */
-static int open_engine(struct pool *p, struct pool_model *m, struct err *e)
+/* On the engine's thread: the pool's thread looks for the engine that failed. */
+static void on_engine_failed(void *arg)
 {
+    struct pool *p = arg;
+
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_signal(&p->news);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* The plan's memory is known before anything is loaded; on a GPU the backend may take more. */
+static int open_engine(struct pool *p, struct slot *s, struct pool_instance *m, struct err *e)
+{
+    struct engine_opt o = p->opt.engine;
     struct loadplan *plan = NULL;
     struct membudget b;
     int rc;
 
-    if ((rc = engine_plan(&plan, m->path, &p->opt.engine, e)) != OK) return rc;
+    o.stats = &s->stats;
+    o.failed = on_engine_failed;
+    o.failed_arg = p;
+    if ((rc = engine_plan(&plan, s->m.path, &o, e)) != OK) return rc;
     b = membudget_of(plan);
     if ((rc = membudget_check(&b, p->taken_bytes, p->opt.memory_limit, e)) != OK) {
         loadplan_close(plan);
         return rc;
     }
-    if ((rc = engine_open_plan(&m->engine, plan, &p->opt.engine, e)) != OK) return rc;
+    if ((rc = engine_open_plan(&m->engine, plan, &o, e)) != OK) return rc;
     b = membudget_of(plan); /* the engine has it, until it closes */
     if ((rc = membudget_check(&b, p->taken_bytes, p->opt.memory_limit, e)) != OK) return rc;
-    p->taken_bytes += membudget_total(&b);
+    p->taken_bytes += m->bytes = membudget_total(&b);
     return OK;
 }
 
-/* Templates are parsed once per model. */
-static int open_prompter(struct pool *p, struct pool_model *m, struct err *e)
+/* Templates are parsed once per instance. */
+static int open_prompter(struct pool *p, struct pool_instance *m, struct err *e)
 {
     const struct tokenizer *tok = engine_tokenizer(m->engine);
 
@@ -80,67 +183,254 @@ static int open_prompter(struct pool *p, struct pool_model *m, struct err *e)
     return tok ? prompter_open(&m->prompter, tok, p->opt.chat_template, e) : OK;
 }
 
-static void close_model(struct pool_model *m)
-{
-    prompter_close(m->prompter);
-    m->prompter = NULL;
-    engine_close(m->engine);
-    m->engine = NULL;
-}
-
 /* A failed load leaves nothing behind, also not in the memory account. */
-static int load_model(struct pool *p, struct pool_model *m, struct err *e)
+static int load_model(struct pool *p, struct slot *s, struct pool_instance **out, struct err *e)
 {
-    uint64_t start = clock_ns(), taken = p->taken_bytes;
+    struct pool_instance *m = mem_new(struct pool_instance);
+    uint64_t start = clock_ns();
     int rc;
 
-    if ((rc = open_engine(p, m, e)) != OK) goto out;
+    if (!m) return err_nomem(e, "a model");
+    *m = (struct pool_instance){ .model = &s->m, .id = s->m.id, .pool = p };
+    atomic_init(&m->refs, 1);
+    if ((rc = open_engine(p, s, m, e)) != OK) goto out;
     if ((rc = open_prompter(p, m, e)) != OK) goto out;
     m->load_ms = clock_ms_since(start);
     start = clock_ns();
     if (p->opt.warm && (rc = engine_warm(m->engine, e)) != OK) goto out;
     m->warm_ms = clock_ms_since(start);
+    *out = m;
+    m = NULL;
 out:
-    if (rc != OK) {
-        close_model(m);
-        p->taken_bytes = taken;
-        err_wrap(e, "model '%s'", m->id);
-    }
+    if (m) close_instance(p, m);
+    if (rc != OK) err_wrap(e, "model '%s'", s->m.id);
     return rc;
+}
+
+static void set_state(struct pool *p, struct slot *s, enum pool_state state, const struct err *e)
+{
+    pthread_mutex_lock(&p->lock);
+    if (e) s->err = *e;
+    if (state != POOL_READY) s->now = NULL;
+    atomic_store_explicit(&s->m.state, (int)state, memory_order_release);
+    pthread_mutex_unlock(&p->lock);
+    if (p->opt.changed) p->opt.changed(p->opt.arg);
+}
+
+/* From here on the instance can be found. pool_drain may have run before, and have missed this
+ * engine, or after it: then it drains twice, which changes nothing. */
+static void publish(struct pool *p, struct slot *s, struct pool_instance *m)
+{
+    pthread_mutex_lock(&p->lock);
+    m->next = p->open;
+    p->open = s->now = m;
+    atomic_store_explicit(&s->was_ready, true, memory_order_release);
+    atomic_store_explicit(&s->m.state, POOL_READY, memory_order_release);
+    pthread_mutex_unlock(&p->lock);
+    s->ready_ns = clock_ns();
+    if (atomic_load(&p->draining)) engine_drain(m->engine);
+    if (atomic_load(&p->aborting)) engine_abort(m->engine);
+    if (s->n_fails > 0) log_info("model '%s' is ready again", s->m.id);
+    if (p->opt.changed) p->opt.changed(p->opt.arg);
+}
+
+/* ---- failed models ---- */
+
+static struct file_id file_id_of(const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) != 0) return (struct file_id){ 0 };
+    return (struct file_id){ st.st_dev, st.st_ino, st.st_size, st.st_mtim };
+}
+
+static bool is_same_file(const struct file_id *a, const struct file_id *b)
+{
+    return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}
+
+/* Seconds until a model that failed n times in a row is opened again. */
+static uint64_t retry_after_s(int n)
+{
+    uint64_t s = RETRY_FIRST_S;
+
+    while (--n > 0 && s < RETRY_MOST_S) s *= 2;
+    return s < RETRY_MOST_S ? s : RETRY_MOST_S;
+}
+
+/* A model that never was READY has a mistake in its file or its settings: it stays FAILED. One that
+ * has served is opened again. */
+static void mark_failed(struct pool *p, struct slot *s, struct err *e)
+{
+    uint64_t now = clock_ns(), wait;
+
+    s->retry_ns = 0;
+    if (atomic_load(&s->was_ready)) {
+        if (s->ready_ns && now - s->ready_ns > STEADY_S * SECOND) s->n_fails = 0;
+        wait = retry_after_s(++s->n_fails);
+        s->ready_ns = 0;
+        s->retry_ns = now + wait * SECOND;
+        log_error("%s; the model is %s in %llu s", e->msg,
+                  e->code == E_DAMAGED ? "opened again when its file has changed, first looked at"
+                                       : "opened again",
+                  (unsigned long long)wait);
+    }
+    set_state(p, s, POOL_FAILED, e);
+}
+
+/* READY → FAILED: the instance is closed when its last user is done. */
+static void drop_failed(struct pool *p, struct slot *s, struct err *e)
+{
+    struct pool_instance *m = s->now;
+
+    err_wrap(e, "model '%s' failed", s->m.id);
+    mark_failed(p, s, e);
+    pool_release(m);
+}
+
+static void load_slot(struct pool *p, struct slot *s)
+{
+    struct pool_instance *m = NULL;
+    struct err e = { 0 };
+
+    s->file = file_id_of(s->m.path);
+    if (load_model(p, s, &m, &e) == OK) publish(p, s, m);
+    else mark_failed(p, s, &e);
+}
+
+static bool has_instance(struct pool *p, const struct slot *s)
+{
+    bool has = false;
+
+    pthread_mutex_lock(&p->lock);
+    for (struct pool_instance *m = p->open; m; m = m->next) has |= m->model == &s->m;
+    for (struct pool_instance *m = p->unused; m; m = m->next) has |= m->model == &s->m;
+    pthread_mutex_unlock(&p->lock);
+    return has;
+}
+
+/* FAILED → LOADING, when its time has come and the old instance is closed. A damaged file is not
+ * opened again before it has changed. */
+static bool is_due(struct pool *p, struct slot *s, uint64_t now)
+{
+    struct file_id id;
+
+    if (state_of(s) != POOL_FAILED || !s->retry_ns || now < s->retry_ns) return false;
+    id = file_id_of(s->m.path);
+    if (s->err.code == E_DAMAGED && is_same_file(&s->file, &id)) {
+        s->retry_ns = now + retry_after_s(++s->n_fails) * SECOND;
+        return false;
+    }
+    return !has_instance(p, s);
+}
+
+/* ---- the pool's thread ---- */
+
+static void close_unused(struct pool *p)
+{
+    struct pool_instance *list, *next;
+
+    pthread_mutex_lock(&p->lock);
+    list = p->unused;
+    p->unused = NULL;
+    pthread_mutex_unlock(&p->lock);
+    for (; list; list = next) {
+        next = list->next;
+        close_instance(p, list);
+    }
+}
+
+/* Everything that can be done now. Only this thread changes `now`. */
+static void serve_slots(struct pool *p)
+{
+    for (int i = 0; i < p->n && !atomic_load(&p->stop); i++) {
+        struct slot *s = &p->slots[i];
+        struct err e = { 0 };
+
+        close_unused(p);
+        if (s->now && engine_error(s->now->engine, &e) != OK) drop_failed(p, s, &e);
+        if (is_due(p, s, clock_ns())) set_state(p, s, POOL_LOADING, NULL);
+        if (state_of(s) == POOL_LOADING) load_slot(p, s);
+    }
+    close_unused(p);
+}
+
+/* When the next model is due; UINT64_MAX: none is. One whose instance is still in use is looked at
+ * when that is released. */
+static uint64_t next_retry_ns(const struct pool *p)
+{
+    uint64_t at = UINT64_MAX, now = clock_ns();
+
+    for (int i = 0; i < p->n; i++) {
+        uint64_t t = p->slots[i].retry_ns;
+        if (state_of(&p->slots[i]) == POOL_FAILED && t > now && t < at) at = t;
+    }
+    return at;
+}
+
+static bool has_news(const struct pool *p)
+{
+    if (atomic_load(&p->stop) || p->unused) return true;
+    for (int i = 0; i < p->n; i++)
+        if (p->slots[i].now && engine_error(p->slots[i].now->engine, NULL) != OK) return true;
+    return false;
+}
+
+static void wait_for_news(struct pool *p)
+{
+    uint64_t at = next_retry_ns(p);
+    struct timespec t = { .tv_sec = (time_t)(at / SECOND), .tv_nsec = (long)(at % SECOND) };
+    int rc = 0;
+
+    pthread_mutex_lock(&p->lock);
+    while (!has_news(p) && rc == 0)
+        rc = at == UINT64_MAX ? pthread_cond_wait(&p->news, &p->lock)
+                              : pthread_cond_timedwait(&p->news, &p->lock, &t);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void *pool_main(void *arg)
 {
     struct pool *p = arg;
 
-    for (int i = 0; i < p->n && !atomic_load(&p->stop); i++) {
-        struct pool_model *m = &p->models[i];
-        int rc = load_model(p, m, &m->err);
-
-        atomic_store_explicit(&m->state, rc == OK ? POOL_READY : POOL_FAILED, memory_order_release);
-        /* pool_drain may have run before the state was stored, and have missed this engine, or
-         * after it: then it drains twice, which changes nothing. */
-        if (rc == OK && atomic_load(&p->draining)) engine_drain(m->engine);
-        if (rc == OK && atomic_load(&p->aborting)) engine_abort(m->engine);
-        if (p->opt.changed) p->opt.changed(p->opt.arg);
+    for (;;) {
+        serve_slots(p);
+        if (atomic_load(&p->stop)) return NULL;
+        wait_for_news(p);
     }
-    return NULL;
 }
 
 /* ---- opening and closing ---- */
+
+static int init_lock(struct pool *p, struct err *e)
+{
+    pthread_condattr_t a;
+
+    if (pthread_condattr_init(&a) != 0) return err_nomem(e, "the pool of models");
+    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    p->has_lock = pthread_mutex_init(&p->lock, NULL) == 0;
+    p->has_news = pthread_cond_init(&p->news, &a) == 0;
+    pthread_condattr_destroy(&a);
+    return p->has_lock && p->has_news ? OK : err_nomem(e, "the pool of models");
+}
 
 static int start_pool(struct pool *p, struct err *e)
 {
     int rc;
 
     if (p->opt.n < 1) return err_set(e, E_INVALID, "no model is named");
-    if (!(p->models = mem_array((size_t)p->opt.n, sizeof *p->models)))
+    if ((rc = init_lock(p, e)) != OK) return rc;
+    if (!(p->slots = mem_array((size_t)p->opt.n, sizeof *p->slots)))
         return err_nomem(e, "the list of models");
     p->n = p->opt.n;
-    for (int i = 0; i < p->n; i++)
+    for (int i = 0; i < p->n; i++) {
+        engine_stats_init(&p->slots[i].stats);
         if ((rc = name_model(p, i, e)) != OK) return rc;
+    }
     if ((rc = pthread_create(&p->thread, NULL, pool_main, p)) != 0)
         return err_set(e, E_NOMEM, "cannot start the loading thread: %s", strerror(rc));
+    pthread_setname_np(p->thread, "tern-pool");
     p->has_thread = true;
     return OK;
 }
@@ -157,28 +447,70 @@ int pool_open(struct pool **out, const struct pool_opt *opt, struct err *e)
     return rc;
 }
 
+static void ask_to_stop(struct pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->stop, true);
+    pthread_cond_signal(&p->news);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void pool_stop(struct pool *p)
+{
+    if (!p || p->stopped) return;
+    p->stopped = true;
+    if (p->has_thread) {
+        ask_to_stop(p);
+        pthread_join(p->thread, NULL);
+    }
+    for (struct pool_instance *m = p->open; m; m = m->next) engine_stop(m->engine);
+}
+
+/* Instances that something still refers to, which is a mistake, are closed all the same. */
 void pool_close(struct pool *p)
 {
+    struct pool_instance *next;
+
     if (!p) return;
-    atomic_store(&p->stop, true);
-    if (p->has_thread) pthread_join(p->thread, NULL);
-    for (int i = 0; i < p->n; i++) {
-        close_model(&p->models[i]);
-        mem_free((char *)p->models[i].id);
-        mem_free((char *)p->models[i].path);
+    pool_stop(p);
+    if (p->n) close_unused(p);
+    for (struct pool_instance *m = p->open; m; m = next) {
+        next = m->next;
+        close_instance(p, m);
     }
-    mem_free(p->models);
+    for (int i = 0; i < p->n; i++) {
+        mem_free((char *)p->slots[i].m.id);
+        mem_free((char *)p->slots[i].m.path);
+    }
+    mem_free(p->slots);
+    if (p->has_news) pthread_cond_destroy(&p->news);
+    if (p->has_lock) pthread_mutex_destroy(&p->lock);
     mem_free(p);
 }
 
 /* ---- asking ---- */
 
 int pool_n(const struct pool *p) { return p->n; }
-struct pool_model *pool_at(struct pool *p, int i) { return &p->models[i]; }
+const struct pool_model *pool_at(struct pool *p, int i) { return &p->slots[i].m; }
+struct pool_instance *pool_acquire(struct pool *p, int i) { return acquire(p, &p->slots[i]); }
 
-static int state_of(const struct pool_model *m)
+enum pool_state pool_state(struct pool *p, int i, struct err *e)
 {
-    return atomic_load_explicit(&m->state, memory_order_acquire);
+    struct slot *s = &p->slots[i];
+    enum pool_state state;
+
+    pthread_mutex_lock(&p->lock);
+    state = (enum pool_state)state_of(s);
+    if (e) *e = state == POOL_FAILED ? s->err : (struct err){ 0 };
+    pthread_mutex_unlock(&p->lock);
+    return state;
+}
+
+struct engine_stats *pool_stats(struct pool *p, int i)
+{
+    struct slot *s = &p->slots[i];
+
+    return atomic_load_explicit(&s->was_ready, memory_order_acquire) ? &s->stats : NULL;
 }
 
 static int no_model(struct pool *p, struct str id, struct err *e)
@@ -186,70 +518,84 @@ static int no_model(struct pool *p, struct str id, struct err *e)
     struct buf b = { 0 };
     int rc;
 
-    for (int i = 0; i < p->n; i++) buf_printf(&b, "%s'%s'", i ? ", " : "", p->models[i].id);
+    for (int i = 0; i < p->n; i++) buf_printf(&b, "%s'%s'", i ? ", " : "", p->slots[i].m.id);
     rc = err_set(e, E_NOTFOUND, "there is no model '%.*s'; the models are %s",
                  STR_ARG(str_take(id, 100)), buf_cstr(&b));
     buf_release(&b);
     return rc;
 }
 
-/* The state is read once: what READY promises was written before it. */
-int pool_find(struct pool *p, struct str id, struct pool_model **out, struct err *e)
+/* The error of a model that is not READY. */
+static int refuse(struct pool *p, int i, struct err *e)
 {
-    struct pool_model *m = id.n == 0 ? &p->models[0] : NULL;
+    struct err why = { 0 };
     int rc;
 
-    for (int i = 0; i < p->n && !m; i++)
-        if (str_is(id, p->models[i].id)) m = &p->models[i];
-    if (!m) return no_model(p, id, e);
-    switch (state_of(m)) {
-    case POOL_READY: *out = m; return OK;
-    case POOL_FAILED:
-        if (e) *e = m->err;
-        return m->err.code ? m->err.code : E_INTERNAL;
-    default:
-        rc = err_set(e, E_LOADING, "model '%s' is being loaded", m->id);
-        if (e) e->retry_ms = 1000;
-        return rc;
+    if (pool_state(p, i, &why) == POOL_FAILED) {
+        if (e) *e = why;
+        if (e && pool_stats(p, i)) e->retry_ms = RETRY_FIRST_S * 1000;
+        return why.code ? why.code : E_INTERNAL;
     }
+    rc = err_set(e, E_LOADING, "model '%s' is being loaded", p->slots[i].m.id);
+    if (e) e->retry_ms = 1000;
+    return rc;
+}
+
+int pool_find(struct pool *p, struct str id, struct pool_instance **out, struct err *e)
+{
+    int i = 0;
+
+    while (i < p->n && id.n && !str_is(id, p->slots[i].m.id)) i++;
+    if (i == p->n) return no_model(p, id, e);
+    *out = acquire(p, &p->slots[i]);
+    return *out ? OK : refuse(p, i, e);
 }
 
 int pool_n_loaded(struct pool *p)
 {
     int n = 0;
 
-    for (int i = 0; i < p->n; i++) n += state_of(&p->models[i]) != POOL_LOADING;
+    for (int i = 0; i < p->n; i++) n += state_of(&p->slots[i]) != POOL_LOADING;
     return n;
 }
 
 bool pool_is_ready(struct pool *p)
 {
     for (int i = 0; i < p->n; i++)
-        if (state_of(&p->models[i]) != POOL_READY) return false;
+        if (state_of(&p->slots[i]) != POOL_READY) return false;
     return true;
+}
+
+/* Calls f for every instance, also those that only calls still use. f does not wait. */
+static void for_all(struct pool *p, void (*f)(struct engine *g))
+{
+    pthread_mutex_lock(&p->lock);
+    for (struct pool_instance *m = p->open; m; m = m->next) f(m->engine);
+    pthread_mutex_unlock(&p->lock);
 }
 
 /* Models that are still waiting to be loaded are not loaded any more. */
 void pool_drain(struct pool *p)
 {
-    atomic_store(&p->stop, true);
+    ask_to_stop(p);
     atomic_store(&p->draining, true);
-    for (int i = 0; i < p->n; i++)
-        if (state_of(&p->models[i]) == POOL_READY) engine_drain(p->models[i].engine);
+    for_all(p, engine_drain);
 }
 
 void pool_abort(struct pool *p)
 {
-    atomic_store(&p->stop, true);
+    ask_to_stop(p);
     atomic_store(&p->aborting, true);
-    for (int i = 0; i < p->n; i++)
-        if (state_of(&p->models[i]) == POOL_READY) engine_abort(p->models[i].engine);
+    for_all(p, engine_abort);
 }
 
 bool pool_is_idle(struct pool *p)
 {
-    for (int i = 0; i < p->n; i++)
-        if (state_of(&p->models[i]) == POOL_READY && !engine_is_idle(p->models[i].engine))
-            return false;
-    return true;
+    bool idle = true;
+
+    pthread_mutex_lock(&p->lock);
+    for (struct pool_instance *m = p->open; m && idle; m = m->next)
+        idle = engine_is_idle(m->engine);
+    pthread_mutex_unlock(&p->lock);
+    return idle;
 }

@@ -1,9 +1,16 @@
 /* pool.h - the models of this machine: name → engine.
  *
- * Models are named when the pool opens and loaded by a thread of the pool, one after the other, so
- * that a server can answer before they are loaded. The list does not change afterwards. Any thread
- * may ask; a model's fields are written by the loading thread before its state becomes READY or
- * FAILED, and never change after that. */
+ * Models are named when the pool opens; the list does not change afterwards. A thread of the pool
+ * loads them one after the other, so that a server can answer before they are loaded, and closes
+ * them:
+ *
+ *     LOADING ──► READY ──the engine fails──► FAILED ──back-off──► LOADING ──► READY
+ *        └──────────────────────────────────────► FAILED
+ *
+ * What a loaded model consists of is a struct pool_instance. It is immutable and counted: whoever
+ * works with it holds a reference from pool_find or pool_acquire until pool_release, and it is
+ * closed by the pool's thread when the last reference is gone. A model that is opened again gets
+ * another instance; calls that still hold the old one finish with it. Any thread may ask. */
 #ifndef TERN_POOL_POOL_H
 #define TERN_POOL_POOL_H
 
@@ -15,21 +22,31 @@
 #include <stdatomic.h>
 
 struct engine;
+struct engine_stats;
 struct pool;
 struct prompter;
 
 enum pool_state { POOL_LOADING, POOL_READY, POOL_FAILED };
 
-struct pool_model {
+struct pool_model { /* fixed, but for its state */
     const char *id; /* file or folder name without the extension, or its alias */
     const char *path;
-    _Atomic int state;         /* enum pool_state: stored after the rest is written */
-    struct engine *engine;     /* READY only */
+    int64_t created;   /* seconds since 1970: modification time of the file */
+    _Atomic int state; /* enum pool_state; pool_state reads it together with the error */
+};
+
+struct pool_instance { /* a loaded model; read only */
+    const struct pool_model *model;
+    const char *id; /* the model's */
+    struct engine *engine;
     struct prompter *prompter; /* messages → prompt; NULL: the model has no tokenizer */
     struct sample_opt sample;  /* what the model's makers recommend, over sample_defaults */
-    struct err err;            /* FAILED only */
     double load_ms, warm_ms;
-    int64_t created; /* seconds since 1970: modification time of the file */
+    /* the pool's */
+    struct pool *pool;
+    struct pool_instance *next;
+    uint64_t bytes; /* of memory, as planned */
+    atomic_int refs;
 };
 
 struct pool_opt {
@@ -47,12 +64,26 @@ struct pool_opt {
 
 /* Returns at once; models load in the background. The options' strings outlive the pool. */
 int pool_open(struct pool **out, const struct pool_opt *opt, struct err *e);
-void pool_close(struct pool *p); /* waits for a load under way; NULL is allowed */
+/* Waits for a load under way and ends every engine's thread, after the last events of its requests.
+ * References stay valid; engines refuse requests from then on. */
+void pool_stop(struct pool *p);
+/* All references are released. Stops first, if that was not done; NULL is allowed. */
+void pool_close(struct pool *p);
+
 int pool_n(const struct pool *p);
-struct pool_model *pool_at(struct pool *p, int i);
-/* The model of that name (empty: the first). E_NOTFOUND lists those there are; E_LOADING; the error
- * of a failed load. */
-int pool_find(struct pool *p, struct str id, struct pool_model **out, struct err *e);
+const struct pool_model *pool_at(struct pool *p, int i);
+/* The state of model i and, if it is FAILED, why. e may be NULL. */
+enum pool_state pool_state(struct pool *p, int i, struct err *e);
+/* What the engines of model i have counted, also before they failed; NULL: it never was READY. */
+struct engine_stats *pool_stats(struct pool *p, int i);
+
+/* A reference to the model of that name (empty: the first). E_NOTFOUND lists those there are;
+ * E_LOADING; the error of a failed one, with retry_ms if it will be opened again. */
+int pool_find(struct pool *p, struct str id, struct pool_instance **out, struct err *e);
+/* A reference to model i; NULL: it is not READY. */
+struct pool_instance *pool_acquire(struct pool *p, int i);
+void pool_release(struct pool_instance *m); /* NULL is allowed; never waits */
+
 bool pool_is_ready(struct pool *p); /* all models are READY */
 int pool_n_loaded(struct pool *p);  /* models that are READY or FAILED */
 void pool_drain(struct pool *p);    /* every engine takes no more requests */

@@ -52,8 +52,7 @@ static int collect_devices(struct server *v, struct device *out)
 
     for (int i = 0; i < pool_n(v->pool); i++) {
         struct engine_info info;
-        if (!server_stats(v, i)) continue;
-        engine_info(pool_at(v->pool, i)->engine, &info);
+        if (!server_engine_info(v, i, &info)) continue;
         for (int k = 0; k < info.n_devices; k++)
             if (info.device[k].counts) n = find_or_add_device(out, n, &info.device[k]);
     }

@@ -107,11 +107,12 @@ static void watch_engines(struct server *v)
 
 /* ---- the answer of /ready ---- */
 
-static const struct pool_model *find_in_state(struct server *v, enum pool_state state)
+/* The first model in that state, with its error; NULL: none is. */
+static const struct pool_model *find_in_state(struct server *v, enum pool_state state,
+                                              struct err *e)
 {
     for (int i = 0; i < pool_n(v->pool); i++)
-        if (atomic_load_explicit(&pool_at(v->pool, i)->state, memory_order_acquire) == (int)state)
-            return pool_at(v->pool, i);
+        if (pool_state(v->pool, i, e) == state) return pool_at(v->pool, i);
     return NULL;
 }
 
@@ -120,7 +121,7 @@ static int count_ready(struct server *v)
 {
     int n = 0;
 
-    for (int i = 0; i < pool_n(v->pool); i++) n += server_stats(v, i) != NULL;
+    for (int i = 0; i < pool_n(v->pool); i++) n += pool_state(v->pool, i, NULL) == POOL_READY;
     return n;
 }
 
@@ -129,16 +130,17 @@ static void set_reason(struct server *v)
 {
     struct health *h = &v->health;
     const struct pool_model *m;
+    struct err e;
 
     h->ready = READY_OK;
     h->reason[0] = 0;
     if (v->life != LIFE_RUN) {
         h->ready = READY_DRAINING;
         snprintf(h->reason, sizeof h->reason, "the server is shutting down");
-    } else if ((m = find_in_state(v, POOL_FAILED))) {
+    } else if ((m = find_in_state(v, POOL_FAILED, &e))) {
         h->ready = READY_FAILED;
-        snprintf(h->reason, sizeof h->reason, "%.500s", m->err.msg);
-    } else if ((m = find_in_state(v, POOL_LOADING))) {
+        snprintf(h->reason, sizeof h->reason, "%.500s", e.msg);
+    } else if ((m = find_in_state(v, POOL_LOADING, &e))) {
         h->ready = READY_LOADING;
         snprintf(h->reason, sizeof h->reason,
                  "model '%.100s' is loading: %d of %d models are ready after %.1f s", m->id,

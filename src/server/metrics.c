@@ -174,8 +174,7 @@ static void write_memory(struct server *v, struct buf *out)
         struct engine_info info;
         const struct engine_device *last;
         uint64_t bytes[4];
-        if (!server_stats(v, k)) continue;
-        engine_info(pool_at(v->pool, k)->engine, &info);
+        if (!server_engine_info(v, k, &info)) continue;
         last = engine_info_last(&info);
         bytes[0] = info.weight_bytes, bytes[1] = info.kv_bytes, bytes[2] = info.scratch_bytes;
         bytes[3] = last->weight_bytes + last->kv_bytes + last->scratch_bytes;
@@ -202,11 +201,12 @@ static void write_load_times(struct server *v, struct buf *out)
     for (int i = 0; i < 2; i++) {
         help = i ? "Time of the warm-up before the model was ready" : "Time to load the model";
         for (int k = 0; k < pool_n(v->pool); k++) {
-            const struct pool_model *m = pool_at(v->pool, k);
-            if (!server_stats(v, k)) continue;
+            struct pool_instance *m = pool_acquire(v->pool, k);
+            if (!m) continue;
             buf_clear(&b);
             write_model_label(v, k, &b);
             stat_gauge(out, times[i], metrics_labels(&b, out), help, i ? m->warm_ms : m->load_ms);
+            pool_release(m);
             help = NULL;
         }
     }
@@ -222,8 +222,7 @@ static void write_load_phases(struct server *v, struct buf *out)
 
     for (int k = 0; k < pool_n(v->pool); k++) {
         struct engine_info info;
-        if (!server_stats(v, k)) continue;
-        engine_info(pool_at(v->pool, k)->engine, &info);
+        if (!server_engine_info(v, k, &info)) continue;
         const struct engine_device *last = engine_info_last(&info);
         uint64_t ns[] = { last->read_ns, last->pack_ns, last->upload_ns };
         for (int i = 0; i < 3; i++, help = NULL) {

@@ -102,8 +102,7 @@ static void write_vllm_cache(struct server *v, struct buf *out)
     help = "Information of the LLMEngine CacheConfig.";
     for (int k = 0; k < pool_n(v->pool); k++) {
         struct engine_info info;
-        if (!server_stats(v, k)) continue;
-        engine_info(pool_at(v->pool, k)->engine, &info);
+        if (!server_engine_info(v, k, &info)) continue;
         buf_clear(&b);
         write_vllm_labels(v, k, &b);
         buf_printf(&b,

@@ -7,8 +7,8 @@
  * LIFE_FLUSH lets the last replies be sent. A timer checks the phase every ENDING_MS. An alarm ends
  * the process if an engine hangs meanwhile, or a model is still loading.
  *
- * Order of closing: the pool first, whose engines then send their last events; the API, which
- * answers the calls that are left; HTTP, which closes the connections; the loop last. */
+ * Order of closing: the pool stops, whose engines then send their last events; the API, which
+ * answers the calls that are left; the pool; HTTP, which closes the connections; the loop last. */
 #include "server/server.h"
 
 #include "api/api.h"
@@ -41,12 +41,15 @@ enum {
     CALLS_MIN = 4096 /* least capacity of the API's channel */
 };
 
-struct engine_stats *server_stats(struct server *v, int i)
-{
-    struct pool_model *m = pool_at(v->pool, i);
-    bool ready = atomic_load_explicit(&m->state, memory_order_acquire) == POOL_READY;
+struct engine_stats *server_stats(struct server *v, int i) { return pool_stats(v->pool, i); }
 
-    return ready ? engine_stats(m->engine) : NULL;
+bool server_engine_info(struct server *v, int i, struct engine_info *out)
+{
+    struct pool_instance *m = pool_acquire(v->pool, i);
+
+    if (m) engine_info(m->engine, out);
+    pool_release(m);
+    return m != NULL;
 }
 
 /* ---- models that finish loading ---- */
@@ -60,29 +63,29 @@ static void on_pool_change(void *arg) /* on the pool's thread */
     loop_wake(v->loop);
 }
 
-/* Without any model the server could only refuse requests: it ends with an exit code instead. */
+/* Without any model the server could only refuse requests: it ends with an exit code instead. One
+ * that has served is opened again. */
 static void stop_if_all_failed(struct server *v)
 {
-    const struct pool_model *m = pool_at(v->pool, 0);
-
     for (int i = 0; i < pool_n(v->pool); i++)
-        if (atomic_load_explicit(&pool_at(v->pool, i)->state, memory_order_acquire) != POOL_FAILED)
-            return;
-    v->failed = m->err;
+        if (server_stats(v, i) || pool_state(v->pool, i, NULL) != POOL_FAILED) return;
+    pool_state(v->pool, 0, &v->failed);
     loop_stop(v->loop);
 }
 
-/* Each model is logged once, when it is ready or has failed. The error of an only model is returned
- * by server_run instead. */
+/* Each model is logged once, when it is ready or has failed; what happens to it later is logged by
+ * the pool. The error of an only model is returned by server_run instead. */
 static void log_models(struct server *v)
 {
     for (int i = 0; i < pool_n(v->pool); i++) {
-        struct pool_model *m = pool_at(v->pool, i);
-        int state = atomic_load_explicit(&m->state, memory_order_acquire);
-        if (state == POOL_LOADING || v->model_logged[i]) continue;
-        v->model_logged[i] = true;
-        if (state == POOL_READY) startlog_model(m);
-        else if (pool_n(v->pool) > 1) log_error("%s", m->err.msg);
+        struct pool_instance *m = pool_acquire(v->pool, i);
+        struct err e;
+        enum pool_state state = pool_state(v->pool, i, &e);
+        if (!v->model_logged[i] && m) startlog_model(m);
+        else if (!v->model_logged[i] && state == POOL_FAILED && pool_n(v->pool) > 1)
+            log_error("%s", e.msg);
+        v->model_logged[i] |= m || state == POOL_FAILED;
+        pool_release(m);
     }
     stop_if_all_failed(v);
 }
@@ -367,8 +370,9 @@ static int server_open(struct server *v, struct err *e)
 static void server_close(struct server *v)
 {
     gpus_close(v->gpus);
-    pool_close(v->pool); /* engines send no more events to the API */
-    api_close(v->api);
+    pool_stop(v->pool); /* engines send no more events to the API */
+    api_close(v->api);  /* calls hold models */
+    pool_close(v->pool);
     http_close(v->http);
     loop_timer_close(v->tick);
     loop_timer_close(v->ending);

@@ -14,6 +14,7 @@
 
 struct api;
 struct auth;
+struct engine_info;
 struct engine_stats;
 struct gpus;
 struct http;
@@ -65,6 +66,8 @@ struct server {
     int n_traces;
 };
 
-/* The statistics of model i; NULL: it is not ready. */
+/* The statistics of model i; NULL: it never was ready. */
 struct engine_stats *server_stats(struct server *v, int i);
+/* Facts of model i; false: it is not ready. */
+bool server_engine_info(struct server *v, int i, struct engine_info *out);
 #endif

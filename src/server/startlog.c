@@ -47,15 +47,15 @@ void startlog_server(const struct server *v)
     buf_release(&b);
 }
 
-void startlog_model(const struct pool_model *m)
+void startlog_model(const struct pool_instance *m)
 {
     struct engine_info i;
 
     engine_info(m->engine, &i);
     log_info("model '%s' (%s): %s, %.1f M parameters; memory: weights %.1f MiB, KV cache %.1f MiB "
              "(%d blocks of %d tokens, %s), scratch %.1f MiB",
-             m->id, m->path, i.arch, (double)i.n_params / 1e6, mib(i.weight_bytes), mib(i.kv_bytes),
-             i.n_blocks, i.block_tokens, i.kv_type, mib(i.scratch_bytes));
+             m->id, m->model->path, i.arch, (double)i.n_params / 1e6, mib(i.weight_bytes),
+             mib(i.kv_bytes), i.n_blocks, i.block_tokens, i.kv_type, mib(i.scratch_bytes));
     log_info(
         "model '%s': context of %d tokens, %d sequences at once, %d tokens per step, at most %d "
         "requests and %d prompt tokens queued; %s; loaded in %.0f ms, warmed up in %.0f ms",

@@ -2,9 +2,9 @@
 #ifndef TERN_SERVER_STARTLOG_H
 #define TERN_SERVER_STARTLOG_H
 
-struct pool_model;
+struct pool_instance;
 struct server;
 
 void startlog_server(const struct server *v);
-void startlog_model(const struct pool_model *m);
+void startlog_model(const struct pool_instance *m);
 #endif

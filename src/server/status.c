@@ -145,16 +145,16 @@ static void write_effective(struct jsonw *w, const struct engine_opt *o)
 }
 
 /* Times of loading. last: the device of the last layers, or a zeroed one. */
-static void write_load(struct jsonw *w, const struct pool_model *m, bool ready,
+static void write_load(struct jsonw *w, const struct pool_instance *m,
                        const struct engine_device *last)
 {
-    write_num(w, "load_ms", ready ? round3(m->load_ms) : 0);
+    write_num(w, "load_ms", m ? round3(m->load_ms) : 0);
     open_object(w, "load_phases");
     write_num(w, "read_ms", round3((double)last->read_ns / 1e6));
     write_num(w, "repack_ms", round3((double)last->pack_ns / 1e6));
     write_num(w, "upload_ms", round3((double)last->upload_ns / 1e6));
     jsonw_end(w);
-    write_num(w, "warm_ms", ready ? round3(m->warm_ms) : 0);
+    write_num(w, "warm_ms", m ? round3(m->warm_ms) : 0);
 }
 
 /* The devices of a model, in the order of its layers. */
@@ -176,38 +176,41 @@ static void write_model_devices(struct jsonw *w, const struct engine_info *i)
 static void write_model(struct jsonw *w, struct server *v, int index)
 {
     static const char *const states[] = { "loading", "ready", "failed" };
-    struct pool_model *m = pool_at(v->pool, index);
-    int state = atomic_load_explicit(&m->state, memory_order_acquire);
+    const struct pool_model *m = pool_at(v->pool, index);
+    struct pool_instance *now = pool_acquire(v->pool, index);
+    struct err e = { 0 };
+    enum pool_state state = now ? POOL_READY : pool_state(v->pool, index, &e);
     const struct engine_stats *s = server_stats(v, index);
     struct engine_info i = { 0 };
     const struct engine_device *last = &i.device[0];
 
-    if (s) {
-        engine_info(m->engine, &i);
+    if (now) {
+        engine_info(now->engine, &i);
         last = engine_info_last(&i);
     }
     jsonw_obj(w);
     write_text(w, "id", m->id);
     write_text(w, "path", m->path);
     write_text(w, "state", states[state]);
-    write_text(w, "error", state == POOL_FAILED ? m->err.msg : "");
-    write_load(w, m, s != NULL, last);
-    write_text(w, "arch", s ? i.arch : "");
-    write_text(w, "task", s ? i.task : "");
+    write_text(w, "error", e.msg);
+    write_load(w, now, last);
+    write_text(w, "arch", now ? i.arch : "");
+    write_text(w, "task", now ? i.task : "");
     write_int(w, "parameters", (int64_t)i.n_params);
     write_int(w, "vocab", i.n_vocab);
-    write_text(w, "chat_form", !s ? "" : m->prompter ? prompter_name(m->prompter) : "none");
-    write_text(w, "device", s ? last->name : "");
-    write_text(w, "device_detail", s ? last->detail : "");
+    write_text(w, "chat_form", !now ? "" : now->prompter ? prompter_name(now->prompter) : "none");
+    write_text(w, "device", now ? last->name : "");
+    write_text(w, "device_detail", now ? last->detail : "");
     write_model_devices(w, &i);
     write_int(w, "context", i.opt.n_ctx);
-    write_text(w, "kv_type", s ? i.kv_type : "");
+    write_text(w, "kv_type", now ? i.kv_type : "");
     write_model_memory(w, &i);
     write_kv_blocks(w, i.block_tokens, s);
     write_effective(w, &i.opt);
     write_int(w, "running", s ? gauge_get(&s->running) : 0);
     write_int(w, "waiting", s ? gauge_get(&s->waiting) : 0);
     jsonw_end(w);
+    pool_release(now);
 }
 
 /* peak: the sum of the peaks of all models, which need not have been at the same time. */
@@ -303,8 +306,7 @@ static void write_process(struct jsonw *w, struct server *v)
 
     for (int i = 0; i < pool_n(v->pool); i++) {
         struct engine_info info;
-        if (!server_stats(v, i)) continue;
-        engine_info(pool_at(v->pool, i)->engine, &info);
+        if (!server_engine_info(v, i, &info)) continue;
         weights += info.weight_bytes, kv += info.kv_bytes, scratch += info.scratch_bytes;
     }
     open_object(w, "memory");
@@ -336,7 +338,7 @@ static void write_limits(struct jsonw *w, struct server *v)
     const struct settings *s = v->s;
     struct engine_info i = { 0 };
 
-    if (server_stats(v, 0)) engine_info(pool_at(v->pool, 0)->engine, &i);
+    server_engine_info(v, 0, &i);
     open_object(w, "limits");
     write_int(w, "max_seqs", i.opt.max_seqs);
     write_int(w, "max_requests", i.opt.max_requests);

@@ -200,7 +200,7 @@ static int run_load(void *arg, struct err *e)
     struct pool_opt o = {
         .paths = paths, .n = 1, .memory_limit = (uint64_t)1 << 40, .engine = options()
     };
-    struct pool_model *m = NULL;
+    struct pool_instance *m = NULL;
     struct pool *p = NULL;
     struct err other = { 0 };
     int rc = pool_open(&p, &o, e);
@@ -209,6 +209,7 @@ static int run_load(void *arg, struct err *e)
         while (pool_n_loaded(p) == 0) usleep(100);
         rc = pool_find(p, STR(""), &m, e);
     }
+    pool_release(m);
     pool_close(p);
     fault_pause();
     if (submit_ids(serving, false, &other) != OK) fail_msg("the serving model: %s", other.msg);

@@ -71,7 +71,7 @@ static void open_pool(void)
     o.engine.n_threads = 1;
     if (pool_open(&w.v.pool, &o, &e) != OK) fail_msg("%s", e.msg);
     while (pool_n_loaded(w.v.pool) < 1) usleep(1000);
-    if (!pool_is_ready(w.v.pool)) fail_msg("%s", pool_at(w.v.pool, 0)->err.msg);
+    if (pool_state(w.v.pool, 0, &e) != POOL_READY) fail_msg("%s", e.msg);
 }
 
 static void open_world(void)
@@ -104,8 +104,9 @@ static void open_world(void)
 
 static void close_world(void)
 {
-    pool_close(w.v.pool);
+    pool_stop(w.v.pool);
     api_close(w.v.api);
+    pool_close(w.v.pool);
     http_close(w.v.http);
     loop_close(w.v.loop);
     limit_close(w.v.limit);
@@ -126,10 +127,12 @@ static bool is_idle(void)
 /* One turn of everything. */
 static void turn(void)
 {
+    struct pool_instance *m = pool_acquire(w.v.pool, 0);
     const char *violated;
 
     event_base_loop(loop_base(w.v.loop), EVLOOP_NONBLOCK);
-    engine_step(pool_at(w.v.pool, 0)->engine);
+    engine_step(m->engine);
+    pool_release(m);
     if ((violated = http_check(w.v.http))) fail_msg("connections: %s", violated);
 }
 
