@@ -1,6 +1,6 @@
 /* routes.c - the table of routes, and the way of a request through it.
  *
- *     request ─► route ─► origin ─► key ─► limits ─► handler of the server or the API
+ *     request ─► route ─► host, origin ─► key ─► limits ─► handler of the server or the API
  *
  * A path that is in no row is looked up among the files of the web page. Every refusal is answered
  * with the envelope of the API and counted by its code (refused.h). */
@@ -12,11 +12,10 @@
 #include "net/http.h"
 #include "server/auth.h"
 #include "server/limit.h"
+#include "server/origin.h"
 #include "server/server_impl.h"
 #include "server/visit.h"
 #include "server/web.h"
-
-#include <strings.h>
 
 enum access { ANYONE, WITH_KEY, ADMIN };
 
@@ -26,6 +25,7 @@ struct route_row {
     enum access access;
     bool limited; /* runs a model: counts against rate and concurrency of its tenant */
     bool quiet;   /* polled by monitors: logged at level debug */
+    bool vital;   /* says nothing but whether the server works: answered to everyone, always */
     /* The handler: of the server, or of the API. */
     void (*own)(struct visit *t);
     void (*api)(struct api *a, struct http_req *q, const struct api_who *who);
@@ -46,8 +46,8 @@ static const struct route_row routes[] = {
     { HTTP_POST, "/detokenize", WITH_KEY, .api = api_detokenize },
     { HTTP_POST, "/v1/requests/{id}/cancel", WITH_KEY, .api = api_cancel },
     { HTTP_POST, "/cancel", WITH_KEY, .api = api_cancel },
-    { HTTP_GET, "/health", ANYONE, .quiet = true, .own = health_get_live },
-    { HTTP_GET, "/ready", ANYONE, .quiet = true, .own = health_get_ready },
+    { HTTP_GET, "/health", ANYONE, .quiet = true, .vital = true, .own = health_get_live },
+    { HTTP_GET, "/ready", ANYONE, .quiet = true, .vital = true, .own = health_get_ready },
     { HTTP_GET, "/metrics", ADMIN, .quiet = true, .own = metrics_get },
     { HTTP_GET, "/status", ADMIN, .quiet = true, .own = status_get },
 };
@@ -111,18 +111,47 @@ static void answer_preflight(struct visit *t, struct str methods)
     visit_reply(t, 204, "text/plain", STR(""));
 }
 
-/* A page of another origin can make a browser send a request to loopback, although it cannot read
- * the answer. An Origin that is not this server's own Host is therefore refused. */
-static bool is_foreign_origin(const struct visit *t)
+/* The Host header is checked where no key protects the server, or where the operator lists hosts. A
+ * request without one is of HTTP/1.0, and comes from no browser unless it says so. */
+static bool is_host_allowed(const struct visit *t, struct str host, bool from_page)
 {
-    struct str origin = http_header(t->q, "Origin"), host = http_header(t->q, "Host");
-    ptrdiff_t at;
+    const struct settings *s = t->v->s;
 
-    if (t->v->s->cors || origin.n == 0) return false;
-    if ((at = str_find(origin, STR("://"))) < 0)
-        return true; /* "null": a local file or a sandboxed frame */
-    origin = str_skip(origin, (size_t)at + 3);
-    return !(origin.n == host.n && strncasecmp(origin.p, host.p, host.n) == 0);
+    if (!auth_is_open(t->v->auth) && !*s->allowed_hosts) return true;
+    if (host.n == 0) return !from_page;
+    return origin_host_allowed(host, s->host, s->allowed_hosts);
+}
+
+static void refuse_host(struct visit *t, struct str host)
+{
+    char msg[400];
+
+    snprintf(msg, sizeof msg,
+             "the host '%.*s' is not allowed: a server without API keys answers to localhost and "
+             "loopback addresses only. Add the name to --allowed-hosts, or give --api-key-file",
+             STR_ARG(str_take(host, 100)));
+    visit_fail_status(t, 403, "host_not_allowed", msg);
+}
+
+/* Refuses what a page of a stranger may have sent; true: it did. Such a page may load the files of
+ * our page, and ask whether the server lives. Clients of the Unix socket are no browsers. */
+static bool refuse_foreign(struct visit *t, enum http_method m)
+{
+    struct str host = http_header(t->q, "Host"), origin = http_header(t->q, "Origin"),
+               site = http_header(t->q, "Sec-Fetch-Site");
+    bool reads = m == HTTP_GET || m == HTTP_HEAD;
+
+    if (strcmp(t->peer, "unix") == 0 || (t->route >= 0 && routes[t->route].vital)) return false;
+    if (!is_host_allowed(t, host, origin.p || site.p)) {
+        refuse_host(t, host);
+        return true;
+    }
+    if (t->v->s->cors || (reads && t->route < 0)) return false;
+    if (!origin_is_foreign(host, origin, site)) return false;
+    visit_fail_status(t, 403, "origin_not_allowed",
+                      "requests from pages of another origin are not allowed; start the server "
+                      "with --cors to allow them");
+    return true;
 }
 
 /* ---- the web page ---- */
@@ -147,6 +176,7 @@ static bool send_web_file(struct visit *t)
     http_set_header(t->q, "Cache-Control", "no-cache");
     http_set_header(t->q, "X-Content-Type-Options", "nosniff");
     http_set_header(t->q, "Referrer-Policy", "no-referrer");
+    http_set_header(t->q, "Cross-Origin-Resource-Policy", "same-origin");
     http_set_header(t->q, "Content-Security-Policy", WEB_POLICY);
     if (known.n && str_find(known, str_c(f->etag)) >= 0) visit_reply(t, 304, f->type, STR(""));
     else visit_reply(t, 200, f->type, str_of((const char *)f->data, f->n));
@@ -216,12 +246,10 @@ void routes_handle(void *arg, struct http_req *q)
     t.route = t.who.route = find_route(path, m, &allow);
     if (buf_check(&allow, &e) != OK) {
         visit_fail(&t, &e);
+    } else if (refuse_foreign(&t, m)) {
+        goto out;
     } else if (m == HTTP_OPTIONS && v->s->cors && (allow.n || web_find(path))) {
         answer_preflight(&t, allow.n ? buf_str(&allow) : STR("GET, HEAD"));
-    } else if (m != HTTP_GET && m != HTTP_HEAD && is_foreign_origin(&t)) {
-        visit_fail_status(&t, 403, "origin_not_allowed",
-                          "requests from pages of another origin are not allowed; start the "
-                          "server with --cors to allow them");
     } else if (t.route >= 0) {
         follow_route(&t, &routes[t.route]);
     } else if (allow.n) {
@@ -231,6 +259,7 @@ void routes_handle(void *arg, struct http_req *q)
     } else if (!send_web_file(&t)) {
         visit_fail_status(&t, 404, "not_found", "route not found");
     }
+out:
     buf_release(&allow);
 }
 

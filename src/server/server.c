@@ -22,6 +22,7 @@
 #include "server/auth.h"
 #include "server/gpus.h"
 #include "server/limit.h"
+#include "server/origin.h"
 #include "server/routes.h"
 #include "server/server_impl.h"
 #include "server/startlog.h"
@@ -220,6 +221,7 @@ static int check_exposure(const struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
 
+    if (origin_check_setting(s->allowed_hosts, e) != OK) return e->code;
     if (!*s->host || is_loopback(s->host) || !auth_is_open(v->auth)) return OK;
     if (!s->allow_open)
         return err_set(

@@ -38,6 +38,9 @@ const struct knob settings_knobs[] = {
       .help = "PEM file with the private key of the certificate" },
     { .name = "cors", .kind = KNOB_BOOL, .at = AT(cors), .dflt = "false",
       .help = "allow web pages of other origins to use the API" },
+    { .name = "allowed-hosts", .kind = KNOB_TEXT, .at = AT(allowed_hosts), .dflt = "",
+      .help = "names in URLs of this server, besides localhost, loopback addresses and --host, separated by "
+              "commas; *: any. Checked if there is no API key, or if set" },
     { .name = "max-connections", .kind = KNOB_INT, .at = AT(max_connections), .least = 1, .most = 1e6,
       .dflt = "1024",
       .help = "open connections; further ones are answered 503 and closed" },

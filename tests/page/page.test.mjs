@@ -3,6 +3,7 @@
 import { chatTests } from './chat.test.mjs';
 import { dashTests, takePictures } from './dash.test.mjs';
 import { check, openBrowser, result, until } from './harness.mjs';
+import { hostileTests } from './hostile.test.mjs';
 import { looksTests } from './looks.test.mjs';
 import { markdownTests } from './markdown.test.mjs';
 
@@ -16,6 +17,7 @@ await chatTests(browser, url);
 await markdownTests(browser, url);
 await looksTests(browser, url);
 await dashTests(browser, url);
+await hostileTests(executablePath, url);
 await takePictures(browser, url, pictures);
 
 await browser.close();
