@@ -499,6 +499,113 @@ static void the_order_of_sequences_is_total(void **state)
     }
 }
 
+/* ---- short prompts beside a long one ---- */
+
+static struct sched_seq prefilling(int n_tokens, int n_kv)
+{
+    return (struct sched_seq){ .n_tokens = n_tokens, .n_kv = n_kv };
+}
+
+static void a_short_prompt_does_not_wait_for_a_long_one(void **state)
+{
+    (void)state;
+    in.opt.max_step_ns = 100000000; /* 90 tokens */
+    in.opt.solo_step_ns = 400000000;
+    in.n_free = 2000;
+    add_seq(prefilling(16000, 1600));
+    make_plan();
+    assert_int_equal(tokens_of(0), 384); /* alone: 4 times as long */
+    add_seq(waiting(16))->arrival_ns = SECOND;
+    make_plan();
+    assert_int_equal(tokens_of(1), 16);
+    assert_int_equal(tokens_of(0), 64); /* the rest of the budget, in whole blocks */
+}
+
+static void a_long_prompt_keeps_half_of_the_prefill(void **state)
+{
+    (void)state;
+    in.opt.max_step_ns = 138000000; /* 128 tokens */
+    in.n_free = 2000;
+    add_seq(prefilling(16000, 1600));
+    for (int i = 0; i < 20; i++) add_seq(waiting(24))->arrival_ns = SECOND;
+    make_plan();
+    assert_true(tokens_of(0) >= 64);
+    assert_int_equal(tokens_of(1), 24); /* 64 tokens: two of them, and 16 of the third */
+    assert_int_equal(tokens_of(2), 24);
+    assert_int_equal(tokens_of(3), 16);
+    assert_int_equal(plan.n_begin, 3);
+    assert_true(plan.n_tokens <= 128);
+}
+
+static void the_smallest_budget_is_shared_too(void **state)
+{
+    (void)state;
+    in.opt.max_tokens = 24; /* 16 are left beside the decodes */
+    for (int i = 0; i < 8; i++) add_seq(decoding(50));
+    add_seq(prefilling(1600, 160));
+    add_seq(waiting(8))->arrival_ns = SECOND;
+    make_plan();
+    assert_int_equal(tokens_of(9), 8);
+    assert_int_equal(tokens_of(8), 8);
+}
+
+static void the_shorter_of_two_short_prompts_goes_first(void **state)
+{
+    (void)state;
+    in.opt.max_step_ns = 74000000; /* 64 tokens */
+    in.n_free = 2000;
+    add_seq(prefilling(16000, 1600));
+    add_seq(waiting(2000))->arrival_ns = SECOND;
+    add_seq(waiting(30))->arrival_ns = 2 * (uint64_t)SECOND;
+    make_plan();
+    assert_int_equal(tokens_of(2), 30);
+    assert_int_equal(tokens_of(1), 0);
+    assert_int_equal(tokens_of(0), 32);
+}
+
+static void prompts_of_like_length_are_computed_one_after_the_other(void **state)
+{
+    (void)state;
+    in.opt.max_step_ns = 74000000; /* 64 tokens */
+    add_seq(prefilling(1000, 160));
+    add_seq(waiting(300))->arrival_ns = SECOND;
+    make_plan();
+    assert_int_equal(tokens_of(0), 64);
+    assert_int_equal(plan.n_run, 1);
+}
+
+static void a_short_prompt_of_lower_priority_waits(void **state)
+{
+    (void)state;
+    in.opt.max_step_ns = 74000000;
+    in.n_free = 2000;
+    add_seq(prefilling(16000, 1600))->priority = 10;
+    add_seq(waiting(16));
+    make_plan();
+    assert_int_equal(plan.n_run, 1);
+}
+
+/* The first in rank keeps a place and its blocks: otherwise it might never begin. */
+static void the_last_place_and_the_last_blocks_are_not_taken_by_short_prompts(void **state)
+{
+    (void)state;
+    in.opt.max_seqs = 3;
+    in.opt.max_step_ns = 74000000;
+    in.n_free = 4000;
+    add_seq(prefilling(16000, 1600));
+    add_seq(decoding(50));
+    add_seq(waiting(8000))->arrival_ns = SECOND;
+    add_seq(waiting(16))->arrival_ns = 2 * (uint64_t)SECOND;
+    make_plan();
+    assert_int_equal(tokens_of(3), 0); /* one place is left: it is the third's */
+    in.opt.max_seqs = 4;
+    make_plan();
+    assert_int_equal(tokens_of(3), 16);
+    in.n_free = 900 + 500 + 1; /* enough for the first and the third */
+    make_plan();
+    assert_int_equal(tokens_of(3), 0);
+}
+
 static void a_plan_over_thousands_takes_less_than_a_millisecond(void **state)
 {
     double best = 1e9;
@@ -554,6 +661,13 @@ int main(void)
         T(the_earlier_deadline_goes_first),
         T(the_tenant_served_less_begins_first),
         T(the_order_of_sequences_is_total),
+        T(a_short_prompt_does_not_wait_for_a_long_one),
+        T(a_long_prompt_keeps_half_of_the_prefill),
+        T(the_smallest_budget_is_shared_too),
+        T(the_shorter_of_two_short_prompts_goes_first),
+        T(prompts_of_like_length_are_computed_one_after_the_other),
+        T(a_short_prompt_of_lower_priority_waits),
+        T(the_last_place_and_the_last_blocks_are_not_taken_by_short_prompts),
         T(a_plan_over_thousands_takes_less_than_a_millisecond),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -420,6 +420,84 @@ static void a_frequently_used_prefix_stays_cached_under_many_other_prompts(void 
     sim_close(s);
 }
 
+/* ---- short prompts beside a long one ---- */
+
+#define LONG_PROMPT 16000
+
+static struct sim *open_long(void)
+{
+    return sim_open((struct sim_opt){
+        .n_blocks = 2000, .step_tokens = 512, .max_step_ns = 100 * MS, .no_prefix = true });
+}
+
+/* Steps until the sequence has emitted its first token. */
+static int steps_to_first(struct sim *s, int seq)
+{
+    int n = 0;
+
+    while (sim_n_emitted(s, seq) == 0) {
+        assert_true(++n < 100000);
+        sim_step(s);
+    }
+    return n;
+}
+
+static void a_short_prompt_gets_its_first_token_within_three_steps(void **state)
+{
+    struct sim *s = open_long();
+    int first = sim_add(s, (struct sim_req){ .n_prompt = LONG_PROMPT, .n_decode = 1 }), late;
+    uint64_t alone;
+
+    (void)state;
+    sim_finish(s, 10000);
+    alone = s->seqs[first].first_ns - s->seqs[first].arrival_ns;
+    first = sim_add(s, (struct sim_req){ .n_prompt = LONG_PROMPT, .n_decode = 1 });
+    sim_run(s, 20); /* in the middle of its prefill */
+    late = sim_add(s, (struct sim_req){ .n_prompt = 16, .n_decode = 8 });
+    assert_true(steps_to_first(s, late) <= 3);
+    sim_finish(s, 10000);
+    assert_true((double)(s->seqs[first].first_ns - s->seqs[first].arrival_ns) <=
+                1.10 * (double)alone);
+    sim_expect_text(s, first);
+    sim_expect_text(s, late);
+    sim_close(s);
+}
+
+/* One arrives in every step. Each gets its first token within three steps, and the long one
+ * advances in every step. */
+static void a_stream_of_short_prompts_does_not_starve_a_long_one(void **state)
+{
+    struct sim *s = open_long();
+    int first = sim_add(s, (struct sim_req){ .n_prompt = LONG_PROMPT, .n_decode = 1 });
+
+    (void)state;
+    while (s->seqs[first].state < SIM_DONE) {
+        int before = s->seqs[first].n_kv, late = s->n_seqs - 3;
+        sim_add(s, (struct sim_req){ .n_prompt = 16, .n_decode = 2 });
+        sim_step(s);
+        assert_true(s->seqs[first].n_kv >= before + 16);
+        if (late > first) assert_true(sim_n_emitted(s, late) > 0);
+    }
+    sim_close(s);
+}
+
+/* The queue has long prompts before the short one, and one of them is in prefill. */
+static void a_short_prompt_does_not_wait_for_long_ones_that_wait(void **state)
+{
+    struct sim *s = open_long();
+    int late;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        sim_add(s, (struct sim_req){ .n_prompt = 4000, .n_decode = 4, .tenant = (uint32_t)i });
+    sim_run(s, 5);
+    late = sim_add(s, (struct sim_req){ .n_prompt = 16, .n_decode = 4, .tenant = 0 });
+    assert_true(steps_to_first(s, late) <= 3);
+    sim_finish(s, 10000);
+    for (int i = 0; i < s->n_seqs; i++) sim_expect_text(s, i);
+    sim_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,6 +519,9 @@ int main(void)
         cmocka_unit_test(interactive_does_not_wait_for_batch_prompts),
         cmocka_unit_test(random_arrivals_and_cancels_leave_no_block_behind),
         cmocka_unit_test(a_frequently_used_prefix_stays_cached_under_many_other_prompts),
+        cmocka_unit_test(a_short_prompt_gets_its_first_token_within_three_steps),
+        cmocka_unit_test(a_stream_of_short_prompts_does_not_starve_a_long_one),
+        cmocka_unit_test(a_short_prompt_does_not_wait_for_long_ones_that_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

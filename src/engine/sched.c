@@ -1,4 +1,4 @@
-/* sched.c - a plan in four passes: rank, decodes, chunks, and what is stuck.
+/* sched.c - a plan in five passes: rank, decodes, short prompts, chunks, and what is stuck.
  *
  * Running sequences are sorted by rank once; waiting ones are a heap, because only the first few
  * are looked at. A step takes O(n log n) for n sequences and allocates nothing. */
@@ -9,6 +9,8 @@
 
 #define BLIND_CHUNK 64    /* prefill tokens beside decodes while costs are not known */
 #define LEAST_STRETCH 1.8 /* if decodes alone fill max_step_ns, prompts still advance */
+#define SHORTER 4         /* a prompt is short beside one with so many times as many tokens to go */
+#define SHORTS_MOST 8     /* short prompts that advance in a step before the one they overtake */
 
 /* ---- rank ---- */
 
@@ -118,6 +120,7 @@ struct plan {
     int owed;     /* blocks that running sequences still need for the tokens they have; not updated
                    * after a preemption: then no sequence begins */
     int n_chunks; /* prefill chunks planned */
+    int n_shorts; /* of those, of short prompts that were put before a longer one */
 };
 
 static int blocks_for(const struct plan *p, int n_tokens)
@@ -214,17 +217,18 @@ static int solo_budget(const struct plan *p)
 
 /* Tokens of a chunk that starts at `start` with `rest` tokens to go and room and budget for n: up
  * to the end of a block where possible. What is left of the budget behind another chunk is not
- * spent on less than a block. */
+ * spent on less than a block, except on the chunk that others were put before. */
 static int chunk_size(const struct plan *p, int start, int rest, int n)
 {
     int end;
     if (n >= rest) return rest;
     end = (start + n) / p->in->opt.block * p->in->opt.block;
     if (end > start) return end - start;
-    return p->n_chunks == 0 && n > 0 ? n : 0;
+    return p->n_chunks == p->n_shorts && n > 0 ? n : 0;
 }
 
 static int min_int(int a, int b) { return a < b ? a : b; }
+static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* Plans the next chunk of running[i] from a budget of `left` tokens; returns its tokens. */
 static int continue_prefill(struct plan *p, int i, int left)
@@ -269,12 +273,125 @@ static int next_prefill(const struct plan *p, int i)
     return i;
 }
 
+/* ---- short prompts beside a long one ---- */
+
+/* The prompt whose turn it is: of the running sequences, or the first that waits if its priority is
+ * higher. -1: none. */
+static int find_turn(const struct plan *p)
+{
+    const struct sched_seq *seqs = p->in->seqs;
+    int i = next_prefill(p, 0), w = p->n_waiting ? p->waiting[0] : -1;
+    if (i == p->n_running) return w;
+    if (w >= 0 &&
+        effective_priority(&p->rank, &seqs[w]) > effective_priority(&p->rank, &seqs[p->running[i]]))
+        return w;
+    return p->running[i];
+}
+
+/* Prompt tokens that must still be computed. */
+static int prompt_left(const struct sched_seq *s)
+{
+    return s->waiting ? s->n_tokens - min_int(s->n_hit, s->n_tokens - 1) : tokens_left(s);
+}
+
+/* Lengths within a factor of SHORTER are equally short. */
+static int length_class(int n)
+{
+    int class = 0;
+    while ((n /= SHORTER) > 0) class ++;
+    return class;
+}
+
+/* Of two short prompts, does a go first? By priority, length, rank. */
+static bool is_shorter(const struct plan *p, int a, int b)
+{
+    const struct sched_seq *x = &p->in->seqs[a], *y = &p->in->seqs[b];
+    int64_t px = effective_priority(&p->rank, x), py = effective_priority(&p->rank, y);
+    int cx = length_class(prompt_left(x)), cy = length_class(prompt_left(y));
+    if (px != py) return px > py;
+    return cx != cy ? cx < cy : ranks_before(&p->rank, a, b, true);
+}
+
+/* The first of the prompts in list that are short beside `turn`, or best. */
+static int find_short(const struct plan *p, const int *list, int n, int turn, int best)
+{
+    const struct sched_seq *seqs = p->in->seqs;
+    int64_t least = effective_priority(&p->rank, &seqs[turn]);
+    int most = prompt_left(&seqs[turn]) / SHORTER;
+    for (int i = 0; i < n; i++) {
+        const struct sched_seq *s = list[i] < 0 ? NULL : &seqs[list[i]];
+        if (!s || s->held || list[i] == turn || (!s->waiting && tokens_left(s) <= 1)) continue;
+        if (prompt_left(s) > most || effective_priority(&p->rank, s) < least) continue;
+        if (best < 0 || is_shorter(p, list[i], best)) best = list[i];
+    }
+    return best;
+}
+
+static int index_of(const int *list, int n, int seq)
+{
+    int i = 0;
+    while (i < n && list[i] != seq) i++;
+    return i;
+}
+
+/* Blocks of a waiting sequence that are not shared with running ones, and one to go on. */
+static int blocks_to_begin(const struct plan *p, const struct sched_seq *s)
+{
+    int block = p->in->opt.block, start = min_int(s->n_hit, s->n_tokens - 1) / block * block;
+    return blocks_for(p, s->n_tokens) - min_int(s->n_hit_used, start) / block + 1;
+}
+
+/* Begins a short prompt that waits, if the first in rank could still begin beside it. */
+static int begin_short(struct plan *p, int seq, int left)
+{
+    int first = p->waiting[0], places = 1, blocks = blocks_to_begin(p, &p->in->seqs[seq]), n, at;
+    if (first != seq) {
+        places++;
+        blocks += blocks_to_begin(p, &p->in->seqs[first]);
+    }
+    if (p->n_running + p->out->n_begin + places > p->in->opt.max_seqs) return 0;
+    if (blocks > p->free - p->owed || !(n = begin_waiting(p, seq, left))) return 0;
+    at = index_of(p->waiting, p->n_waiting, seq);
+    p->waiting[at] = p->waiting[--p->n_waiting];
+    make_heap(&p->rank, p->waiting, p->n_waiting, true);
+    return n;
+}
+
+/* Plans chunks of prompts that are short beside the one whose turn it is, from up to half of the
+ * budget of `left` tokens; returns their tokens. The long prompt keeps the other half, so that it
+ * is never slower than half as fast, and it keeps its rank: each prompt's turn comes. Where memory
+ * is short there is no overtaking. */
+static int plan_shorts(struct plan *p, int left)
+{
+    int room = p->in->opt.max_tokens - p->out->n_tokens, turn = find_turn(p), used = 0;
+    int n_shorts = 0;
+    int share = max_int(left / 2, min_int(p->in->opt.block, room / 2));
+    if (turn < 0 || p->out->n_preempt > 0 || p->free < p->owed) return 0;
+    while (used < share && n_shorts < SHORTS_MOST && p->out->n_run + 1 < p->in->opt.max_seqs) {
+        int seq = find_short(p, p->running, p->n_running, turn, -1), n;
+        seq = find_short(p, p->waiting, p->n_waiting, turn, seq);
+        if (seq < 0) break;
+        if (p->in->seqs[seq].waiting) n = begin_short(p, seq, share - used);
+        else n = continue_prefill(p, index_of(p->running, p->n_running, seq), share - used);
+        if (n == 0) break;
+        used += n;
+        n_shorts++;
+    }
+    p->n_shorts = n_shorts;
+    return used;
+}
+
+/* ---- chunks ---- */
+
 /* Plans chunks of running sequences, then of waiting ones, or of these first if their priority is
  * higher. No sequence begins in a step that preempts: blocks are short, and cached blocks that
  * counted as used may be those that were just given up. */
 static void plan_chunks(struct plan *p)
 {
-    int left = prefill_budget(p), solo = solo_budget(p), i = 0;
+    int left = prefill_budget(p), solo = solo_budget(p), i = 0, shorts = plan_shorts(p, left);
+    if (shorts > 0)
+        left = max_int(left - shorts,
+                       min_int(p->in->opt.block, p->in->opt.max_tokens - p->out->n_tokens));
     while (left > 0 && p->out->n_run < p->in->opt.max_seqs) {
         const struct sched_seq *seqs = p->in->seqs;
         int w = p->n_waiting && p->out->n_preempt == 0 ? p->waiting[0] : -1;

@@ -8,8 +8,14 @@
  * Decodes come first: a late prompt delays one reader once, a stalled decode delays every reader.
  * Blocks that running sequences still need for the tokens they have are reserved for them. A
  * waiting sequence begins when all of its own blocks fit beside those; one that does not fit blocks
- * those behind it, so that large prompts do not starve. If a running sequence finds no block, the
- * one that ranks last is preempted, never one that ranks before it. */
+ * those behind it, so that large prompts do not starve.
+ *
+ * If a running sequence finds no block, the one that ranks last is preempted, never one that ranks
+ * before it.
+ *
+ * Prompts are computed one after the other, in order of rank, but a short one does not wait for a
+ * long one: prompts with a quarter of its tokens or less share the prefill of each step with it.
+ * Half of that stays the long prompt's own. */
 #ifndef TERN_ENGINE_SCHED_H
 #define TERN_ENGINE_SCHED_H
 
