@@ -377,13 +377,42 @@ static void http_close_calls_back_and_requests_end_afterwards(void **state)
     mem_free(w);
 }
 
+static void drain(struct world *w, void *arg)
+{
+    (void)arg;
+    http_drain(w->http);
+}
+
 static void stop_listening(struct world *w, void *arg)
 {
     (void)arg;
     http_stop_listening(w->http);
 }
 
-static void draining_answers_running_requests_and_accepts_none(void **state)
+static void draining_closes_idle_connections_and_answers_new_ones(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer idle = connect_peer(w), p;
+    struct reply r;
+
+    (void)state;
+    send_text(&idle, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    expect_reply(&idle, 200, NULL);
+    run_on_loop(w, drain, NULL);
+    assert_true(is_closed_by_server(&idle));
+    p = connect_peer(w);
+    send_text(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    r = read_reply(&p);
+    assert_int_equal(r.status, 200);
+    assert_string_equal(header_of(&r, "Connection"), "close");
+    assert_true(is_closed_by_server(&p));
+    buf_release(&r.body);
+    close_peer(&p);
+    close_peer(&idle);
+    world_close(w);
+}
+
+static void a_stopped_listener_answers_running_requests_and_accepts_none(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = connect_peer(w), idle = connect_peer(w);
@@ -645,7 +674,8 @@ int main(void)
         cmocka_unit_test(a_client_that_does_not_read_gets_no_more_replies),
         cmocka_unit_test(all_bodies_together_have_a_limit),
         cmocka_unit_test(http_close_calls_back_and_requests_end_afterwards),
-        cmocka_unit_test(draining_answers_running_requests_and_accepts_none),
+        cmocka_unit_test(draining_closes_idle_connections_and_answers_new_ones),
+        cmocka_unit_test(a_stopped_listener_answers_running_requests_and_accepts_none),
         cmocka_unit_test(many_connections_leave_no_descriptor_open),
         cmocka_unit_test(a_unix_socket_has_mode_0600_and_is_removed),
         cmocka_unit_test(errors_of_http_open_name_the_cause),

@@ -68,7 +68,8 @@ static void the_server_is_ready_when_its_models_are_loaded(void **state)
     wait_loaded(&w);
     health_update(&w.v);
     assert_int_equal(w.v.health.ready, READY_OK);
-    assert_string_equal(body(&w), "{\"status\":\"ready\",\"models\":{\"loaded\":1,\"total\":1}}");
+    assert_string_equal(
+        body(&w), "{\"status\":\"ready\",\"models\":{\"loaded\":1,\"failed\":0,\"total\":1}}");
     w.v.life = LIFE_DRAIN;
     health_update(&w.v);
     assert_int_equal(w.v.health.ready, READY_DRAINING);
@@ -91,7 +92,7 @@ static void a_model_that_failed_to_load_is_reported_as_the_reason(void **state)
     health_update(&w.v);
     assert_int_equal(w.v.health.ready, READY_LOADING);
     assert_non_null(strstr(body(&w), "\"reason\":\"model_loading\""));
-    assert_non_null(strstr(body(&w), "\"loaded\":0,\"total\":1"));
+    assert_non_null(strstr(body(&w), "\"loaded\":0,\"failed\":0,\"total\":1"));
     close_world(&w);
 }
 

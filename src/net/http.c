@@ -88,14 +88,19 @@ out:
     return rc;
 }
 
-void http_stop_listening(struct http *h)
+void http_drain(struct http *h)
 {
     h->draining = true;
+    for (struct http_req *c = h->conns; c; c = c->next)
+        if (conn_is_idle(c)) conn_drop(c, "closed"); /* its client waits for no reply */
+}
+
+void http_stop_listening(struct http *h)
+{
     listener_close(h->tcp);
     listener_close(h->local);
     h->tcp = h->local = NULL;
-    for (struct http_req *c = h->conns; c; c = c->next)
-        if (conn_is_idle(c)) conn_drop(c, "closed"); /* its client waits for no reply */
+    http_drain(h);
 }
 
 void http_close(struct http *h)

@@ -74,8 +74,10 @@ int http_open(struct http **out, struct loop *l, const struct http_opt *opt, str
  * and may be ended after the loop is closed. NULL is allowed. Not from inside a handler. */
 void http_close(struct http *h);
 int http_port(const struct http *h); /* of the TCP listener; 0: none */
-/* Closes the listeners and idle connections; replies from now on carry Connection: close. */
-void http_stop_listening(struct http *h);
+/* Closes idle connections; replies from now on carry Connection: close. New connections are still
+ * accepted, so that the handler can answer them. */
+void http_drain(struct http *h);
+void http_stop_listening(struct http *h); /* the same, and closes the listeners */
 void http_stats(const struct http *h, struct http_stats *out);
 /* Verifies the invariants of all connections (see conn.h). NULL: they hold; else the violated one. */
 const char *http_check(const struct http *h);

@@ -107,53 +107,76 @@ static void watch_engines(struct server *v)
 
 /* ---- the answer of /ready ---- */
 
-/* The first model in that state, with its error; NULL: none is. */
-static const struct pool_model *find_in_state(struct server *v, enum pool_state state,
-                                              struct err *e)
-{
-    for (int i = 0; i < pool_n(v->pool); i++)
-        if (pool_state(v->pool, i, e) == state) return pool_at(v->pool, i);
-    return NULL;
-}
-
-/* Models that are loaded and warmed up. */
-static int count_ready(struct server *v)
+/* Models in that state. */
+static int count_state(struct server *v, enum pool_state state)
 {
     int n = 0;
 
-    for (int i = 0; i < pool_n(v->pool); i++) n += pool_state(v->pool, i, NULL) == POOL_READY;
+    for (int i = 0; i < pool_n(v->pool); i++) n += pool_state(v->pool, i, NULL) == state;
     return n;
 }
 
-/* The first reason that applies, in the order of enum ready. */
+/* Whether model i can serve, and the reason why not. */
+static enum ready check_model(struct server *v, int i, char reason[REASON_BYTES])
+{
+    const char *id = pool_at(v->pool, i)->id;
+    struct err e = { 0 };
+
+    switch (pool_state(v->pool, i, &e)) {
+    case POOL_FAILED: snprintf(reason, REASON_BYTES, "%.500s", e.msg); return READY_FAILED;
+    case POOL_LOADING:
+        snprintf(reason, REASON_BYTES,
+                 "model '%.100s' is loading: %d of %d models are ready after %.1f s", id,
+                 count_state(v, POOL_READY), pool_n(v->pool), clock_ms_since(v->start_ns) / 1e3);
+        return READY_LOADING;
+    case POOL_READY: break;
+    }
+    reason[0] = 0;
+    if (!v->health.stalled[i]) return READY_OK;
+    snprintf(reason, REASON_BYTES,
+             "the engine of model '%.100s' has made no progress for more than %lld ms", id,
+             (long long)v->s->watchdog_ms);
+    return READY_STALLED;
+}
+
+static enum ready check_draining(const struct server *v, char reason[REASON_BYTES])
+{
+    if (v->life == LIFE_RUN) return READY_OK;
+    snprintf(reason, REASON_BYTES, "the server is shutting down");
+    return READY_DRAINING;
+}
+
+/* The state of all models by the policy --ready: of those that are not ready, the first reason in the
+ * order of enum ready. */
 static void set_reason(struct server *v)
 {
+    bool any = strcmp(v->s->ready, "any") == 0, some = false;
     struct health *h = &v->health;
-    const struct pool_model *m;
-    struct err e;
+    char reason[REASON_BYTES];
 
+    h->reason[0] = 0;
+    h->ready = check_draining(v, h->reason);
+    if (h->ready != READY_OK) return;
+    for (int i = 0; i < pool_n(v->pool); i++) {
+        enum ready r = check_model(v, i, reason);
+        some |= r == READY_OK;
+        if (r == READY_OK || (h->ready != READY_OK && h->ready <= r)) continue;
+        h->ready = r;
+        memcpy(h->reason, reason, sizeof reason);
+    }
+    if (!any || !some) return;
     h->ready = READY_OK;
     h->reason[0] = 0;
-    if (v->life != LIFE_RUN) {
-        h->ready = READY_DRAINING;
-        snprintf(h->reason, sizeof h->reason, "the server is shutting down");
-    } else if ((m = find_in_state(v, POOL_FAILED, &e))) {
-        h->ready = READY_FAILED;
-        snprintf(h->reason, sizeof h->reason, "%.500s", e.msg);
-    } else if ((m = find_in_state(v, POOL_LOADING, &e))) {
-        h->ready = READY_LOADING;
-        snprintf(h->reason, sizeof h->reason,
-                 "model '%.100s' is loading: %d of %d models are ready after %.1f s", m->id,
-                 count_ready(v), pool_n(v->pool), clock_ms_since(v->start_ns) / 1e3);
-    } else {
-        for (int i = 0; i < pool_n(v->pool) && h->ready == READY_OK; i++)
-            if (h->stalled[i]) {
-                h->ready = READY_STALLED;
-                snprintf(h->reason, sizeof h->reason,
-                         "the engine of model '%.100s' has made no progress for more than %lld ms",
-                         pool_at(v->pool, i)->id, (long long)v->s->watchdog_ms);
-            }
-    }
+}
+
+/* The members that every answer of /ready has; the object is left open. */
+static void write_state(struct jsonw *w, enum ready ready, const char *reason)
+{
+    jsonw_obj(w);
+    jsonw_key(w, "status"), jsonw_str(w, str_c(health_name(ready)));
+    if (ready == READY_OK) return;
+    jsonw_key(w, "reason"), jsonw_str(w, str_c(ready_code(ready)));
+    jsonw_key(w, "message"), jsonw_str(w, str_c(reason));
 }
 
 /* Rendered here and not per request: monitors ask often. A body that finds no memory is rendered
@@ -164,14 +187,10 @@ static void render_body(struct server *v)
     struct jsonw w = { .out = &h->body };
 
     buf_clear(&h->body);
-    jsonw_obj(&w);
-    jsonw_key(&w, "status"), jsonw_str(&w, str_c(health_name(h->ready)));
-    if (h->ready != READY_OK) {
-        jsonw_key(&w, "reason"), jsonw_str(&w, str_c(ready_code(h->ready)));
-        jsonw_key(&w, "message"), jsonw_str(&w, str_c(h->reason));
-    }
+    write_state(&w, h->ready, h->reason);
     jsonw_key(&w, "models"), jsonw_obj(&w);
-    jsonw_key(&w, "loaded"), jsonw_int(&w, count_ready(v));
+    jsonw_key(&w, "loaded"), jsonw_int(&w, count_state(v, POOL_READY));
+    jsonw_key(&w, "failed"), jsonw_int(&w, count_state(v, POOL_FAILED));
     jsonw_key(&w, "total"), jsonw_int(&w, pool_n(v->pool));
     jsonw_end(&w);
     jsonw_end(&w);
@@ -198,11 +217,77 @@ void health_get_live(struct visit *t)
     visit_reply(t, 200, "application/json", STR("{\"status\":\"ok\"}"));
 }
 
+static void send_ready(struct visit *t, enum ready ready, const struct buf *body)
+{
+    if (ready != READY_OK) http_set_header(t->q, "Retry-After", "1");
+    visit_reply_buf(t, ready == READY_OK ? 200 : 503, "application/json", body);
+}
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Whether the value of a query, percent-encoded, is this text. */
+static bool is_query_value(struct str v, const char *text)
+{
+    for (; v.n && *text; v = str_skip(v, 1), text++) {
+        int c = v.p[0] == '+' ? ' ' : v.p[0];
+        if (c == '%' && v.n >= 3 && hex_value(v.p[1]) >= 0 && hex_value(v.p[2]) >= 0) {
+            c = (char)(hex_value(v.p[1]) << 4 | hex_value(v.p[2]));
+            v = str_skip(v, 2);
+        }
+        if ((char)c != *text) return false;
+    }
+    return v.n == 0 && *text == 0;
+}
+
+/* The value of "model=" in the query; false: there is none. */
+static bool find_model_query(struct str query, struct str *out)
+{
+    while (query.n) {
+        ptrdiff_t end = str_find(query, STR("&"));
+        struct str one = end < 0 ? query : str_take(query, (size_t)end);
+        *out = str_skip(one, 6);
+        if (str_starts(one, STR("model="))) return true;
+        query = str_skip(query, one.n + 1);
+    }
+    return false;
+}
+
+/* /ready?model=NAME: that model alone, whatever the policy. */
+static void send_ready_of(struct visit *t, struct str name)
+{
+    struct server *v = t->v;
+    struct buf body = { 0 };
+    struct jsonw w = { .out = &body };
+    char reason[REASON_BYTES];
+    enum ready ready;
+    int i = 0;
+
+    while (i < pool_n(v->pool) && !is_query_value(name, pool_at(v->pool, i)->id)) i++;
+    if (i == pool_n(v->pool)) {
+        visit_fail_status(t, 404, "model_not_found",
+                          "this server has no such model; GET /v1/models lists those it has");
+        return;
+    }
+    ready = check_draining(v, reason);
+    if (ready == READY_OK) ready = check_model(v, i, reason);
+    write_state(&w, ready, reason);
+    jsonw_key(&w, "model"), jsonw_str(&w, str_c(pool_at(v->pool, i)->id));
+    jsonw_end(&w);
+    send_ready(t, ready, &body);
+    buf_release(&body);
+}
+
 /* Load balancers send requests only while this is 200. */
 void health_get_ready(struct visit *t)
 {
     struct health *h = &t->v->health;
+    struct str name;
 
-    if (h->ready != READY_OK) http_set_header(t->q, "Retry-After", "1");
-    visit_reply_buf(t, h->ready == READY_OK ? 200 : 503, "application/json", &h->body);
+    if (find_model_query(http_query(t->q), &name)) send_ready_of(t, name);
+    else send_ready(t, h->ready, &h->body);
 }

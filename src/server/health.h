@@ -11,6 +11,7 @@
 struct server;
 struct visit;
 
+#define REASON_BYTES 512
 #define HISTORY 120 /* seconds of samples */
 #define RATE_S 5    /* seconds that rates are averaged over */
 
@@ -19,7 +20,7 @@ enum ready { READY_OK, READY_DRAINING, READY_FAILED, READY_LOADING, READY_STALLE
 
 struct health {
     enum ready ready;
-    char reason[512];              /* "" when ready */
+    char reason[REASON_BYTES];     /* "" when ready */
     struct buf body;               /* of GET /ready, rendered when something changes */
     bool stalled[SETTINGS_MODELS]; /* by model: the watchdog saw no progress */
 };

@@ -214,6 +214,14 @@ static int count_request(struct visit *t, const struct tenant *who, struct err *
     return limit_take(v->limit, who->index, rate, at_once, clock_ns(), e);
 }
 
+/* While the server drains, only what computes is refused: its state can be asked for, and requests can
+ * be cancelled. */
+static int check_life(const struct server *v, const struct route_row *r, struct err *e)
+{
+    if (v->life == LIFE_RUN || !r->limited) return OK;
+    return err_set(e, E_SHUTDOWN, "the server is shutting down and takes no more requests");
+}
+
 /* The key and the limits of a route, then its handler. */
 static void follow_route(struct visit *t, const struct route_row *r)
 {
@@ -222,7 +230,7 @@ static void follow_route(struct visit *t, const struct route_row *r)
 
     t->quiet = r->quiet;
     if ((r->access != ANYONE && find_tenant(t, r->access, &who, &e) != OK) ||
-        (r->limited && count_request(t, who, &e) != OK)) {
+        check_life(t->v, r, &e) != OK || (r->limited && count_request(t, who, &e) != OK)) {
         visit_fail(t, &e);
     } else if (r->own) {
         r->own(t);

@@ -3,9 +3,10 @@
  *     LIFE_RUN ──SIGTERM, SIGINT──► LIFE_DRAIN ──requests ended────────► LIFE_FLUSH ──► end
  *                                        └──timeout, second signal──► LIFE_ABORT ──┘
  *
- * LIFE_DRAIN stops listening and refuses new requests. LIFE_ABORT cancels those that still run.
- * LIFE_FLUSH lets the last replies be sent. A timer checks the phase every ENDING_MS. An alarm ends
- * the process if an engine hangs meanwhile, or a model is still loading.
+ * LIFE_DRAIN refuses new work, and goes on listening: monitors see why. LIFE_ABORT cancels requests
+ * that still run. LIFE_FLUSH stops listening and lets the last replies be sent. A timer checks the
+ * phase every ENDING_MS. An alarm ends the process if an engine hangs meanwhile, or a model is still
+ * loading.
  *
  * Order of closing: the pool stops, whose engines then send their last events; the API, which
  * answers the calls that are left; the pool; HTTP, which closes the connections; the loop last. */
@@ -155,7 +156,10 @@ static void on_ending(void *arg)
     loop_timer_set(v->ending, ENDING_MS); /* first: it cannot fail then */
     if (v->life == LIFE_DRAIN && !is_idle(v) && ms >= (double)v->s->drain_timeout_ms)
         cancel_all(v, "the drain timeout has passed");
-    if (v->life != LIFE_FLUSH && is_idle(v)) enter_phase(v, LIFE_FLUSH);
+    if (v->life != LIFE_FLUSH && is_idle(v)) {
+        enter_phase(v, LIFE_FLUSH);
+        http_stop_listening(v->http);
+    }
     if (v->life == LIFE_FLUSH && is_flushed(v)) {
         alarm(HARD_END_S); /* a model may still be loading, and pool_close waits for it */
         loop_timer_stop(v->ending);
@@ -175,7 +179,7 @@ static void on_stop_signal(void *arg)
         enter_phase(v, LIFE_DRAIN);
         health_update(v);
         pool_drain(v->pool);
-        http_stop_listening(v->http);
+        http_drain(v->http);
         if (!loop_timer_set(v->ending, 1)) cancel_all(v, "out of memory"), loop_stop(v->loop);
     } else if (v->life == LIFE_DRAIN) {
         cancel_all(v, "second signal");

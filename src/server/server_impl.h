@@ -29,7 +29,7 @@ struct trace;
 
 enum life {
     LIFE_RUN,
-    LIFE_DRAIN, /* no new requests; those that run may end */
+    LIFE_DRAIN, /* no new work; requests that run may end */
     LIFE_ABORT, /* requests that still run are cancelled */
     LIFE_FLUSH  /* no request runs; the last replies are being sent */
 };

@@ -55,6 +55,7 @@ struct settings {
     int64_t max_tokens_default, max_choices, deadline_ms, ping_ms;
     int64_t rate_per_min, concurrency; /* of tenants whose key sets none; 0: no limit */
     int64_t drain_timeout_ms, watchdog_ms;
+    char *ready; /* "all" or "any" */
 
     char *log_level, *log_format, *metrics_compat;
     bool log_prompts, access_log, cors;
