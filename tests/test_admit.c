@@ -113,6 +113,67 @@ static void a_request_that_cannot_meet_its_deadline_is_refused_at_once(void **st
     request_unref(r);
 }
 
+static void a_call_with_many_prompts_counts_as_one_request(void **state)
+{
+    struct admit a = make_admit(2, 10000, 4);
+    struct request *parts[3], *other = make_request(10, 10);
+    struct ticket t = { 0 }, second = { 0 }, third = { 0 };
+    struct ids prompts[3] = { 0 };
+    struct err e = { 0 };
+
+    (void)state;
+    a.lim.max_further = 1;
+    for (int i = 0; i < 3; i++) {
+        parts[i] = make_request(100, 1);
+        prompts[i] = parts[i]->prompt;
+        parts[i]->ticket = &t;
+        parts[i]->is_further = i > 0;
+    }
+    assert_int_equal(admit_ticket(&a, &t, prompts, 3, 0, 5, &e), OK);
+    assert_int_equal(a.n_requests, 1);
+    assert_int_equal(a.n_tokens, 300);
+    assert_int_equal(t.arrival_ns, 5);
+    assert_int_equal(admit_ticket(&a, &second, prompts, 3, 0, 6, &e), OK);
+    assert_int_equal(admit_ticket(&a, &third, prompts, 3, 0, 7, &e), E_QUEUE_FULL);
+    assert_int_equal(admit_request(&a, other, 7, &e), E_QUEUE_FULL);
+    /* What was admitted is not refused later, also not while draining. */
+    atomic_store(&a.closed, 1);
+    assert_int_equal(admit_request(&a, parts[0], 7, &e), OK);
+    assert_int_equal(admit_request(&a, parts[1], 7, &e), OK);
+    assert_int_equal(admit_request(&a, parts[2], 7, &e), E_QUEUE_FULL); /* not beside the others */
+    assert_int_equal(a.n_requests, 2);
+    assert_int_equal(a.n_tokens, 600);
+    admit_begun(&a, parts[0]);
+    admit_release(&a, parts[0]), admit_release(&a, parts[1]);
+    assert_int_equal(a.n_tokens, 400);
+    admit_give_back(&a, &second);
+    admit_give_back(&a, &t), admit_give_back(&a, &t); /* the third was not submitted */
+    admit_give_back(&a, &third);
+    assert_empty(&a);
+    for (int i = 0; i < 3; i++) request_unref(parts[i]);
+    request_unref(other);
+}
+
+/* A list that is longer than the queue is not refused whenever something waits. */
+static void a_long_list_takes_half_of_the_queue_at_most(void **state)
+{
+    struct admit a = make_admit(8, 400, 100);
+    struct request *r = make_request(100, 1);
+    struct ids prompts[50];
+    struct ticket t = { 0 };
+    struct err e = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 50; i++) prompts[i] = r->prompt;
+    assert_int_equal(admit_request(&a, r, 1, &e), OK);
+    assert_int_equal(admit_ticket(&a, &t, prompts, 50, 0, 1, &e), OK);
+    assert_int_equal(a.n_tokens, 300);
+    admit_give_back(&a, &t);
+    admit_release(&a, r);
+    assert_empty(&a);
+    request_unref(r);
+}
+
 static void no_request_is_admitted_while_draining(void **state)
 {
     struct admit a = make_admit(8, 10000, 4);
@@ -132,6 +193,8 @@ int main(void)
         cmocka_unit_test(a_refused_request_is_not_counted_and_the_error_has_the_numbers),
         cmocka_unit_test(a_single_request_is_never_refused_for_lack_of_space),
         cmocka_unit_test(a_request_that_cannot_meet_its_deadline_is_refused_at_once),
+        cmocka_unit_test(a_call_with_many_prompts_counts_as_one_request),
+        cmocka_unit_test(a_long_list_takes_half_of_the_queue_at_most),
         cmocka_unit_test(no_request_is_admitted_while_draining),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -498,6 +498,45 @@ static void a_short_prompt_does_not_wait_for_long_ones_that_wait(void **state)
     sim_close(s);
 }
 
+/* ---- the inputs of one call ---- */
+
+/* Steps until a call of 64 texts is done, of which four are in the engine at once, while so many
+ * others come that some always wait. */
+static int steps_of_call(bool one_place)
+{
+    enum { TEXTS = 64, AT_ONCE = 4 };
+    struct sim *s = sim_open((struct sim_opt){ .max_seqs = 8, .n_blocks = 2000 });
+    int mine[TEXTS], n = 0, n_done = 0, steps = 0;
+    uint64_t arrival = 0;
+
+    for (; n_done < TEXTS && steps < 100000; steps++) {
+        while (s->n_alive < 40) sim_add(s, (struct sim_req){ .n_prompt = 20, .n_decode = 30 });
+        if (steps == 50) arrival = s->now_ns;
+        while (steps >= 50 && n < TEXTS && n - n_done < AT_ONCE)
+            mine[n++] = sim_add(s, (struct sim_req){ .n_prompt = 20,
+                                                     .n_decode = 1,
+                                                     .arrival_ns = one_place ? arrival : 0 });
+        sim_step(s);
+        n_done = 0;
+        for (int i = 0; i < n; i++) n_done += s->seqs[mine[i]].state == SIM_DONE;
+    }
+    sim_close(s);
+    return steps - 50;
+}
+
+/* It waits once, for those that came before it; then at least one of its texts is computed in each
+ * of the rounds in which a place becomes free. */
+static void the_inputs_of_a_call_wait_in_the_queue_once(void **state)
+{
+    int apart = steps_of_call(false), together = steps_of_call(true);
+
+    (void)state;
+    print_message("64 inputs: %d steps with one place in the queue, %d with one each\n", together,
+                  apart);
+    assert_true(together < 64 * 4);
+    assert_true(together * 4 < apart);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -522,6 +561,7 @@ int main(void)
         cmocka_unit_test(a_short_prompt_gets_its_first_token_within_three_steps),
         cmocka_unit_test(a_stream_of_short_prompts_does_not_starve_a_long_one),
         cmocka_unit_test(a_short_prompt_does_not_wait_for_long_ones_that_wait),
+        cmocka_unit_test(the_inputs_of_a_call_wait_in_the_queue_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -429,6 +429,7 @@ static void call_free(struct call *c)
     for (int i = 0; c->inputs && i < c->p.n_prompts; i++) ids_release(&c->inputs[i]);
     call_release_parked(c);
     grammar_unref(c->grammar);
+    if (c->model) engine_give_back(c->model->engine, &c->ticket);
     pool_release(c->model);
     reply_release(&c->reply);
     pieces_release(&c->pieces);

@@ -11,6 +11,7 @@
 #include "api/reply.h"
 #include "base/arena.h"
 #include "base/buf.h"
+#include "engine/request.h"
 #include "token/tokenizer.h"
 
 struct grammar;
@@ -58,9 +59,10 @@ struct call {
 
     /* embeddings and classify: every input is a choice; those after n_choices are still to submit */
     bool wants_vector;
-    struct ids *inputs; /* [n_prompts] */
-    int *second_at;     /* [n_prompts] classify: where the second text begins; NULL: embeddings */
-    int n_vec;          /* numbers of a vector: dimensions or classes */
+    struct ids *inputs;   /* [n_prompts] */
+    struct ticket ticket; /* of all inputs together */
+    int *second_at;       /* [n_prompts] classify: where the second text begins; NULL: embeddings */
+    int n_vec;            /* numbers of a vector: dimensions or classes */
 
     uint64_t deadline_ns; /* clock_ns; 0: none */
     int priority;
@@ -103,10 +105,10 @@ void call_end_if_done(struct call *c); /* c may end here */
  * stop string; may be empty, must outlive the call. */
 int call_submit_prompts(struct call *c, const struct ids *prompts, int n, struct str stop,
                         struct err *e);
-/* Submits the first at_once of c->inputs; each one that ends is followed by the next. */
-int call_submit_inputs(struct call *c, int n, int at_once, struct err *e);
-/* OK also if the queue is full now (others of c run), or no input is left. */
-int call_submit_next_input(struct call *c, struct err *e);
+/* Submits c->inputs with one place in the queue: the first few now, and when one ends the next. */
+int call_submit_inputs(struct call *c, int n, struct err *e);
+/* OK also if the engine is full now (others of c run), or no input is left. */
+int call_submit_next_inputs(struct call *c, struct err *e);
 void call_release_parked(struct call *c); /* the call waits for its grammar no more */
 
 /* ---- respond.c ---- */

@@ -1,14 +1,13 @@
 /* inputs.c - bodies with a list of texts, or pairs of texts, of which each is one engine request.
  *
- * At most AT_ONCE requests of a call run at a time, so that a long list does not fill the queue.
- * Each one that ends is followed by the next. */
+ * The call has one admission and one place in the queue (struct ticket): a list is refused at once
+ * or computed without waiting again. Only some of its requests are in the engine at a time, so that
+ * a long list leaves places to others; each one that ends is followed by the next. */
 #include "api/call.h"
 
 #include "engine/engine.h"
 #include "net/http.h"
 #include "pool/pool.h"
-
-enum { AT_ONCE = 64 };
 
 /* One input of the list: token ids, a text, or a pair of texts. */
 static int encode_input(struct call *c, const struct inputs_kind *kind, int i, struct ids *out,
@@ -38,7 +37,7 @@ static int encode_input(struct call *c, const struct inputs_kind *kind, int i, s
     return OK;
 }
 
-/* From the body to the first AT_ONCE requests. */
+/* From the body to the first requests. */
 static int start_inputs(struct call *c, const struct inputs_kind *kind, struct err *e)
 {
     size_t n;
@@ -53,7 +52,7 @@ static int start_inputs(struct call *c, const struct inputs_kind *kind, struct e
     if ((rc = arena_check(&c->arena, e)) != OK) return rc;
     for (int i = 0; i < c->p.n_prompts && rc == OK; i++)
         rc = encode_input(c, kind, i, &c->inputs[i], e);
-    return rc == OK ? call_submit_inputs(c, c->p.n_prompts, AT_ONCE, e) : rc;
+    return rc == OK ? call_submit_inputs(c, c->p.n_prompts, e) : rc;
 }
 
 void inputs_handle(struct api *a, struct http_req *q, const struct api_who *who,

@@ -367,7 +367,7 @@ static void end_vector(struct call *c)
 {
     struct err e = { 0 };
 
-    if (call_submit_next_input(c, &e) != OK) call_fail(c, &e, c->p.field);
+    if (call_submit_next_inputs(c, &e) != OK) call_fail(c, &e, c->p.field);
     else if (c->n_running == 0 && c->second_at) classify_send(c);
     else if (c->n_running == 0) embeddings_send(c);
 }

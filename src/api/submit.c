@@ -24,6 +24,8 @@
 #include <sys/random.h>
 #include <time.h>
 
+enum { INPUTS_AT_ONCE = 64 }; /* of a call, in the engine */
+
 /* ---- checks before anything is submitted ---- */
 
 /* The name of the field for errors about the prompt. */
@@ -177,7 +179,11 @@ static int fill_request(struct call *c, struct request *r, const struct choice *
     r->tenant = c->who.tenant;
     r->salt = c->api->opt.salt_by_tenant ? map_hash(str_c(c->who.name)) : 0;
     r->embed = c->wants_vector;
-    if (r->embed) r->max_tokens = 1;
+    if (r->embed) {
+        r->max_tokens = 1;
+        r->ticket = &c->ticket;
+        r->is_further = c->n_running > 0;
+    }
     if (c->second_at) {
         r->classify = true;
         r->second = c->second_at[ch->prompt];
@@ -241,22 +247,23 @@ static int prepare_submit(struct call *c, const struct ids *prompts, int n, int 
     return prepare_reply(c, &info, e);
 }
 
-/* A full queue is no error while other inputs of the call run: the next one that ends tries again. */
-int call_submit_next_input(struct call *c, struct err *e)
+/* As many as may be in the engine at once. The call was admitted: a full queue is no error while
+ * others of its inputs run, and the next one that ends tries again. */
+int call_submit_next_inputs(struct call *c, struct err *e)
 {
-    int rc;
+    int rc = OK;
 
-    if (c->n_choices == c->n_prompts) return OK;
-    rc = submit_choice(c, &c->inputs[c->n_choices], c->n_choices, 0, STR(""), e);
+    while (rc == OK && c->n_choices < c->n_prompts && c->n_running < INPUTS_AT_ONCE)
+        rc = submit_choice(c, &c->inputs[c->n_choices], c->n_choices, 0, STR(""), e);
     return rc == E_QUEUE_FULL && c->n_running > 0 ? OK : rc;
 }
 
-int call_submit_inputs(struct call *c, int n, int at_once, struct err *e)
+int call_submit_inputs(struct call *c, int n, struct err *e)
 {
     int rc = prepare_submit(c, c->inputs, n, n, 1, e);
 
-    for (int i = 0; i < at_once && rc == OK && c->n_choices == i; i++)
-        rc = call_submit_next_input(c, e);
+    if (rc == OK) rc = engine_admit(c->model->engine, &c->ticket, c->inputs, n, c->deadline_ns, e);
+    if (rc == OK) rc = call_submit_next_inputs(c, e);
     if (rc == E_CONTEXT) call_blame(c, "%s", prompt_field(c));
     return rc;
 }

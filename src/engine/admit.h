@@ -19,11 +19,13 @@ struct admit_limits {
     int max_seqs;             /* running */
     int64_t max_queue_tokens; /* prompt tokens waiting */
     double kv_overcommit;     /* expected blocks of all admitted requests, in KV caches */
+    int max_further;          /* requests of tickets, beside one of each */
 };
 
 struct admit {
     struct admit_limits lim;
-    atomic_int n_requests;
+    atomic_int n_requests;    /* with each ticket as one */
+    atomic_int n_further;     /* requests of tickets, beside one of each */
     _Atomic int64_t n_tokens; /* prompt tokens of requests that have not begun */
     _Atomic int64_t n_blocks; /* expected by all requests */
     atomic_int closed;        /* draining: every request is E_SHUTDOWN */
@@ -39,8 +41,14 @@ void admit_init(struct admit *a, struct admit_limits lim);
  * E_QUEUE_FULL, E_MEMORY, E_DEADLINE, E_SHUTDOWN; retry_ms is set if waiting helps. now_ns:
  * clock_ns. */
 int admit_request(struct admit *a, struct request *r, uint64_t now_ns, struct err *e);
-void admit_begun(struct admit *a, struct request *r);   /* it left the queue for good */
-void admit_release(struct admit *a, struct request *r); /* may be repeated */
+/* The same for all prompts of a call together: as one request. A call with more tokens than half of
+ * the queue is counted with that half. Each of its requests is then admitted by its ticket, also
+ * while draining; E_QUEUE_FULL: not beside the call's others. */
+int admit_ticket(struct admit *a, struct ticket *t, const struct ids *prompts, int n,
+                 uint64_t deadline_ns, uint64_t now_ns, struct err *e);
+void admit_give_back(struct admit *a, struct ticket *t); /* may be repeated */
+void admit_begun(struct admit *a, struct request *r);    /* it left the queue for good */
+void admit_release(struct admit *a, struct request *r);  /* may be repeated */
 /* How long until there is room for one more request, by the measurements; 1 s to 60 s. */
 int admit_retry_ms(const struct admit *a);
 /* How long a request admitted now waits for its first token, by the measurements. */

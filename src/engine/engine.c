@@ -15,7 +15,8 @@
 enum {
     REQUESTS_MAX = 1 << 16,
     QUEUE_TOKENS_MAX = 1 << 24,
-    SPARE_REQUESTS = 8, /* beside those that admission counts: warm-up */
+    SPARE_REQUESTS = 8,     /* beside those that admission counts: warm-up */
+    FURTHER_REQUESTS = 256, /* requests of tickets, beside one of each */
     BLOCKED_NS = 1000000,
     HARD_OVERCOMMIT = 4
 };
@@ -114,7 +115,7 @@ static int open_ids(struct engine *g, struct err *e)
 /* Arrays for all requests that can be live. */
 static int open_arrays(struct engine *g, struct err *e)
 {
-    size_t n = (size_t)(g->max_live = g->opt.max_requests + SPARE_REQUESTS);
+    size_t n = (size_t)(g->max_live = g->opt.max_requests + FURTHER_REQUESTS + SPARE_REQUESTS);
 
     g->live = mem_array(n, sizeof *g->live);
     g->pending = mem_array((size_t)g->opt.max_seqs, sizeof *g->pending);
@@ -148,7 +149,8 @@ static int open_memory(struct engine *g, struct err *e)
                                                  .max_requests = o->max_requests,
                                                  .max_seqs = o->max_seqs,
                                                  .max_queue_tokens = o->max_queue_tokens,
-                                                 .kv_overcommit = o->kv_overcommit });
+                                                 .kv_overcommit = o->kv_overcommit,
+                                                 .max_further = FURTHER_REQUESTS });
     engine_stats_init(&g->own_stats);
     g->stats = o->stats ? o->stats : &g->own_stats;
     gauge_set(&g->stats->kv_total, block_n(g->pool));
@@ -441,12 +443,15 @@ static int reject_of(int rc)
     }
 }
 
-/* Permanent errors, before the request is counted. */
-static int check_request(const struct engine *g, struct request *r, struct err *e)
+/* Errors that waiting does not mend, before the request is counted. */
+static int check_request(struct engine *g, struct request *r, struct err *e)
 {
-    int rc = seq_check(r, &g->lim, e);
+    int rc;
 
-    if (rc != OK) return rc;
+    if ((rc = engine_error(g, e)) != OK) return rc;
+    if (atomic_load_explicit(&g->quit, memory_order_acquire))
+        return err_set(e, E_SHUTDOWN, "the server is shutting down");
+    if ((rc = seq_check(r, &g->lim, e)) != OK) return rc;
     if (g->runner->lim.bidirectional && r->prompt.n > (size_t)g->opt.max_batch)
         return err_set(e, E_CONTEXT,
                        "the text has %zu tokens, but a step has %d at most and must hold all of "
@@ -457,12 +462,25 @@ static int check_request(const struct engine *g, struct request *r, struct err *
     return OK;
 }
 
+int engine_admit(struct engine *g, struct ticket *t, const struct ids *prompts, int n,
+                 uint64_t deadline_ns, struct err *e)
+{
+    int rc = engine_error(g, e);
+
+    if (rc == OK) rc = admit_ticket(&g->admit, t, prompts, n, deadline_ns, clock_ns(), e);
+    if (rc != OK) counter_add(&g->stats->rejected[reject_of(rc)], 1);
+    return rc;
+}
+
+void engine_give_back(struct engine *g, struct ticket *t) { admit_give_back(&g->admit, t); }
+
 /* The crossing: before chan_push the request is the submitter's, after it the engine's. */
 int engine_submit(struct engine *g, struct request *r, struct err *e)
 {
     int rc = check_request(g, r, e);
 
     r->submit_ns = clock_ns();
+    r->arrival_ns = r->ticket ? r->ticket->arrival_ns : r->submit_ns;
     if (rc == OK) rc = admit_request(&g->admit, r, r->submit_ns, e);
     if (rc != OK) {
         counter_add(&g->stats->rejected[reject_of(rc)], 1);

@@ -19,9 +19,11 @@ struct engine_opt;
 struct engine_stats;
 struct grammar;
 struct grammar_spec;
+struct ids;
 struct loadplan;
 struct request;
 struct sample_opt;
+struct ticket;
 struct tokenizer;
 
 /* opt NULL: all defaults. */
@@ -63,6 +65,13 @@ int engine_grammar_async(struct engine *g, const struct grammar_spec *spec,
  * happens. Otherwise r was not taken: E_INVALID, E_NOMEM or an error of admission
  * (engine/admit.h). */
 int engine_submit(struct engine *g, struct request *r, struct err *e);
+/* Admits a call whose prompts are submitted one after the other, as requests with this ticket: the
+ * call waits in the queue once, and is refused now or not at all. While others wait, it has half of
+ * the places (max_seqs) at most. The ticket is given back when the call ends. */
+int engine_admit(struct engine *g, struct ticket *t, const struct ids *prompts, int n,
+                 uint64_t deadline_ns, struct err *e);
+void engine_give_back(struct engine *g, struct ticket *t); /* may be repeated */
+
 /* Takes no more requests (E_SHUTDOWN); those that wait or run go on. Any thread. */
 void engine_drain(struct engine *g);
 /* Cancels all requests that wait or run (CANCEL_SHUTDOWN). Any thread. */

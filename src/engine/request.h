@@ -23,6 +23,18 @@ enum cancel { CANCEL_NO, CANCEL_ASKED, CANCEL_GONE, CANCEL_SLOW, CANCEL_SHUTDOWN
 enum { PRIORITY_BATCH = 0, PRIORITY_INTERACTIVE = 10 };
 enum { REQUEST_STOP_MAX = 1024 }; /* bytes of a stop string */
 
+/* One admission for all requests of a call: counted as one request with the tokens of all, and with
+ * one place in the queue, that of the call's arrival. It outlives the requests that refer to it. */
+struct ticket {
+    /* the submitting thread's */
+    int64_t tokens; /* counted for requests that were not submitted yet */
+    int blocks;
+    uint64_t arrival_ns;
+    bool held;
+    /* the engine's, while it plans */
+    int n_running, n_waiting; /* of its requests */
+};
+
 struct request {
     /* ---- wanted ---- */
     struct ids prompt;
@@ -35,16 +47,18 @@ struct request {
     int n_stops;
     int32_t *shown; /* [n_shown] special tokens that appear as text, owned (mem_alloc) */
     int n_shown;
-    int n_top;            /* -1: no log probabilities; else alternatives wanted, up to TOP_MAX */
-    int priority;         /* higher first */
-    uint32_t tenant;      /* fairness is between tenants */
-    uint64_t salt;        /* requests with different salts never share a prefix */
-    uint64_t deadline_ns; /* clock_ns; 0: none */
-    char label[72];       /* correlation id, for logs */
-    bool continues;       /* the text continues the prompt's (no chat): leading spaces are kept */
-    bool quiet;           /* warm-up: not counted */
-    bool embed;           /* no completion: the prompt's vector is wanted, in `vec` */
-    bool classify;        /* with embed: scores of classes are wanted there */
+    int n_top;             /* -1: no log probabilities; else alternatives wanted, up to TOP_MAX */
+    int priority;          /* higher first */
+    uint32_t tenant;       /* fairness is between tenants */
+    uint64_t salt;         /* requests with different salts never share a prefix */
+    uint64_t deadline_ns;  /* clock_ns; 0: none */
+    struct ticket *ticket; /* the admission that it is part of; NULL: its own */
+    bool is_further;       /* with a ticket: others of it wait or run */
+    char label[72];        /* correlation id, for logs */
+    bool continues;        /* the text continues the prompt's (no chat): leading spaces are kept */
+    bool quiet;            /* warm-up: not counted */
+    bool embed;            /* no completion: the prompt's vector is wanted, in `vec` */
+    bool classify;         /* with embed: scores of classes are wanted there */
     int second; /* position of a second text, for models that take pairs of texts; 0: none */
     /* Called on the engine thread when there is something in `out`. It passes a reference, which
      * the notified thread drops when it has read; a late call may come after the last event was
@@ -66,11 +80,14 @@ struct request {
     int n_cached;   /* prompt tokens found in the prefix cache */
     int n_preempted;
     uint64_t submit_ns, start_ns, first_ns, end_ns; /* submitted, begun, first token, ended */
+    uint64_t arrival_ns;                            /* its place in the queue */
     _Atomic uint64_t cancel_ns;                     /* when the cancel was requested */
     struct admitted { /* what admission counted for the request; given back exactly once */
         int tokens;
         int blocks;
         bool held;
+        bool of_ticket;  /* counted by its ticket, but for its tokens */
+        bool is_further; /* counted in n_further */
     } admitted;
     float *vec;      /* embed: [n_vec], pooled by the model's rule (model/pooler.h) */
     struct seq *seq; /* the engine's: NULL until it begins */

@@ -179,8 +179,38 @@ static struct sched_seq describe_one(const struct request *r)
                                .held = !outbox_has_room(&r->out),
                                .priority = r->priority,
                                .tenant = r->tenant % TENANTS,
-                               .arrival_ns = r->submit_ns,
+                               .arrival_ns = r->arrival_ns,
                                .deadline_ns = r->deadline_ns };
+}
+
+/* Counts the requests of each ticket; returns the number of those that wait, with or without one. */
+static int count_tickets(struct engine *g)
+{
+    int n_waiting = 0;
+
+    for (int i = 0; i < g->n_live; i++)
+        if (g->live[i]->ticket) g->live[i]->ticket->n_running = g->live[i]->ticket->n_waiting = 0;
+    for (int i = 0; i < g->n_live; i++) {
+        struct ticket *t = g->live[i]->ticket;
+        bool running = is_running(g->live[i]);
+        n_waiting += !running;
+        if (t && running) t->n_running++;
+        else if (t) t->n_waiting++;
+    }
+    return n_waiting;
+}
+
+/* While others wait, the requests of one ticket have half of the places at most: a list of a
+ * thousand texts, which ranks as early as its first, would keep all of them for itself. */
+static void hold_long_lists(struct engine *g)
+{
+    int n_waiting = count_tickets(g), most = g->opt.max_seqs > 1 ? g->opt.max_seqs / 2 : 1;
+
+    for (int i = 0; i < g->n_live; i++) {
+        struct ticket *t = g->live[i]->ticket;
+        if (!t || is_running(g->live[i]) || t->n_waiting == n_waiting) continue;
+        if (t->n_running++ >= most) g->view[i].held = true;
+    }
 }
 
 /* Fills the scheduler's view of all live requests. */
@@ -189,11 +219,12 @@ static void describe_live(struct engine *g, int n_free)
     bool tight = n_free < block_n(g->pool) / 4; /* only then may a sequence be preempted */
     int n_looked = 0, n_running = count_running(g);
 
+    for (int i = 0; i < g->n_live; i++) g->view[i] = describe_one(g->live[i]);
+    hold_long_lists(g);
     for (int i = 0; i < g->n_live; i++) {
         struct request *r = g->live[i];
         struct sched_seq *v = &g->view[i];
 
-        *v = describe_one(r);
         if (!v->waiting && tight && g->prefix)
             v->n_shared = r->seq->chain.n - prefix_n_gain(g->prefix, &r->seq->chain);
         if (!v->waiting || v->held || !g->prefix || r->embed) continue;

@@ -119,6 +119,7 @@ int sim_add(struct sim *s, struct sim_req req)
     if (s->n_seqs == s->cap) sim_grow(s);
     q = &s->seqs[s->n_seqs];
     *q = (struct sim_seq){ .req = req, .n_tokens = req.n_prompt, .arrival_ns = s->now_ns };
+    if (req.arrival_ns) q->arrival_ns = req.arrival_ns;
     q->tokens = mem_array((size_t)(req.n_prompt + req.n_decode), sizeof *q->tokens);
     for (int i = 0; i < req.n_prompt; i++)
         q->tokens[i] = sim_token_of(sim_mix(i < req.n_common ? req.common : seed, (uint64_t)i));

@@ -36,6 +36,7 @@ struct sim_req {
     int priority;
     uint32_t tenant; /* below SIM_TENANTS */
     uint64_t deadline_ns;
+    uint64_t arrival_ns; /* 0: now */
 };
 
 #define SIM_TENANTS 8
