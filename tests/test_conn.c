@@ -648,8 +648,13 @@ static void tls_serves_the_same_requests(void **state)
     close_peer(&plain);
 
     for (int i = 0; i < 2000 && read_stats(w).conns; i++) usleep(2000);
-    for (int i = 0; i < 3; i++) more[i] = connect_tls(w, ctx);
+    for (int i = 0; i < 3; i++) {
+        more[i] = connect_tls(w, ctx);
+        send_text(&more[i], HOLD);
+        WAIT_FOR(w, w->n_held == i + 2);
+    }
     p = connect_tls(w, ctx);
+    send_text(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
     expect_reply(&p, 503, NULL);
     close_peer(&p);
     for (int i = 0; i < 3; i++) close_peer(&more[i]);

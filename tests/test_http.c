@@ -271,34 +271,6 @@ static void an_idle_connection_is_closed_without_a_reply(void **state)
     world_close(w);
 }
 
-static void one_connection_too_many_gets_503(void **state)
-{
-    struct world *w = world_open((struct http_opt){ .max_conns = 2 });
-    struct peer a = connect_peer(w), b = connect_peer(w), c;
-    struct http_stats s;
-
-    (void)state;
-    send_text(&a, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
-    expect_reply(&a, 200, NULL);
-    send_text(&b, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
-    expect_reply(&b, 200, NULL);
-    c = connect_peer(w);
-    send_bytes(&c, "GET /echo", 9); /* the server may have closed it already */
-    expect_reply(&c, 503, NULL);
-    assert_true(is_closed_by_server(&c));
-    close_peer(&c);
-    s = read_stats(w);
-    assert_int_equal(s.refused, 1);
-    close_peer(&a);
-    for (int i = 0; i < 500 && read_stats(w).conns > 1; i++) usleep(2000);
-    c = connect_peer(w);
-    send_text(&c, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
-    expect_reply(&c, 200, NULL); /* a connection slot is free again */
-    close_peer(&b);
-    close_peer(&c);
-    world_close(w);
-}
-
 /* Sends the bytes, and checks the correlation id of the reply; a wanted one that ends with '*' is a
  * prefix. */
 static void expect_id(struct world *w, const char *bytes, int status, const char *want)
@@ -557,7 +529,6 @@ int main(void)
         cmocka_unit_test(chunks_are_summed_for_413),
         cmocka_unit_test(slow_headers_and_slow_bodies_get_408),
         cmocka_unit_test(an_idle_connection_is_closed_without_a_reply),
-        cmocka_unit_test(one_connection_too_many_gets_503),
         cmocka_unit_test(every_reply_has_the_correlation_id_of_its_request),
         cmocka_unit_test(a_request_has_method_path_query_and_body),
         cmocka_unit_test(chunks_may_be_split_anywhere),

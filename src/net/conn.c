@@ -76,6 +76,8 @@ static void unlink_conn(struct http_req *c)
 static void close_socket(struct http_req *c)
 {
     if (!c->bev) return;
+    conn_idle_leave(c);
+    conn_set_over(c, false);
     free_event(&c->closed); /* before its fd closes */
     bufferevent_free(c->bev);
     c->bev = NULL;
@@ -169,6 +171,7 @@ static void begin_linger(struct http_req *c)
 static void close_when_sent(struct http_req *c)
 {
     c->state = CONN_CLOSING;
+    conn_idle_leave(c);
     evtimer_del(c->timer); /* the write timeout limits the time for the unsent bytes */
     enable_reading(c);
     if (c->bev && conn_unsent(c) == 0) begin_linger(c);
@@ -178,7 +181,8 @@ static void close_when_sent(struct http_req *c)
 static void wait_for_request(struct http_req *c)
 {
     c->state = CONN_READING;
-    set_timer(c, c->h->opt.idle_ms);
+    conn_idle_enter(c);
+    set_timer(c, c->over ? OVER_MS : c->h->opt.idle_ms);
 }
 
 /* The reply is complete, or was given up. Keep-alive connections continue with the next request,
@@ -239,6 +243,15 @@ static void refuse_request(struct http_req *c, int status, const char *code, con
     buf_release(&body);
 }
 
+/* Above the limit of connections. A TLS handshake that never completes would keep the reply unsent. */
+static void refuse_connection(struct http_req *c)
+{
+    c->h->stats.refused++;
+    refuse_request(c, 503, "too_many_connections",
+                   "the server has reached its limit of connections");
+    if (c->bev && c->state == CONN_CLOSING) set_timer(c, LINGER_MS);
+}
+
 static void on_client_closed(evutil_socket_t fd, short what, void *arg)
 {
     struct http_req *c = arg;
@@ -280,11 +293,12 @@ static void feed_parser(struct http_req *c, const char *p, size_t n, size_t *use
 
     if (!httpmsg_begun(&c->msg)) {
         c->start_ns = clock_ns();
-        set_timer(c, c->h->opt.header_ms);
+        if (!c->over) set_timer(c, c->h->opt.header_ms); /* over the limit there is one for all */
     }
     *used = httpmsg_feed(&c->msg, p, n);
     if (!c->bev) return;
-    if (!httpmsg_begun(&c->msg)) set_timer(c, c->h->opt.idle_ms); /* only an empty line came */
+    if (httpmsg_begun(&c->msg)) conn_idle_leave(c);
+    else if (!c->over) set_timer(c, c->h->opt.idle_ms); /* only an empty line came */
     if (before != HTTPMSG_HEAD || c->msg.state != HTTPMSG_BODY) return;
     set_timer(c, c->h->opt.body_ms);
     if (c->bev && c->msg.expects_continue &&
@@ -309,6 +323,8 @@ static void use_parsed(struct http_req *c)
     } else if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) {
         refuse_request(c, 503, "too_many_bodies",
                        "the bodies of all current requests exceed the server's limit");
+    } else if (c->msg.state != HTTPMSG_HEAD && conn_is_refused(c)) {
+        refuse_connection(c);
     } else if (c->msg.state == HTTPMSG_DONE) {
         call_handler(c); /* the request may have ended when this returns */
     }
@@ -442,6 +458,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         enum gone g = gone_poll(c->fd);
         if (g == GONE_NOT) set_timer(c, POLL_MS);
         else conn_drop(c, gone_name(g));
+    } else if (c->state == CONN_READING && c->over) {
+        refuse_connection(c);
     } else if (c->state == CONN_READING && httpmsg_begun(&c->msg)) {
         refuse_request(c, 408, code_of(408),
                        c->msg.state == HTTPMSG_BODY
@@ -526,32 +544,26 @@ static bool start_io(struct http_req *c)
            bufferevent_enable(c->bev, EV_READ | EV_WRITE) == 0;
 }
 
-/* Up to REFUSING connections above the limit are accepted and answered with a 503; beyond that the
- * socket is closed at once, so that a flood costs no memory. */
+/* Without a place the socket is closed at once, so that a flood costs no memory. */
 void conn_open(struct http *h, int fd, const char *peer, bool tls)
 {
-    bool over = h->stats.conns >= h->opt.max_conns + REFUSING;
-    struct http_req *c = over ? NULL : make_conn(h, fd, tls);
+    bool over, has_place = conn_find_place(h, &over);
+    struct http_req *c = has_place ? make_conn(h, fd, tls) : NULL;
     int one = 1;
 
     if (!c) {
-        if (over) h->stats.refused++;
+        if (!has_place) h->stats.refused++;
         else h->stats.no_memory++;
         close(fd);
+        conn_verify(h);
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* fails on Unix sockets: fine */
     snprintf(c->peer, sizeof c->peer, "%s", peer);
     link_conn(h, c);
+    conn_set_over(c, over);
     wait_for_request(c);
     if (c->bev && !start_io(c)) conn_drop_nomem(c);
-    if (c->bev && h->stats.conns > h->opt.max_conns) {
-        h->stats.refused++;
-        refuse_request(c, 503, "too_many_connections",
-                       "the server has reached its limit of connections");
-        /* A TLS handshake that never completes would keep the reply unsent. */
-        if (c->bev && c->state == CONN_CLOSING) set_timer(c, LINGER_MS);
-    }
     conn_verify(h);
 }
 

@@ -43,7 +43,9 @@ enum { CONN_READ_BYTES = 0, CONN_WRITE_BYTES = 0 }; /* 0: no limit */
 enum {
     ID_BYTES = 64,            /* longest correlation id */
     LINGER_BYTES = 128 << 20, /* of a refused upload, read and discarded before the close */
-    REFUSING = 64             /* connections above max_conns that are answered 503 at a time */
+    OVER_MIN = 4,             /* least and most connections over max_conns: see conn_limit.c */
+    OVER_MAX = 64,
+    OVER_MS = 1000 /* time in which one over the limit must have sent its request */
 };
 
 enum conn_state {
@@ -58,6 +60,9 @@ struct listener;
 struct http_req {
     struct http *h;               /* NULL after conn_detach */
     struct http_req *prev, *next; /* in http.conns */
+    struct http_req *idle_prev, *idle_next;
+    bool in_idle; /* in http.idle_first: waits for the first byte of a request */
+    bool over;    /* over the limit of connections: accepted to be refused */
     enum conn_state state;
     struct bufferevent *bev; /* owns fd; NULL: the socket is closed */
     int fd;
@@ -95,6 +100,8 @@ struct http {
     int port;
     SSL_CTX *tls;
     struct http_req *conns;
+    struct http_req *idle_first, *idle_last; /* conn_limit.c */
+    int n_over;
     size_t bodies_bytes; /* request bodies held by all connections */
     struct http_stats stats;
     bool draining;
@@ -127,6 +134,19 @@ static inline void conn_verify(const struct http *h) { (void)h; }
 /* Sends now what the socket takes and queues the rest. false: no memory to queue it, and the
  * connection was dropped if part of it was sent. c->bev must be there. */
 bool conn_send(struct http_req *c, const struct iovec *v, int n);
+
+/* ---- conn_limit.c: the limit of connections ---- */
+void conn_idle_enter(struct http_req *c); /* c waits for the first byte of a request */
+void conn_idle_leave(struct http_req *c); /* it does no more */
+void conn_set_over(struct http_req *c, bool over);
+/* Closes the connection that has been idle the longest, among those over the limit or among the
+ * others. false: there is none. */
+bool conn_close_idle(struct http *h, bool over);
+/* A place for a new connection. over: there is one only over the limit. false: not even that. */
+bool conn_find_place(struct http *h, bool *over);
+/* The head of a request was read: it must be refused, since its connection is over the limit. */
+bool conn_is_refused(struct http_req *c);
+const char *conn_limit_check(const struct http *h); /* part of http_check */
 
 /* ---- conn_id.c: http_id ---- */
 

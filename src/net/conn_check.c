@@ -91,8 +91,7 @@ const char *http_check(const struct http *h)
     }
     if (open != h->stats.conns) return "stats.conns is not the number of open connections";
     if (bodies != h->bodies_bytes) return "bodies_bytes is not the sum over connections";
-    if (open > h->opt.max_conns + REFUSING) return "more connections than the limit";
-    return NULL;
+    return conn_limit_check(h);
 }
 
 #ifdef TERN_HARD

@@ -49,6 +49,15 @@ static void accept_local(void *arg, int fd, const struct sockaddr *from)
     conn_open(arg, fd, "unix", false);
 }
 
+/* The process has no descriptor left for a connection: one that is idle gives its own. */
+static void on_starved(void *arg)
+{
+    struct http *h = arg;
+
+    conn_close_idle(h, false);
+    conn_verify(h);
+}
+
 /* libevent and OpenSSL write without MSG_NOSIGNAL: a write to a closed connection would end the
  * process by SIGPIPE. A handler that the program installed itself is left alone. */
 static void ignore_sigpipe(void)
@@ -81,6 +90,8 @@ int http_open(struct http **out, struct loop *l, const struct http_opt *opt, str
         (rc = listen_unix(&h->local, l, opt->socket_path, accept_local, h, e)) != OK)
         goto out;
     h->port = h->tcp ? listener_port(h->tcp) : 0;
+    if (h->tcp) listener_on_starved(h->tcp, on_starved);
+    if (h->local) listener_on_starved(h->local, on_starved);
     *out = h;
     h = NULL;
 out:

@@ -48,7 +48,7 @@ struct http_opt {
     size_t max_bodies_bytes;        /* of all requests together, then 503; 0: 256 MiB */
     size_t max_header_bytes;        /* request line and headers; 0: 64 KiB */
     size_t max_unread_bytes; /* a streaming client this far behind is disconnected; 0: 1 MiB */
-    int max_conns;           /* 0: 1024. A few above it get 503, more are closed unanswered */
+    int max_conns;           /* 0: 1024. Idle ones are closed for new ones, then 503 */
     int header_ms;           /* first byte of a request to the end of its headers; 0: 10000 */
     int body_ms;             /* end of the headers to the end of the body; 0: 60000 */
     int idle_ms;             /* keep-alive connection without a request; 0: 60000 */
@@ -56,12 +56,15 @@ struct http_opt {
     const char *nomem_body;  /* JSON body of the 503 when memory ran out; a literal; NULL: "{}" */
     http_fn *handler;
     http_fail_fn *fail;
+    /* Is this request, which has no body, served even above the limit of connections? NULL: none. */
+    bool (*vital)(void *arg, const struct http_req *q);
     void *arg; /* first argument of handler and fail */
 };
 
 struct http_stats {
     int conns;                  /* open connections */
-    uint64_t accepted, refused; /* refused: connections above max_conns */
+    uint64_t accepted, refused; /* refused: connections above max_conns, answered 503 or closed */
+    uint64_t closed_idle;       /* closed to make room for others */
     uint64_t bad;               /* requests that http itself answered with an error */
     uint64_t reused;            /* requests on a connection that had carried one before */
     uint64_t requests;          /* requests handed to the handler */
@@ -74,6 +77,7 @@ int http_open(struct http **out, struct loop *l, const struct http_opt *opt, str
  * and may be ended after the loop is closed. NULL is allowed. Not from inside a handler. */
 void http_close(struct http *h);
 int http_port(const struct http *h); /* of the TCP listener; 0: none */
+int http_descriptors(int max_conns); /* that so many connections take at most */
 /* Closes idle connections; replies from now on carry Connection: close. New connections are still
  * accepted, so that the handler can answer them. */
 void http_drain(struct http *h);

@@ -3,9 +3,10 @@
  * A host name may have several addresses (IPv4 and IPv6); the listener has one socket for each, all
  * with the same port. When accept fails (out of descriptors, out of kernel memory) a listening
  * socket stays readable, and the loop would spin on it. All sockets of the listener are then paused
- * for PAUSE_MS. */
+ * for PAUSE_MS, and the owner is asked to give a descriptor back. */
 #include "net/listen.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -24,7 +25,8 @@
 enum {
     MAX_ADDRS = 8, /* addresses of one host name that are listened on */
     BACKLOG = 1024,
-    PAUSE_MS = 100
+    PAUSE_MS = 100,
+    LOG_MS = 1000 /* least time between two messages about it */
 };
 
 struct listener {
@@ -33,7 +35,9 @@ struct listener {
     int n;                    /* of `on` */
     struct loop_timer *pause; /* runs while accepting is paused */
     listen_fn *fn;
+    void (*starved)(void *arg); /* NULL: none */
     void *arg;
+    uint64_t logged_ns; /* when a failure was logged last */
     int port;
     char *path; /* of a Unix socket; only the inode created here is removed at the end */
     dev_t dev;
@@ -54,7 +58,11 @@ static void on_accept_error(struct evconnlistener *on, void *arg)
     struct listener *s = arg;
 
     (void)on;
-    log_warn("accept: %s; accepting again in %d ms", strerror(errno), PAUSE_MS);
+    if (!s->logged_ns || clock_ms_since(s->logged_ns) >= LOG_MS) {
+        log_warn("accept: %s; accepting again in %d ms", strerror(errno), PAUSE_MS);
+        s->logged_ns = clock_ns();
+    }
+    if (s->starved) s->starved(s->arg);
     if (!loop_timer_set(s->pause, PAUSE_MS)) return; /* no memory: better to spin than to stop */
     for (int i = 0; i < s->n; i++) evconnlistener_disable(s->on[i]);
 }
@@ -244,6 +252,7 @@ out:
 }
 
 int listener_port(const struct listener *s) { return s->port; }
+void listener_on_starved(struct listener *s, void (*fn)(void *arg)) { s->starved = fn; }
 
 /* The path is removed only if it is still the socket created here: another server may have replaced
  * it. */

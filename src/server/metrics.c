@@ -260,6 +260,9 @@ static void write_http(struct server *v, struct buf *out)
     stat_counter(out, "tern_connections_accepted_total", "", "Connections accepted", h.accepted);
     stat_counter(out, "tern_connections_refused_total", "", "Connections refused above the limit",
                  h.refused);
+    stat_counter(out, "tern_connections_closed_idle_total", "",
+                 "Idle connections closed to make room for others", h.closed_idle);
+    stat_gauge(out, "tern_connections_max", "", "Limit of connections", v->max_conns);
     stat_counter(out, "tern_bad_requests_total", "",
                  "Requests refused as malformed, too large or too slow", h.bad);
     stat_counter(out, "tern_slow_readers_total", "",

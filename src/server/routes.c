@@ -92,6 +92,16 @@ static int find_route(struct str path, enum http_method method, struct buf *allo
     return found;
 }
 
+bool routes_is_vital(void *arg, const struct http_req *q)
+{
+    enum http_method m = http_method(q);
+
+    (void)arg;
+    for (int i = 0; i < N_ROUTES && (m == HTTP_GET || m == HTTP_HEAD); i++)
+        if (routes[i].vital && str_is(http_path(q), routes[i].path)) return true;
+    return false;
+}
+
 /* ---- pages of other origins (CORS) ---- */
 
 /* The browser asks before it sends a request of another origin. All headers it asks for are

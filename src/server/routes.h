@@ -11,6 +11,9 @@ void routes_handle(void *arg, struct http_req *q); /* http_fn */
 void routes_fail(void *arg, struct http_req *q, int status, const char *code, const char *msg,
                  struct buf *out); /* http_fail_fn */
 
+/* http_opt.vital: health checks. */
+bool routes_is_vital(void *arg, const struct http_req *q);
+
 /* By index; a route has the same index for the life of the program. */
 const char *routes_name(int i);   /* "/v1/chat/completions"; NULL: no more routes */
 const char *routes_method(int i); /* "GET", "POST"; "": no such route */

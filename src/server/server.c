@@ -21,6 +21,7 @@
 #include "net/loop.h"
 #include "pool/pool.h"
 #include "server/auth.h"
+#include "server/descriptors.h"
 #include "server/gpus.h"
 #include "server/limit.h"
 #include "server/origin.h"
@@ -305,7 +306,7 @@ static int open_http(struct server *v, struct err *e)
                           .max_body_bytes = (size_t)s->max_body,
                           .max_header_bytes = (size_t)s->max_header,
                           .max_unread_bytes = (size_t)s->max_unread,
-                          .max_conns = (int)s->max_connections,
+                          .max_conns = v->max_conns,
                           .header_ms = (int)s->header_timeout_ms,
                           .body_ms = (int)s->body_timeout_ms,
                           .idle_ms = (int)s->idle_timeout_ms,
@@ -313,6 +314,7 @@ static int open_http(struct server *v, struct err *e)
                           .nomem_body = FAIL_NOMEM_BODY,
                           .handler = routes_handle,
                           .fail = routes_fail,
+                          .vital = routes_is_vital,
                           .arg = v };
     int rc = http_open(&v->http, v->loop, &o, e);
 
@@ -359,6 +361,8 @@ static int server_open(struct server *v, struct err *e)
     log_set_format(strcmp(v->s->log_format, "json") == 0 ? LOG_JSON : LOG_TEXT);
     if ((rc = auth_open(&v->auth, v->s->api_key, v->s->api_key_file, e)) != OK) return rc;
     if ((rc = check_exposure(v, e)) != OK) return rc;
+    rc = descriptors_fit((int)v->s->max_connections, v->s->n_models, &v->max_conns, e);
+    if (rc != OK) return rc;
     if ((rc = limit_open(&v->limit, e)) != OK) return rc;
     if ((rc = loop_open(&v->loop, e)) != OK) return rc;
     if ((rc = open_signals(v, e)) != OK) return rc;

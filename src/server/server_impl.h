@@ -47,6 +47,7 @@ struct server {
     uint64_t start_ns;
     int64_t start_ms; /* since 1970 */
     double listen_ms; /* from start to listening */
+    int max_conns;    /* max-connections, or fewer if the process may not open so many files */
 
     struct loop_timer *tick;   /* once a second */
     struct loop_timer *ending; /* while shutting down */

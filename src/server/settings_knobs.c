@@ -43,7 +43,8 @@ const struct knob settings_knobs[] = {
               "commas; *: any. Checked if there is no API key, or if set" },
     { .name = "max-connections", .kind = KNOB_INT, .at = AT(max_connections), .least = 1, .most = 1e6,
       .dflt = "1024",
-      .help = "open connections; further ones are answered 503 and closed" },
+      .help = "open connections, as far as the limit of open files allows; above it idle ones are closed, "
+              "then new ones are answered 503" },
     { .name = "max-body", .kind = KNOB_SIZE, .at = AT(max_body), .least = KI, .most = 4 * GI,
       .dflt = "16M",
       .help = "largest request body in bytes" },

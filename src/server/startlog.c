@@ -42,8 +42,8 @@ void startlog_server(const struct server *v)
         buf_printf(&b, ", %lld requests at once for a tenant", (long long)s->concurrency);
     if (s->deadline_ms) buf_printf(&b, ", deadline %lld ms", (long long)s->deadline_ms);
     log_info("limits: %lld connections, request bodies of %.1f MiB, %.1f s to drain%s",
-             (long long)s->max_connections, mib((uint64_t)s->max_body),
-             (double)s->drain_timeout_ms / 1e3, buf_cstr(&b));
+             (long long)v->max_conns, mib((uint64_t)s->max_body), (double)s->drain_timeout_ms / 1e3,
+             buf_cstr(&b));
     buf_release(&b);
 }
 

@@ -321,9 +321,10 @@ static void write_process(struct jsonw *w, struct server *v)
     http_stats(v->http, &h);
     open_object(w, "connections");
     write_int(w, "open", h.conns);
-    write_int(w, "max", v->s->max_connections);
+    write_int(w, "max", v->max_conns);
     write_int(w, "accepted", (int64_t)h.accepted);
     write_int(w, "refused", (int64_t)h.refused);
+    write_int(w, "closed_idle", (int64_t)h.closed_idle);
     write_int(w, "requests", (int64_t)h.requests);
     write_int(w, "reused", (int64_t)h.reused);
     write_int(w, "bad", (int64_t)h.bad);
@@ -351,7 +352,7 @@ static void write_limits(struct jsonw *w, struct server *v)
     write_int(w, "rate_per_min", s->rate_per_min);
     write_int(w, "concurrency", s->concurrency);
     write_int(w, "max_body", s->max_body);
-    write_int(w, "max_connections", s->max_connections);
+    write_int(w, "max_connections", v->max_conns);
     jsonw_end(w);
 }
 

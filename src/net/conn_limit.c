@@ -1,0 +1,129 @@
+/* conn_limit.c - the limit of connections: who gets a slot, who is closed for it, who is refused.
+ *
+ * A new connection gets one of max_conns slots. If all are taken, the connection that has been idle
+ * the longest is closed for it; nothing is lost, since its client waits for no reply and finds out
+ * when it sends the next request. If none is idle, the new connection is "over" the limit: it is
+ * accepted only to read the head of its request, which is then answered 503, or served if opt.vital
+ * says so (a health check) or a slot is free by then. Over the limit there are as many further
+ * places as over_places says; a client that sends nothing on one of them is closed for the next. So
+ * neither idle connections nor silent ones keep a health check out.
+ *
+ * http.idle_first to idle_last are the connections between two requests, those that have waited
+ * longest first. Invariants (http_check): a connection is in that list if and only if its socket is
+ * open, it is READING and no byte of a request has come; n_over counts those over the limit. */
+#include "net/conn.h"
+
+#include <sys/ioctl.h>
+
+enum { LOOKS_MAX = 64 }; /* idle connections that are looked at for one that may be closed */
+
+/* An eighth of the limit, but some, and not many: each costs a descriptor. */
+static int over_places(int max_conns)
+{
+    int n = max_conns / 8;
+    return n < OVER_MIN ? OVER_MIN : n > OVER_MAX ? OVER_MAX : n;
+}
+
+int http_descriptors(int max_conns) { return max_conns + over_places(max_conns); }
+
+void conn_idle_enter(struct http_req *c)
+{
+    struct http *h = c->h;
+
+    if (c->in_idle) return;
+    c->in_idle = true;
+    c->idle_prev = h->idle_last;
+    c->idle_next = NULL;
+    if (h->idle_last) h->idle_last->idle_next = c;
+    else h->idle_first = c;
+    h->idle_last = c;
+}
+
+void conn_idle_leave(struct http_req *c)
+{
+    struct http *h = c->h;
+
+    if (!c->in_idle) return;
+    c->in_idle = false;
+    if (c->idle_prev) c->idle_prev->idle_next = c->idle_next;
+    else h->idle_first = c->idle_next;
+    if (c->idle_next) c->idle_next->idle_prev = c->idle_prev;
+    else h->idle_last = c->idle_prev;
+    c->idle_prev = c->idle_next = NULL;
+}
+
+void conn_set_over(struct http_req *c, bool over)
+{
+    if (c->over == over) return;
+    c->over = over;
+    c->h->n_over += over ? 1 : -1;
+}
+
+/* The client has sent a request that the loop has not come to yet. */
+static bool has_unread(const struct http_req *c)
+{
+    int n = 0;
+    return ioctl(c->fd, FIONREAD, &n) != 0 || n > 0;
+}
+
+bool conn_close_idle(struct http *h, bool over)
+{
+    int looks = 0;
+
+    for (struct http_req *c = h->idle_first; c && looks < LOOKS_MAX; c = c->idle_next) {
+        if (c->over != over) continue;
+        looks++;
+        if (!conn_is_idle(c) || has_unread(c)) continue;
+        h->stats.closed_idle++;
+        conn_drop(c, "closed");
+        return true;
+    }
+    return false;
+}
+
+/* A slot below max_conns, free or made free. */
+static bool find_slot(struct http *h)
+{
+    return h->stats.conns - h->n_over < h->opt.max_conns || conn_close_idle(h, false);
+}
+
+bool conn_find_place(struct http *h, bool *over)
+{
+    *over = !find_slot(h);
+    return !*over || h->n_over < over_places(h->opt.max_conns) || conn_close_idle(h, true);
+}
+
+bool conn_is_refused(struct http_req *c)
+{
+    struct http *h = c->h;
+
+    if (!c->over) return false;
+    if (find_slot(h)) {
+        conn_set_over(c, false);
+        return false;
+    }
+    c->msg.keep_alive = false;
+    if (c->msg.state != HTTPMSG_DONE || c->msg.body.n || !h->opt.vital) return true;
+    return !h->opt.vital(h->opt.arg, c);
+}
+
+const char *conn_limit_check(const struct http *h)
+{
+    const struct http_req *prev = NULL;
+    int n_over = 0, n_idle = 0;
+
+    for (const struct http_req *c = h->conns; c; c = c->next) {
+        bool waits = c->bev && c->state == CONN_READING && !httpmsg_begun(&c->msg);
+        if (waits != c->in_idle) return "the list of idle connections is not those that wait";
+        if (c->over && !c->bev) return "a connection without a socket counts as over the limit";
+        n_over += c->over;
+        n_idle += c->in_idle;
+    }
+    for (const struct http_req *c = h->idle_first; c; prev = c, c = c->idle_next, n_idle--)
+        if (!c->in_idle || c->idle_prev != prev) return "the list of idle connections is broken";
+    if (n_idle != 0 || h->idle_last != prev) return "the list of idle connections is incomplete";
+    if (n_over != h->n_over) return "n_over is not the number of connections over the limit";
+    if (n_over > over_places(h->opt.max_conns)) return "too many connections over the limit";
+    if (h->stats.conns - n_over > h->opt.max_conns) return "more connections than the limit";
+    return NULL;
+}
