@@ -20,6 +20,8 @@ enum {
     CHOICES_DEFAULT = 16,
     CALLS_DEFAULT = 4096,
     PING_DEFAULT_MS = 15000,
+    THREADS_DEFAULT = 2,
+    QUEUE_DEFAULT = 4096,
     KEEP_BYTES = 1 << 16, /* larger buffers of a choice are freed between requests */
     CLOSE_MS = 2000       /* how long api_close waits for engines */
 };
@@ -44,6 +46,7 @@ void api_process_events(struct api *a)
 {
     struct request *r;
 
+    api_take_back(a);
     api_resume_compiled(a);
     while ((r = chan_pop(a->events))) {
         struct choice *ch = r->owner;
@@ -145,6 +148,8 @@ static void fill_defaults(struct api_opt *o)
     if (!o->max_choices) o->max_choices = CHOICES_DEFAULT;
     if (!o->max_calls) o->max_calls = CALLS_DEFAULT;
     if (!o->ping_ms) o->ping_ms = PING_DEFAULT_MS;
+    if (!o->request_threads) o->request_threads = THREADS_DEFAULT;
+    if (!o->request_queue) o->request_queue = QUEUE_DEFAULT;
 }
 
 int api_open(struct api **out, const struct api_opt *opt, struct err *e)
@@ -159,6 +164,11 @@ int api_open(struct api **out, const struct api_opt *opt, struct err *e)
         mem_free(a);
         return err_nomem(e, "a mutex of the API");
     }
+    if (pthread_mutex_init(&a->ready_lock, NULL) != 0) {
+        pthread_mutex_destroy(&a->compiled_lock);
+        mem_free(a);
+        return err_nomem(e, "a mutex of the API");
+    }
     /* Requests that ended may still be in the channel, beside those that run. */
     rc = chan_open(&a->events, a->opt.max_calls + a->opt.max_calls / 4 + 16, e);
     if (rc != OK) goto out;
@@ -167,6 +177,7 @@ int api_open(struct api **out, const struct api_opt *opt, struct err *e)
         rc = err_nomem(e, "a timer of the API");
         goto out;
     }
+    if ((rc = api_start_threads(a, e)) != OK) goto out;
     *out = a;
     a = NULL;
 out:
@@ -204,6 +215,7 @@ static bool wait_for_ends(struct api *a)
 void api_close(struct api *a)
 {
     if (!a) return;
+    api_stop(a);
     loop_timer_close(a->ping);
     fail_all(a);
     if (a->events && !wait_for_ends(a)) {
@@ -213,6 +225,9 @@ void api_close(struct api *a)
     }
     chan_close(a->events);
     pthread_mutex_destroy(&a->compiled_lock);
+    pthread_mutex_destroy(&a->ready_lock);
+    map_release(&a->unknown);
+    arena_release(&a->unknown_names);
     free_choices(a);
     mem_free(a);
 }
@@ -228,7 +243,8 @@ static const char *state_name(const struct call *c)
         "new", "queued", "prefill", "decode", "preempted", "done"
     };
 
-    if (c->job) return "compiling";
+    if (c->away) return "preparing";
+    if (c->compiling) return "compiling";
     for (int i = 0; i < c->n_choices; i++) {
         struct request *r = c->choices[i]->r;
         if (r) return names[atomic_load_explicit(&r->state, memory_order_relaxed)];
@@ -236,22 +252,22 @@ static const char *state_name(const struct call *c)
     return "done";
 }
 
-/* One element of GET /status, "calls". */
+/* One element of GET /status, "calls". What a request thread has is not looked at. */
 static void write_call(struct jsonw *w, const struct call *c, uint64_t now_ns)
 {
     int n_prompt = 0, n_out = 0;
 
-    for (int i = 0; i < c->n_prompts; i++) n_prompt += c->prompt_tokens[i];
-    for (int i = 0; i < c->n_choices; i++) n_out += c->choices[i]->n_read;
+    for (int i = 0; !c->away && i < c->n_prompts; i++) n_prompt += c->prompt_tokens[i];
+    for (int i = 0; !c->away && i < c->n_choices; i++) n_out += c->choices[i]->n_read;
     jsonw_obj(w);
     jsonw_key(w, "id"), jsonw_str(w, str_c(c->id));
     jsonw_key(w, "correlation_id"), jsonw_str(w, str_c(c->who.correlation));
     jsonw_key(w, "tenant"), jsonw_str(w, str_c(c->who.name));
     jsonw_key(w, "route"), jsonw_str(w, str_c(c->route));
-    jsonw_key(w, "model"), jsonw_str(w, str_c(c->model_id));
+    jsonw_key(w, "model"), jsonw_str(w, str_c(c->away ? "" : c->model_id));
     jsonw_key(w, "state"), jsonw_str(w, str_c(state_name(c)));
-    jsonw_key(w, "stream"), jsonw_bool(w, c->p.stream);
-    jsonw_key(w, "choices"), jsonw_int(w, c->n_choices);
+    jsonw_key(w, "stream"), jsonw_bool(w, !c->away && c->p.stream);
+    jsonw_key(w, "choices"), jsonw_int(w, c->away ? 0 : c->n_choices);
     jsonw_key(w, "prompt_tokens"), jsonw_int(w, n_prompt);
     jsonw_key(w, "output_tokens"), jsonw_int(w, n_out);
     jsonw_key(w, "age_ms"), jsonw_int(w, (int64_t)((now_ns - c->start_ns) / 1000000));

@@ -1,9 +1,9 @@
 /* api.h - OpenAI's HTTP API over the engines of a pool.
  *
- * Everything runs on the server's loop. A call is one HTTP request on its way: its body is parsed,
- * each choice is submitted as one engine request, the answer is sent whole or event by event, and
- * opt.ended reports the end once. Engines announce events through a channel and wake the loop,
- * which calls api_process_events.
+ * A call is one HTTP request on its way: request threads parse its body and make the prompt
+ * (prepare.c), each choice is submitted as one engine request, the answer is sent whole or event by
+ * event, and opt.ended reports the end once. Request threads and engines wake the loop, which calls
+ * api_process_events. All functions here are for the loop's thread.
  *
  * A failed allocation ends its own request: 503 with code "memory_admission", or an error event in
  * a stream that has begun. */
@@ -53,7 +53,9 @@ struct api_opt {
     int deadline_ms;        /* of requests that give none; 0: none */
     int ping_ms;            /* a comment is sent into streams silent for so long; 0: 15000 */
     int max_calls;          /* choices in engines at once: capacity of the channel; 0: 4096 */
-    bool salt_by_tenant;    /* the prefix cache is shared within a tenant only */
+    int request_threads;    /* parse bodies and make prompts; 0: 2 */
+    int request_queue; /* calls that wait for one, half of them of one tenant; then 429; 0: 4096 */
+    bool salt_by_tenant; /* the prefix cache is shared within a tenant only */
     bool log_prompts;
     /* Called once for every handler call, after its HTTP request was answered and its engine
      * requests ended. For limits, metrics and the access log. */
@@ -62,6 +64,10 @@ struct api_opt {
 };
 
 int api_open(struct api **out, const struct api_opt *opt, struct err *e);
+/* Ends the request threads. Calls that they had are answered with an error, as are later ones. NULL
+ * is allowed. api_close does it, too. */
+void api_stop(struct api *a);
+void api_abort(struct api *a); /* the same for the calls that they have now; the threads go on */
 /* After pool_stop (engines report events until then), before pool_close (calls hold models) and
  * http_close. Calls that are not answered yet get an error. NULL is allowed. */
 void api_close(struct api *a);

@@ -1,9 +1,12 @@
 /* api_impl.h - the API's own state: calls in flight, choices, events from engines. Private to
- * src/api. All of it belongs to the loop's thread, except `events`, `missed` and `compiled`. */
+ * src/api. All of it belongs to the loop's thread, except `events`, `missed`, `compiled` and
+ * `ready`. */
 #ifndef TERN_API_API_IMPL_H
 #define TERN_API_API_IMPL_H
 
 #include "api/api.h"
+#include "base/arena.h"
+#include "base/map.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,6 +15,7 @@ struct call;
 struct choice;
 struct compile_job;
 struct request;
+struct workers;
 
 #define ID_BYTES 48
 #define PAST_CALLS 256 /* ended calls that a cancel still recognises */
@@ -27,6 +31,13 @@ struct api {
     atomic_int missed;   /* the channel was full: every choice must be looked at */
     pthread_mutex_t compiled_lock;
     struct compile_job *compiled; /* finished jobs that calls wait for; under the lock */
+    struct workers *lanes[2];     /* request threads: small and large bodies; NULL: stopped */
+    pthread_mutex_t ready_lock;
+    struct call *ready, *ready_last; /* calls that are back from them; under the lock */
+    struct loop_timer *sweep;        /* looks for deadlines while calls are away */
+    int n_away;
+    struct map unknown; /* names of fields that were logged as unknown, */
+    struct arena unknown_names;
     struct call *calls;
     int n_calls;                           /* in `calls` */
     int n_running;                         /* choices submitted to engines */
@@ -43,4 +54,9 @@ void api_notify(struct request *r); /* request.notify, on the engine's thread */
 void api_remember_call(struct api *a, const struct call *c);
 /* Continues the calls whose grammars were compiled (submit.c). */
 void api_resume_compiled(struct api *a);
+
+/* ---- prepare.c: request threads ---- */
+int api_start_threads(struct api *a,
+                      struct err *e); /* on failure api_stop is called all the same */
+void api_take_back(struct api *a);    /* calls that request threads are done with */
 #endif

@@ -1,10 +1,11 @@
 /* call.c - a call's beginning and end: headers and body, the model, replies and errors.
  *
- *     call_open ─► call_read_body ─► (handler) call_submit_* ─► events ─► call_end_if_done
+ *     call_open ─► request thread: call_read_body, prompt ─► call_submit ─► events ─► call_end_if_done
  *
  * A call is owned by the list of its api. It is freed in call_end_if_done and nowhere else, when
- * its HTTP request has ended and the last event of every choice was read. `holds` keeps it alive
- * inside functions that go on using it.
+ * its HTTP request has ended, the last event of every choice was read, and no request thread has
+ * it. `holds` keeps it alive inside functions that go on using it. The section on headers and body
+ * runs on request threads; everything else belongs to the loop.
  *
  * Whoever answers clears c->q: it is invalid from then on, and NULL means answered. */
 #include "api/call.h"
@@ -33,7 +34,7 @@ enum { PROMPT_LOG_BYTES = 500 };
 
 /* 24 random characters of 6 bits each: the id allows to cancel the request, so it must not be
  * guessable. */
-static void make_id(struct call *c, const char *prefix)
+void call_make_id(struct call *c, const char *prefix)
 {
     static const char letters[] =
         "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01";
@@ -109,10 +110,10 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
     c->start_ns = http_start_ns(q);
     link_call(a, c);
     c->holds++; /* until call_end_handler */
-    make_id(c, strstr(route, "chat")       ? "chatcmpl"
-               : strstr(route, "embed")    ? "embd"
-               : strstr(route, "classify") ? "classify"
-                                           : "cmpl");
+    call_make_id(c, strstr(route, "chat")       ? "chatcmpl"
+                    : strstr(route, "embed")    ? "embd"
+                    : strstr(route, "classify") ? "classify"
+                                                : "cmpl");
     http_on_gone(q, on_gone, c);
     return c;
 }
@@ -144,50 +145,73 @@ static int64_t now_epoch_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The earliest of the deadlines the request gives, in ms from now; INT64_MAX: none. */
-static int read_deadlines(struct call *c, int64_t *ms, struct err *e)
+/* Lowers *ns, a time of clock_ns, to `ms` after the time `from`. */
+static void lower_deadline(uint64_t *ns, uint64_t from, double ms)
 {
-    struct str at = http_header(c->q, "X-Deadline"),
-               seconds = http_header(c->q, "x-stainless-timeout");
+    double at = (double)from + ms * 1e6;
+
+    if (at < (double)*ns) *ns = at > 1 ? (uint64_t)at : 1;
+}
+
+/* The earliest of the deadlines in the headers; UINT64_MAX: none. */
+static int read_head_deadlines(struct call *c, uint64_t *ns, struct err *e)
+{
+    struct str at = c->head.deadline, seconds = c->head.timeout;
     int64_t v;
     double s;
 
-    *ms = INT64_MAX;
-    if (c->p.timeout_s > 0) *ms = (int64_t)(c->p.timeout_s * 1000 + 0.5);
-    if (c->p.has_deadline && c->p.deadline_ms < *ms) *ms = c->p.deadline_ms;
+    *ns = UINT64_MAX;
     if (at.p) {
         if (!deadline_parse(at, &v))
             return refuse_header(c, "X-Deadline", at, "RFC 3339 or milliseconds since 1970", e);
-        if (v < 0) v = 0;
-        if (v - now_epoch_ms() < *ms) *ms = v - now_epoch_ms();
+        lower_deadline(ns, clock_ns(), (double)(v < 0 ? 0 : v) - (double)now_epoch_ms());
     }
     if (seconds.p) {
         if (!str_to_f64(seconds, &s) || !(s >= 0 && s < 1e9))
             return refuse_header(c, "x-stainless-timeout", seconds, "a number of seconds", e);
-        if (s < 1) s = 1; /* OpenAI's clients truncate to seconds */
-        if (s * 1000 < (double)*ms) *ms = (int64_t)(s * 1000);
+        lower_deadline(ns, c->start_ns, s < 1 ? 1000 : s * 1000); /* OpenAI's clients truncate */
     }
-    if (*ms == INT64_MAX && c->api->opt.deadline_ms > 0) *ms = c->api->opt.deadline_ms;
     return OK;
 }
 
-/* A deadline in the past is refused at once. Deadlines of a year or more are none. */
+/* Times count from the arrival of the request. A deadline in the past is refused at once. Deadlines
+ * of a year or more are none. */
 static int set_deadline(struct call *c, struct err *e)
 {
-    const int64_t never_ms = INT64_C(1000) * 86400 * 365;
-    int64_t ms;
-    int rc = read_deadlines(c, &ms, e);
+    const double never_ms = 1000.0 * 86400 * 365;
+    uint64_t ns, now = clock_ns();
+    int rc = read_head_deadlines(c, &ns, e);
 
     if (rc != OK) return rc;
-    if (ms <= 0) return err_set(e, E_DEADLINE, "the deadline passed %lld ms ago", (long long)-ms);
-    if (ms < never_ms) c->deadline_ns = clock_ns() + (uint64_t)ms * 1000000;
+    if (c->p.timeout_s > 0) lower_deadline(&ns, c->start_ns, c->p.timeout_s * 1000);
+    if (c->p.has_deadline) lower_deadline(&ns, c->start_ns, (double)c->p.deadline_ms);
+    if (ns == UINT64_MAX && c->api->opt.deadline_ms > 0)
+        lower_deadline(&ns, c->start_ns, c->api->opt.deadline_ms);
+    if (ns <= now)
+        return err_set(e, E_DEADLINE, "the deadline passed %lld ms ago",
+                       (long long)((now - ns) / 1000000));
+    c->deadline_ns = (double)(ns - now) < never_ms * 1e6 ? ns : 0;
     return OK;
+}
+
+void call_borrow_request(struct call *c)
+{
+    uint64_t ns;
+
+    c->body = http_body(c->q);
+    c->body_bytes = c->body.n;
+    c->head.deadline = http_header(c->q, "X-Deadline");
+    c->head.timeout = http_header(c->q, "x-stainless-timeout");
+    c->head.priority = http_header(c->q, "X-Priority");
+    if (read_head_deadlines(c, &ns, NULL) == OK && ns != UINT64_MAX)
+        c->head_deadline_ns = c->deadline_ns = ns;
+    call_blame(c, "%s", "");
 }
 
 /* The field overrides the header. Tenants have an upper limit. */
 static int set_priority(struct call *c, struct err *e)
 {
-    struct str header = http_header(c->q, "X-Priority");
+    struct str header = c->head.priority;
 
     c->priority = c->p.has_priority ? c->p.priority : PRIORITY_INTERACTIVE;
     if (header.p && !c->p.has_priority && !params_parse_priority(header, &c->priority))
@@ -230,7 +254,8 @@ static void note_prompt(struct call *c)
     if (!c->api->opt.log_prompts) return;
     if (p->n_msgs) c->prompt_log = p->msgs[p->n_msgs - 1].content;
     else if (p->n_prompts) c->prompt_log = p->prompts[0].text;
-    c->prompt_log = str_take(c->prompt_log, PROMPT_LOG_BYTES);
+    /* A copy: the body is freed before the call ends. */
+    c->prompt_log = arena_str(&c->arena, str_take(c->prompt_log, PROMPT_LOG_BYTES));
 }
 
 /* The order matters for the error that is reported: first the body, then headers, then the model. */
@@ -238,8 +263,7 @@ int call_read_body(struct call *c, enum body_kind kind, struct err *e)
 {
     int rc;
 
-    if ((rc = params_read(&c->p, kind, http_body(c->q), e)) != OK) return rc;
-    if (c->p.n_ignored) http_set_header(c->q, "x-tern-ignored-fields", buf_cstr(&c->p.ignored));
+    if ((rc = params_read(&c->p, kind, c->body, e)) != OK) return rc;
     note_prompt(c);
     if (kind & (BODY_CHAT | BODY_TEXT | BODY_EMBED | BODY_CLASSIFY)) {
         if ((rc = set_priority(c, e)) != OK) return rc;
@@ -250,7 +274,8 @@ int call_read_body(struct call *c, enum body_kind kind, struct err *e)
                            c->p.n, c->api->opt.max_choices);
         }
     }
-    return find_model(c, e);
+    if ((rc = find_model(c, e)) != OK) return rc;
+    return call_check_stop(c, e);
 }
 
 /* The number of tokens in the first `limit` bytes of the texts. */
@@ -290,7 +315,7 @@ int call_check_length(struct call *c, const struct str *texts, int n, const char
     for (int i = 0; i < n; i++) all += texts[i].n;
     for (size_t limit = (size_t)info.opt.n_ctx * BYTES; limit < all; limit *= GROW) {
         rc = count_tokens(engine_tokenizer(c->model->engine), texts, n, limit, &count, e);
-        if (rc != OK) return rc;
+        if (rc != OK || (rc = call_check_stop(c, e)) != OK) return rc;
         if (count < (size_t)info.opt.n_ctx + CUT) continue;
         call_blame(c, "%s", param);
         return err_set(
@@ -342,6 +367,7 @@ static void send_error_event(struct call *c, const struct err *e, const char *pa
 /* Before the head of a stream was sent, the error has its own status. */
 void call_fail(struct call *c, const struct err *e, const char *param)
 {
+    assert(!c->away);
     c->holds++;
     if (c->q && !c->gone) {
         snprintf(c->code, sizeof c->code, "%s", fail_lookup(e->code).code);
@@ -379,6 +405,7 @@ void call_note_gone(struct call *c)
     if (c->gone || !c->q) return;
     c->gone = true;
     snprintf(c->gone_reason, sizeof c->gone_reason, "%s", why[0] ? why : "closed");
+    call_note_gone_away(c);
     call_cancel_choices(c, !strcmp(why, "slow reader") ? CANCEL_SLOW : CANCEL_GONE);
 }
 
@@ -427,7 +454,9 @@ static void call_free(struct call *c)
     a->n_calls--;
     for (int i = 0; i < c->n_choices; i++) choice_recycle(c->choices[i]);
     for (int i = 0; c->inputs && i < c->p.n_prompts; i++) ids_release(&c->inputs[i]);
-    call_release_parked(c);
+    call_release_requests(c);
+    if (c->p.root) prepare_free_json(a, c->who.tenant, c->body_bytes, c->p.root);
+    c->p.root = NULL;
     grammar_unref(c->grammar);
     if (c->model) engine_give_back(c->model->engine, &c->ticket);
     pool_release(c->model);
@@ -448,9 +477,9 @@ void call_end_handler(struct call *c)
 
 void call_end_if_done(struct call *c)
 {
-    bool waits_for_grammar = c->job && c->q && !c->gone;
+    bool waits_for_grammar = c->compiling && c->q && !c->gone;
 
-    if (c->holds || c->n_running > 0 || waits_for_grammar) return;
+    if (c->holds || c->away || c->n_running > 0 || waits_for_grammar) return;
     if (c->q) { /* the client is gone, but the HTTP request must be ended all the same */
         assert(c->gone);
         if (c->head_sent) http_end(c->q);

@@ -11,6 +11,7 @@
 #include "api/reply.h"
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/workers.h"
 #include "engine/request.h"
 #include "token/tokenizer.h"
 
@@ -32,6 +33,16 @@ struct parsing {
     int n_shown;
 };
 
+/* Why a call that is away should come back early. */
+enum stop { STOP_NO, STOP_GONE, STOP_DEADLINE, STOP_ASKED, STOP_SHUTDOWN };
+
+/* What a request thread does for a call, and what the loop does afterwards (prepare.c). An error of
+ * either is the answer. */
+struct call_job {
+    int (*work)(struct call *c, struct err *e); /* on the request thread */
+    int (*then)(struct call *c, struct err *e); /* on the loop, after OK */
+};
+
 struct call {
     struct api *api;
     struct call *prev, *next;
@@ -50,10 +61,10 @@ struct call {
     struct choice **choices;  /* [n_choices] submitted so far */
     int n_choices, n_running; /* n_running: those whose last event was not read */
     struct parsing parsing;
-    struct grammar *grammar; /* shared by all choices; NULL: none */
-    struct compile_job *job; /* compiles the grammar; the prompts are parked meanwhile */
-    struct ids *parked;      /* [n_prompts] */
-    struct str parked_stop;
+    struct grammar *grammar;       /* shared by all choices; NULL: none */
+    struct compile_job *compiling; /* compiles the grammar; the requests wait meanwhile */
+    struct request **requests;     /* [n_requests] made by the thread; NULL: submitted */
+    int n_requests;
     int n_prompts;
     int *prompt_tokens; /* [n_prompts] */
 
@@ -63,6 +74,21 @@ struct call {
     struct ticket ticket; /* of all inputs together */
     int *second_at;       /* [n_prompts] classify: where the second text begins; NULL: embeddings */
     int n_vec;            /* numbers of a vector: dimensions or classes */
+
+    /* request threads: prepare.c */
+    struct work work;
+    struct workers *lane; /* that it was given to last */
+    const struct call_job *job;
+    bool away; /* the loop's: a request thread has it */
+    int job_rc;
+    struct err job_err;
+    struct call *next_ready;
+    struct str body; /* of the HTTP request, borrowed; empty once it was read */
+    size_t body_bytes;
+    struct { /* headers, borrowed; p NULL: absent */
+        struct str deadline, timeout, priority;
+    } head;
+    uint64_t head_deadline_ns; /* as the headers say; 0: none */
 
     uint64_t deadline_ns; /* clock_ns; 0: none */
     int priority;
@@ -81,10 +107,13 @@ struct call {
 /* NULL: no memory; q was answered and opt.ended was called. route: a literal. */
 struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who,
                        const char *route);
+void call_make_id(struct call *c, const char *prefix); /* "chatcmpl" */
+/* Borrows body and headers of the HTTP request, for a request thread. */
+void call_borrow_request(struct call *c);
 /* Reads headers and body and finds the model. */
 int call_read_body(struct call *c, enum body_kind kind, struct err *e);
 /* E_CONTEXT for long texts that cannot fit into the context, found by tokenizing only their
- * beginning: the loop must not spend its time on all of their tokens. param: their field. */
+ * beginning: no time is spent on all of their tokens. param: their field. */
 int call_check_length(struct call *c, const struct str *texts, int n, const char *param,
                       struct err *e);
 /* Records the field an error is about, for the envelope. */
@@ -100,16 +129,41 @@ void call_note_gone(struct call *c);               /* the connection closed: can
 void call_end_handler(struct call *c); /* the handler is done with c, which may end here */
 void call_end_if_done(struct call *c); /* c may end here */
 
+/* ---- prepare.c ---- */
+/* Opens a call and gives it to a request thread. */
+void call_begin(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
+                const struct call_job *job);
+/* bytes: what it has to do, as a size of its input or output. bounded: may be refused with
+ * E_QUEUE_FULL. On an error the call stays with the loop. */
+int call_hand_over(struct call *c, const struct call_job *job, size_t bytes, bool bounded,
+                   struct err *e);
+/* For the thread: OK, E_CANCELLED if the call should come back, or E_DEADLINE. */
+int call_check_stop(const struct call *c, struct err *e);
+bool call_is_stopped(const struct call *c);
+/* For the loop: false if the call is not away; otherwise it will be, or has been, answered with the
+ * error of that reason. c may end here. */
+bool call_stop(struct call *c, enum stop why);
+void call_note_gone_away(struct call *c); /* the client of a call that may be away is gone */
+/* Frees a parsed body of so many bytes, a large one on a request thread. */
+void prepare_free_json(struct api *a, uint32_t tenant, size_t bytes, json_t *root);
+
+/* ---- chat.c, completions.c: on a request thread, after call_read_body ---- */
+int call_prepare_chat(struct call *c, struct err *e);
+int call_prepare_text(struct call *c, struct err *e);
+
 /* ---- submit.c ---- */
-/* Submits p.n choices for each prompt, at once or after the grammar is compiled. stop: one more
- * stop string; may be empty, must outlive the call. */
-int call_submit_prompts(struct call *c, const struct ids *prompts, int n, struct str stop,
-                        struct err *e);
+/* On a request thread: makes p.n requests for each prompt. stop: one more stop string; may be empty. */
+int call_make_requests(struct call *c, const struct ids *prompts, int n, struct str stop,
+                       struct err *e);
+/* Checks c->inputs [n] on a request thread, for call_submit_inputs. */
+int call_check_inputs(struct call *c, int n, struct err *e);
+/* Submits the requests, at once or after the grammar is compiled. */
+int call_submit(struct call *c, struct err *e);
 /* Submits c->inputs with one place in the queue: the first few now, and when one ends the next. */
-int call_submit_inputs(struct call *c, int n, struct err *e);
+int call_submit_inputs(struct call *c, struct err *e);
 /* OK also if the engine is full now (others of c run), or no input is left. */
 int call_submit_next_inputs(struct call *c, struct err *e);
-void call_release_parked(struct call *c); /* the call waits for its grammar no more */
+void call_release_requests(struct call *c); /* that are not submitted; its grammar, too */
 
 /* ---- respond.c ---- */
 /* Chunks are collected in c->out, the last one open; a flush sends all in one write. */
@@ -120,15 +174,16 @@ void call_send_ping(struct call *c, uint64_t now_ns); /* c may end here */
 /* ---- inputs.c, embeddings.c, classify.c ---- */
 /* A body of texts, each submitted as a request of its own. */
 struct inputs_kind {
-    const char *route, *verb; /* literals; verb: "embed" */
+    const char *verb; /* a literal: "embed" */
     enum body_kind kind;
     bool pairs; /* an input may be a pair of texts */
     /* Checks the model before anything is tokenized, and sets n_vec. */
     int (*check)(struct call *c, struct err *e);
 };
-void inputs_handle(struct api *a, struct http_req *q, const struct api_who *who,
-                   const struct inputs_kind *kind);
-/* Every vector is there: sends the answer. */
-void embeddings_send(struct call *c);
-void classify_send(struct call *c);
+/* On a request thread: from the body to inputs. */
+int inputs_prepare(struct call *c, const struct inputs_kind *kind, struct err *e);
+/* Every vector is there: sends the answer, written on a request thread if it is large. */
+void inputs_send(struct call *c);
+int embeddings_write(struct call *c, struct err *e); /* into c->out */
+int classify_write(struct call *c, struct err *e);
 #endif

@@ -22,7 +22,7 @@ static int read_id(struct call *c, struct str path, struct str *out, struct err 
             *out = str_of(path.p + prefix.n, path.n - prefix.n - end.n);
         return OK;
     }
-    if ((rc = body_parse(&c->p.root, http_body(c->q), e)) != OK) return rc;
+    if ((rc = body_parse(&c->p.root, http_body(c->q), NULL, e)) != OK) return rc;
     id = json_object_get(c->p.root, "id");
     if (!json_is_string(id))
         return body_refuse(&r, "id", "is required: the id of a completion or a correlation id");
@@ -36,11 +36,11 @@ static bool matches_id(struct str id, const char *a, const char *b)
 }
 
 /* A call that waits for its grammar has no engine request: it ends here. */
-static bool cancel_parked(struct call *c)
+static bool cancel_compiling(struct call *c)
 {
     struct err e = { 0 };
 
-    if (!c->job) return false;
+    if (!c->compiling) return false;
     err_set(&e, E_CANCELLED, "the request was cancelled");
     call_fail(c, &e, NULL);
     return true;
@@ -54,12 +54,16 @@ static bool cancel_running(struct api *a, struct str id, const struct api_who *w
 
     for (struct call *c = a->calls, *next; c; c = next) {
         next = c->next;
-        if (c == self || (!c->n_running && !c->job) ||
+        if (c == self || (!c->n_running && !c->compiling && !c->away) ||
             (!who->admin && c->who.tenant != who->tenant) ||
             !matches_id(id, c->id, c->who.correlation))
             continue;
+        if (call_stop(c, STOP_ASKED)) { /* a request thread has it, or had; c may be gone */
+            found = true;
+            continue;
+        }
         found |= call_cancel_choices(c, CANCEL_ASKED);
-        found |= cancel_parked(c);
+        found |= cancel_compiling(c);
         call_end_if_done(c);
     }
     return found;

@@ -6,7 +6,8 @@
  *
  * pool/prompter.h makes the prompt, by the model's chat template or by a form guessed from its
  * special tokens. The template also decides the format in which the model writes tool calls and
- * reasoning (toolcall/toolfamily.h) and, where a call is required, the grammar that enforces it. */
+ * reasoning (toolcall/toolfamily.h) and, where a call is required, the grammar that enforces it.
+ * All of this runs on a request thread (prepare.c). */
 #include "api/call.h"
 
 #include "base/jsonr.h"
@@ -217,13 +218,11 @@ static int check_messages_length(struct call *c, struct err *e)
     return call_check_length(c, texts, c->p.n_msgs, "messages", e);
 }
 
-/* From the body to submitted choices. Errors are reported by the handler. */
-static int start_chat(struct call *c, struct err *e)
+int call_prepare_chat(struct call *c, struct err *e)
 {
     struct prompt_output out = { 0 };
     int rc;
 
-    if ((rc = call_read_body(c, BODY_CHAT, e)) != OK) return rc;
     if (!c->model->prompter) {
         call_blame(c, "messages");
         return err_set(e, E_INVALID,
@@ -232,38 +231,38 @@ static int start_chat(struct call *c, struct err *e)
     }
     if ((rc = check_messages_length(c, e)) != OK) return rc;
     rc = encode_prompt(c, &out, e);
-    if (rc == OK) rc = call_submit_prompts(c, &out.ids, 1, prompter_stop(c->model->prompter), e);
+    if (rc == OK) rc = call_check_stop(c, e);
+    if (rc == OK) rc = call_make_requests(c, &out.ids, 1, prompter_stop(c->model->prompter), e);
     prompt_output_release(&out);
     return rc;
 }
 
-void api_chat(struct api *a, struct http_req *q, const struct api_who *who)
-{
-    struct call *c = call_open(a, q, who, "/v1/chat/completions");
-    struct err e = { 0 };
+/* ---- handlers ---- */
 
-    if (!c) return;
-    if (start_chat(c, &e) != OK) call_fail(c, &e, c->p.param);
-    call_end_handler(c);
+static int prepare_chat(struct call *c, struct err *e)
+{
+    int rc = call_read_body(c, BODY_CHAT, e);
+    return rc == OK ? call_prepare_chat(c, e) : rc;
 }
 
-/* A body that is not JSON goes to completions, which reports what is wrong with it. */
+void api_chat(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    static const struct call_job job = { prepare_chat, call_submit };
+
+    call_begin(a, q, who, "/v1/chat/completions", &job);
+}
+
+static int prepare_execute(struct call *c, struct err *e)
+{
+    int rc = call_read_body(c, BODY_EXECUTE, e);
+
+    if (rc != OK) return rc;
+    return c->p.kind == BODY_CHAT ? call_prepare_chat(c, e) : call_prepare_text(c, e);
+}
+
 void api_execute(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    json_t *root = NULL;
-    struct err e = { 0 };
-    struct call *c;
-    int rc = body_parse(&root, http_body(q), &e);
-    bool chat = rc == OK && json_object_get(root, "messages");
+    static const struct call_job job = { prepare_execute, call_submit };
 
-    json_decref(root);
-    if (rc == E_NOMEM) {
-        if (!(c = call_open(a, q, who, "/v1/completions"))) return;
-        call_fail(c, &e, NULL);
-        call_end_handler(c);
-    } else if (chat) {
-        api_chat(a, q, who);
-    } else {
-        api_completions(a, q, who);
-    }
+    call_begin(a, q, who, str_is(http_path(q), "/execute") ? "/execute" : "/v2/execute", &job);
 }

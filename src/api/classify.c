@@ -5,6 +5,7 @@
 #include "base/jsonw.h"
 #include "engine/engine.h"
 #include "engine/info.h"
+#include "net/http.h"
 #include "pool/pool.h"
 
 /* Only models with labels classify; n_vec is their number. */
@@ -20,12 +21,18 @@ static int check_labels(struct call *c, struct err *e)
                    info.task);
 }
 
+static int prepare_classify(struct call *c, struct err *e)
+{
+    static const struct inputs_kind kind = { "classify", BODY_CLASSIFY, true, check_labels };
+
+    return inputs_prepare(c, &kind, e);
+}
+
 void api_classify(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    static const struct inputs_kind kind = { "/v1/classify", "classify", BODY_CLASSIFY, true,
-                                             check_labels };
+    static const struct call_job job = { prepare_classify, call_submit_inputs };
 
-    inputs_handle(a, q, who, &kind);
+    call_begin(a, q, who, str_is(http_path(q), "/classify") ? "/classify" : "/v1/classify", &job);
 }
 
 /* ---- the answer ---- */
@@ -49,20 +56,14 @@ static void write_result(struct call *c, struct jsonw *w, int index, const struc
 }
 
 /* The labels belong to the model, which is gone after the pool is closed. */
-void classify_send(struct call *c)
+int classify_write(struct call *c, struct err *e)
 {
     struct jsonw w = { .out = &c->out };
     struct engine_info info;
-    struct err e = { 0 };
     int tokens = 0;
 
-    if (!c->model) {
-        err_set(&e, E_SHUTDOWN, "the server is shutting down");
-        call_fail(c, &e, NULL);
-        return;
-    }
+    if (!c->model) return err_set(e, E_SHUTDOWN, "the server is shutting down");
     engine_info(c->model->engine, &info);
-    buf_clear(&c->out);
     jsonw_obj(&w);
     jsonw_key(&w, "id"), jsonw_str(&w, str_c(c->id));
     jsonw_key(&w, "object"), jsonw_str(&w, STR("list"));
@@ -78,5 +79,5 @@ void classify_send(struct call *c)
     jsonw_key(&w, "completion_tokens"), jsonw_int(&w, 0);
     jsonw_end(&w);
     jsonw_end(&w);
-    call_send_body(c, 200);
+    return buf_check(&c->out, e);
 }

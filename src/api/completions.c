@@ -27,28 +27,28 @@ static int encode_prompt(struct call *c, const struct prompt *p, struct ids *out
 }
 
 /* All prompts are tokenized before the first is submitted. */
-static int start_completion(struct call *c, struct err *e)
+int call_prepare_text(struct call *c, struct err *e)
 {
-    struct ids *ids = NULL;
-    int rc = call_read_body(c, BODY_TEXT, e);
+    struct ids *ids = mem_array((size_t)c->p.n_prompts, sizeof *ids);
+    int rc = ids ? OK : err_nomem(e, "the prompts of the request");
 
-    if (rc != OK) return rc;
-    if (!(ids = mem_array((size_t)c->p.n_prompts, sizeof *ids)))
-        return err_nomem(e, "the prompts of the request");
     for (int i = 0; i < c->p.n_prompts && rc == OK; i++)
-        rc = encode_prompt(c, &c->p.prompts[i], &ids[i], e);
-    if (rc == OK) rc = call_submit_prompts(c, ids, c->p.n_prompts, STR(""), e);
-    for (int i = 0; i < c->p.n_prompts; i++) ids_release(&ids[i]);
+        if ((rc = call_check_stop(c, e)) == OK) rc = encode_prompt(c, &c->p.prompts[i], &ids[i], e);
+    if (rc == OK) rc = call_make_requests(c, ids, c->p.n_prompts, STR(""), e);
+    for (int i = 0; ids && i < c->p.n_prompts; i++) ids_release(&ids[i]);
     mem_free(ids);
     return rc;
 }
 
+static int prepare_completion(struct call *c, struct err *e)
+{
+    int rc = call_read_body(c, BODY_TEXT, e);
+    return rc == OK ? call_prepare_text(c, e) : rc;
+}
+
 void api_completions(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    struct call *c = call_open(a, q, who, "/v1/completions");
-    struct err e = { 0 };
+    static const struct call_job job = { prepare_completion, call_submit };
 
-    if (!c) return;
-    if (start_completion(c, &e) != OK) call_fail(c, &e, c->p.param);
-    call_end_handler(c);
+    call_begin(a, q, who, "/v1/completions", &job);
 }

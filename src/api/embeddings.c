@@ -24,12 +24,18 @@ static int check_dimensions(struct call *c, struct err *e)
                    c->p.dimensions, c->n_vec);
 }
 
+static int prepare_embeddings(struct call *c, struct err *e)
+{
+    static const struct inputs_kind kind = { "embed", BODY_EMBED, false, check_dimensions };
+
+    return inputs_prepare(c, &kind, e);
+}
+
 void api_embeddings(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    static const struct inputs_kind kind = { "/v1/embeddings", "embed", BODY_EMBED, false,
-                                             check_dimensions };
+    static const struct call_job job = { prepare_embeddings, call_submit_inputs };
 
-    inputs_handle(a, q, who, &kind);
+    call_begin(a, q, who, "/v1/embeddings", &job);
 }
 
 /* ---- the answer ---- */
@@ -70,7 +76,7 @@ static void append_vector(struct call *c, struct choice *ch, struct buf *out)
     int n = c->p.dimensions ? c->p.dimensions : c->n_vec;
 
     if (n < c->n_vec) renormalize(ch->vec, n);
-    if (str_is(c->p.encoding, "base64")) {
+    if (c->p.base64) {
         buf_putc(out, '"');
         append_base64(out, ch->vec, n);
         buf_putc(out, '"');
@@ -81,21 +87,21 @@ static void append_vector(struct call *c, struct choice *ch, struct buf *out)
     buf_putc(out, ']');
 }
 
-void embeddings_send(struct call *c)
+int embeddings_write(struct call *c, struct err *e)
 {
     int tokens = 0;
 
-    buf_clear(&c->out);
     buf_puts(&c->out, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; i < c->n_choices; i++) {
         buf_printf(&c->out, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "",
                    i);
         append_vector(c, c->choices[i], &c->out);
         buf_putc(&c->out, '}');
+        if (call_is_stopped(c)) break; /* nobody waits for the rest */
     }
     for (int i = 0; i < c->n_prompts; i++) tokens += c->prompt_tokens[i];
     buf_puts(&c->out, "],\"model\":");
     jsonw_str(&(struct jsonw){ .out = &c->out }, str_c(c->model_id));
     buf_printf(&c->out, ",\"usage\":{\"prompt_tokens\":%d,\"total_tokens\":%d}}", tokens, tokens);
-    call_send_body(c, 200);
+    return buf_check(&c->out, e);
 }

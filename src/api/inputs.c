@@ -2,12 +2,16 @@
  *
  * The call has one admission and one place in the queue (struct ticket): a list is refused at once
  * or computed without waiting again. Only some of its requests are in the engine at a time, so that
- * a long list leaves places to others; each one that ends is followed by the next. */
+ * a long list leaves places to others; each one that ends is followed by the next.
+ *
+ * The texts are tokenized on a request thread, and a large answer is written on one (prepare.c). */
 #include "api/call.h"
 
 #include "engine/engine.h"
 #include "net/http.h"
 #include "pool/pool.h"
+
+enum { INLINE_NUMBERS = 4096 };
 
 /* One input of the list: token ids, a text, or a pair of texts. */
 static int encode_input(struct call *c, const struct inputs_kind *kind, int i, struct ids *out,
@@ -37,8 +41,7 @@ static int encode_input(struct call *c, const struct inputs_kind *kind, int i, s
     return OK;
 }
 
-/* From the body to the first requests. */
-static int start_inputs(struct call *c, const struct inputs_kind *kind, struct err *e)
+int inputs_prepare(struct call *c, const struct inputs_kind *kind, struct err *e)
 {
     size_t n;
     int rc = call_read_body(c, kind->kind, e);
@@ -51,17 +54,33 @@ static int start_inputs(struct call *c, const struct inputs_kind *kind, struct e
     if (kind->pairs) c->second_at = arena_array(&c->arena, n, sizeof *c->second_at);
     if ((rc = arena_check(&c->arena, e)) != OK) return rc;
     for (int i = 0; i < c->p.n_prompts && rc == OK; i++)
-        rc = encode_input(c, kind, i, &c->inputs[i], e);
-    return rc == OK ? call_submit_inputs(c, c->p.n_prompts, e) : rc;
+        if ((rc = call_check_stop(c, e)) == OK) rc = encode_input(c, kind, i, &c->inputs[i], e);
+    return rc == OK ? call_check_inputs(c, c->p.n_prompts, e) : rc;
 }
 
-void inputs_handle(struct api *a, struct http_req *q, const struct api_who *who,
-                   const struct inputs_kind *kind)
+/* ---- the answer ---- */
+
+static int write_answer(struct call *c, struct err *e)
 {
-    struct call *c = call_open(a, q, who, kind->route);
+    buf_clear(&c->out);
+    return c->second_at ? classify_write(c, e) : embeddings_write(c, e);
+}
+
+static int send_answer(struct call *c, struct err *e)
+{
+    (void)e;
+    call_send_body(c, 200);
+    return OK;
+}
+
+/* A few thousand numbers are written faster than another thread is woken. */
+void inputs_send(struct call *c)
+{
+    static const struct call_job job = { write_answer, send_answer };
+    size_t numbers = (size_t)c->n_choices * (size_t)c->n_vec;
     struct err e = { 0 };
 
-    if (!c) return;
-    if (start_inputs(c, kind, &e) != OK) call_fail(c, &e, c->p.param);
-    call_end_handler(c);
+    if (numbers > INLINE_NUMBERS && call_hand_over(c, &job, numbers * 10, false, &e) == OK) return;
+    if (write_answer(c, &e) == OK) call_send_body(c, 200);
+    else call_fail(c, &e, NULL);
 }

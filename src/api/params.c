@@ -117,7 +117,7 @@ static int read_top_logprobs(struct params *p, struct body_reader *r, const char
 
 static int read_seed(struct params *p, struct body_reader *r, const char *param, const json_t *v)
 {
-    int rc = body_read_int(r, param, v, INT64_MIN, INT64_MAX, &p->seed);
+    int rc = body_read_u64(r, param, v, &p->seed);
 
     p->has_seed = rc == OK;
     return rc;
@@ -179,8 +179,10 @@ static int read_modalities(struct params *p, struct body_reader *r, const char *
 static int read_encoding(struct params *p, struct body_reader *r, const char *param,
                          const json_t *v)
 {
-    if (json_is_string(v)) p->encoding = body_str(v);
-    if (str_is(p->encoding, "float") || str_is(p->encoding, "base64")) return OK;
+    struct str s = json_is_string(v) ? body_str(v) : STR("");
+
+    p->base64 = str_is(s, "base64");
+    if (p->base64 || str_is(s, "float")) return OK;
     return body_refuse(r, param, "must be \"float\" or \"base64\"");
 }
 
@@ -423,14 +425,16 @@ static int finish_generation(struct params *p, enum body_kind kind, struct body_
 /* Defaults first, then the body, then rules between fields. */
 int params_read(struct params *p, enum body_kind kind, struct str body, struct err *e)
 {
-    struct body_reader r = { .arena = &p->arena, .err = e, .param = p->param };
+    struct body_reader r = { .text = body, .arena = &p->arena, .err = e, .param = p->param };
     int rc;
 
     p->n = 1;
     p->n_top = -1;
     p->parse_special = true;
     p->add_prompt = true;
-    if ((rc = body_parse(&p->root, body, e)) != OK) return rc;
+    if ((rc = body_parse(&p->root, body, p->stop, e)) != OK) return rc;
+    if (kind == BODY_EXECUTE) kind = json_object_get(p->root, "messages") ? BODY_CHAT : BODY_TEXT;
+    p->kind = kind;
     if ((rc = read_fields(p, kind, &r)) != OK) return rc;
     if ((rc = buf_check(&p->ignored, e)) != OK || (rc = arena_check(&p->arena, e)) != OK) return rc;
     if (kind & GEN) return finish_generation(p, kind, &r);
@@ -447,6 +451,18 @@ void params_release(struct params *p)
     arena_release(&p->arena);
     buf_release(&p->ignored);
     *p = (struct params){ 0 };
+}
+
+void params_drop_body(struct params *p)
+{
+    if (p->tools || p->echo) return;
+    json_decref(p->root);
+    p->root = NULL;
+    p->model = p->tool_name = p->reasoning_effort = p->text = (struct str){ 0 };
+    p->msgs = NULL;
+    p->messages = p->template_vars = p->documents = NULL;
+    p->prompts = NULL;
+    p->n_stops = 0;
 }
 
 /* Rows of the table whose target lies inside `sample` are copied to the same offset in io. */

@@ -18,7 +18,8 @@ enum body_kind { /* bits, so that a row of the table can name several */
                  BODY_TOKENIZE = 4,
                  BODY_DETOKENIZE = 8,
                  BODY_EMBED = 16,
-                 BODY_CLASSIFY = 32
+                 BODY_CLASSIFY = 32,
+                 BODY_EXECUTE = BODY_CHAT | BODY_TEXT /* a chat if it has messages, else text */
 };
 
 #define STOPS_MAX 16
@@ -39,12 +40,14 @@ struct prompt {
 struct chat_msg;
 
 struct params {
-    json_t *root;          /* the parsed body */
-    struct arena arena;    /* lists below, joined texts */
-    uint64_t given[2];     /* bit i: row i of the table was given */
-    char param[PARAM_MAX]; /* path of the field that was refused; "": none */
-    const char *field;     /* name of the prompt's field; NULL: "prompt" or "messages" */
-    struct buf ignored;    /* names of unknown fields, safe for a header */
+    const atomic_int *stop; /* set by the caller, or NULL: other than 0 ends the reading */
+    enum body_kind kind;    /* BODY_CHAT or BODY_TEXT for BODY_EXECUTE */
+    json_t *root;           /* the parsed body; NULL after params_drop_body */
+    struct arena arena;     /* lists below, joined texts */
+    uint64_t given[2];      /* bit i: row i of the table was given */
+    char param[PARAM_MAX];  /* path of the field that was refused; "": none */
+    const char *field;      /* name of the prompt's field; NULL: "prompt" or "messages" */
+    struct buf ignored;     /* names of unknown fields, safe for a header */
     int n_ignored;
 
     struct str model;
@@ -74,15 +77,15 @@ struct params {
     struct grammar_spec grammar; /* constraint on the text of the answer */
     const char *grammar_field;   /* the field that gave it; NULL: none */
     bool has_seed;
-    int64_t seed;
+    uint64_t seed; /* a negative one modulo 2^64 */
     int priority;
     bool has_priority;
     double timeout_s;    /* 0: not given */
     int64_t deadline_ms; /* relative to the arrival of the request */
     bool has_deadline;
 
-    int dimensions;      /* of embeddings; 0: all */
-    struct str encoding; /* "float" or "base64"; empty: not given */
+    int dimensions; /* of embeddings; 0: all */
+    bool base64;    /* encoding_format */
 
     struct str text; /* to tokenize */
     bool add_special, parse_special, with_pieces;
@@ -93,9 +96,13 @@ struct params {
     int top_logprobs;
 };
 
-/* p is zeroed. It must be released even after a failure. E_INVALID or E_NOMEM. */
+/* p is zeroed, except `stop`. It must be released even after a failure. E_INVALID, E_NOMEM, or
+ * E_CANCELLED by `stop`. */
 int params_read(struct params *p, enum body_kind kind, struct str body, struct err *e);
 void params_release(struct params *p); /* a zeroed one is allowed */
+/* Frees the parsed body, which can have a million values, unless something is still read from it:
+ * tools by the parser of the answer, the prompt by echo. Texts of the params are empty then. */
+void params_drop_body(struct params *p);
 /* Overwrites the fields of io that the body gave. */
 void params_sample(const struct params *p, struct sample_opt *io);
 

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-/* text must outlive the call: it is in the arena or in the body. */
+/* text is in the arena. */
 static int set_grammar(struct params *p, struct body_reader *r, const char *param,
                        enum grammar_kind kind, struct str text)
 {
@@ -40,10 +40,14 @@ static int set_json_grammar(struct params *p, struct body_reader *r, const char 
 static int read_text_grammar(struct params *p, struct body_reader *r, const char *param,
                              enum grammar_kind kind, const json_t *v)
 {
+    struct str copy;
+
     if (!json_is_string(v))
         return body_refuse(r, param, "must be a string, but it is %s", body_type(v));
     if (json_string_length(v) == 0) return OK;
-    return set_grammar(p, r, param, kind, body_str(v));
+    copy = arena_str(r->arena, body_str(v)); /* the body is freed before it is compiled */
+    if (!copy.p) return err_nomem(r->err, "the grammar of the request");
+    return set_grammar(p, r, param, kind, copy);
 }
 
 /* A JSON schema: an object, true or false, or the text of one. */

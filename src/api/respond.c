@@ -60,7 +60,7 @@ void call_send_ping(struct call *c, uint64_t now_ns)
 {
     uint64_t last = c->last_ns ? c->last_ns : c->start_ns;
 
-    if (!c->p.stream || !c->q || c->gone || c->n_running == 0 || now_ns < last) return;
+    if (c->away || !c->p.stream || !c->q || c->gone || c->n_running == 0 || now_ns < last) return;
     if (now_ns - last < (uint64_t)c->api->opt.ping_ms * 1000000) return;
     c->holds++;
     c->last_ns = now_ns;
@@ -368,8 +368,7 @@ static void end_vector(struct call *c)
     struct err e = { 0 };
 
     if (call_submit_next_inputs(c, &e) != OK) call_fail(c, &e, c->p.field);
-    else if (c->n_running == 0 && c->second_at) classify_send(c);
-    else if (c->n_running == 0) embeddings_send(c);
+    else if (c->n_running == 0) inputs_send(c);
 }
 
 /* The end of one choice, and of the answer if it was the last. */
@@ -430,6 +429,10 @@ void choice_read_events(struct choice *ch)
 
     c->holds++;
     while (ch->r && request_next(ch->r, &ev)) process_event(ch, &ev);
+    if (c->away) { /* the answer is being written on a request thread */
+        c->holds--;
+        return;
+    }
     if (c->q && !c->gone && (choice_check(ch, &e) != OK || buf_check(&c->out, &e) != OK))
         call_fail(c, &e, NULL);
     respond_flush(c);

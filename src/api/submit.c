@@ -1,13 +1,14 @@
-/* submit.c - hands the choices of a call to its engine.
+/* submit.c - makes the engine requests of a call, and hands them to its engine.
  *
- * Everything is checked before the first choice is submitted, so a request with several choices is
- * accepted or refused as a whole by the API. The engine's admission may still refuse a later
- * choice; the call then fails and the earlier ones are cancelled.
+ * A request thread checks everything and makes all requests, with copies of their prompts; the loop
+ * submits them. A call with several choices is accepted or refused as a whole by the API. The
+ * engine's admission may still refuse a later choice; the call then fails and the earlier ones are
+ * cancelled.
  *
- * A call with a grammar that is not compiled yet is parked: its prompts are copied, a compiler
- * thread works, and the loop submits the choices when the job is done. The job and the call know
- * each other; whichever ends first clears the link (call_release_parked). A job that finishes after
- * its call is only unreferenced. */
+ * A call with a grammar that is not compiled yet keeps its requests: a compiler thread works, and
+ * the loop submits them when the job is done. The job and the call know each other; whichever ends
+ * first clears the link (call_release_requests). A job that finishes after its call is only
+ * unreferenced. */
 #include "api/call.h"
 
 #include "api/choice.h"
@@ -160,21 +161,21 @@ static void set_limits(struct call *c, struct request *r)
 }
 
 /* Copies what the engine needs: the request may outlive the call if the client leaves. The sampling
- * seed of the k-th choice of a prompt is seed + k, so that choices differ. */
-static int fill_request(struct call *c, struct request *r, const struct choice *ch,
-                        const struct ids *prompt, uint64_t seed, struct str stop, struct err *e)
+ * seed of the k-th choice of a prompt is seed + k, so that choices differ. On a request thread, or on
+ * the loop. */
+static int fill_request(struct call *c, struct request *r, int index, const struct ids *prompt,
+                        uint64_t seed, struct str stop, struct err *e)
 {
     int rc;
 
     r->sample = c->model->sample;
     params_sample(&c->p, &r->sample);
-    r->sample.seed = seed + (uint64_t)(ch->index % c->p.n);
+    r->sample.seed = seed + (uint64_t)(index % c->p.n);
     if ((rc = copy_bias(r, e)) != OK) return rc;
     if ((rc = copy_ids(&r->prompt, prompt, e)) != OK) return rc;
     if ((rc = copy_shown(&c->parsing, r, e)) != OK) return rc;
     if ((rc = copy_stops(c, r, stop, e)) != OK) return rc;
     set_limits(c, r);
-    r->grammar = grammar_ref(c->grammar);
     r->n_top = c->p.n_top;
     r->tenant = c->who.tenant;
     r->salt = c->api->opt.salt_by_tenant ? map_hash(str_c(c->who.name)) : 0;
@@ -186,7 +187,7 @@ static int fill_request(struct call *c, struct request *r, const struct choice *
     }
     if (c->second_at) {
         r->classify = true;
-        r->second = c->second_at[ch->prompt];
+        r->second = c->second_at[index / c->p.n];
     }
     r->continues = c->p.n_msgs == 0;
     snprintf(r->label, sizeof r->label, "%s", c->who.correlation);
@@ -194,30 +195,43 @@ static int fill_request(struct call *c, struct request *r, const struct choice *
     return OK;
 }
 
-/* On failure nothing is left of the choice. On success the engine holds a reference to the request,
- * and the choice another one. */
-static int submit_choice(struct call *c, const struct ids *prompt, int index, uint64_t seed,
-                         struct str stop, struct err *e)
+/* NULL: the error is in e. */
+static struct request *make_request(struct call *c, const struct ids *prompt, int index,
+                                    uint64_t seed, struct str stop, struct err *e)
 {
-    struct choice *ch = choice_acquire(c->api);
-    struct request *r = ch ? request_open() : NULL;
-    int rc = r ? OK : err_nomem(e, "a choice of the answer");
+    struct request *r = request_open();
 
-    if (!ch) return rc;
-    if (rc != OK) goto out;
+    if (!r) err_nomem(e, "a choice of the answer");
+    else if (fill_request(c, r, index, prompt, seed, stop, e) == OK) return r;
+    request_unref(r);
+    return NULL;
+}
+
+/* Takes over r. On failure nothing is left of the choice. On success the engine holds a reference to
+ * the request, and the choice another one. */
+static int submit_choice(struct call *c, struct request *r, int index, struct err *e)
+{
+    struct choice *ch = r ? choice_acquire(c->api) : NULL;
+    int rc;
+
+    if (!r) return e->code;
+    if (!ch) {
+        request_unref(r);
+        return err_nomem(e, "a choice of the answer");
+    }
     ch->call = c;
     ch->index = index;
     ch->prompt = index / c->p.n;
-    if ((rc = fill_request(c, r, ch, prompt, seed, stop, e)) != OK) goto out;
     r->owner = ch;
+    r->grammar = grammar_ref(c->grammar);
     if (c->parsing.on) choice_start_parser(ch);
     ch->r = r; /* before it is submitted: the engine may notify at once */
-    if ((rc = engine_submit(c->model->engine, r, e)) != OK) goto out;
-    c->choices[c->n_choices++] = ch;
-    c->n_running++;
-    c->api->n_running++;
-    return OK;
-out:
+    if ((rc = engine_submit(c->model->engine, r, e)) == OK) {
+        c->choices[c->n_choices++] = ch;
+        c->n_running++;
+        c->api->n_running++;
+        return OK;
+    }
     ch->r = NULL;
     request_unref(r);
     choice_recycle(ch);
@@ -226,9 +240,8 @@ out:
 
 /* ---- all requests of a call ---- */
 
-/* Checks the prompts and makes room for `total` choices, of which `now` are submitted now. */
-static int prepare_submit(struct call *c, const struct ids *prompts, int n, int total, int now,
-                          struct err *e)
+/* On a request thread: checks the prompts and makes room for `total` choices. */
+static int check_prompts(struct call *c, const struct ids *prompts, int n, int total, struct err *e)
 {
     struct engine_info info;
     int rc;
@@ -242,8 +255,19 @@ static int prepare_submit(struct call *c, const struct ids *prompts, int n, int 
         c->prompt_tokens[i] = (int)prompts[i].n;
         if ((rc = check_ids(c, &prompts[i], i, info.n_vocab, e)) != OK) return rc;
     }
-    if ((rc = check_bias(c, info.n_vocab, e)) != OK) return rc;
-    if ((rc = check_room(c, now, e)) != OK) return rc;
+    return check_bias(c, info.n_vocab, e);
+}
+
+/* Room for `now` more choices, and the head of the answer. */
+static int begin_submit(struct call *c, int now, struct err *e)
+{
+    struct engine_info info;
+    int rc = check_room(c, now, e);
+
+    if (rc != OK) return rc;
+    engine_info(c->model->engine, &info);
+    if (c->p.kind == BODY_CHAT && !str_starts(str_c(c->id), STR("chat")))
+        call_make_id(c, "chatcmpl"); /* /v2/execute with messages */
     return prepare_reply(c, &info, e);
 }
 
@@ -253,14 +277,21 @@ int call_submit_next_inputs(struct call *c, struct err *e)
 {
     int rc = OK;
 
-    while (rc == OK && c->n_choices < c->n_prompts && c->n_running < INPUTS_AT_ONCE)
-        rc = submit_choice(c, &c->inputs[c->n_choices], c->n_choices, 0, STR(""), e);
+    while (rc == OK && c->n_choices < c->n_prompts && c->n_running < INPUTS_AT_ONCE) {
+        int i = c->n_choices;
+        rc = submit_choice(c, make_request(c, &c->inputs[i], i, 0, STR(""), e), i, e);
+    }
     return rc == E_QUEUE_FULL && c->n_running > 0 ? OK : rc;
 }
 
-int call_submit_inputs(struct call *c, int n, struct err *e)
+int call_check_inputs(struct call *c, int n, struct err *e)
 {
-    int rc = prepare_submit(c, c->inputs, n, n, 1, e);
+    return check_prompts(c, c->inputs, n, n, e);
+}
+
+int call_submit_inputs(struct call *c, struct err *e)
+{
+    int n = c->n_prompts, rc = begin_submit(c, 1, e);
 
     if (rc == OK) rc = engine_admit(c->model->engine, &c->ticket, c->inputs, n, c->deadline_ns, e);
     if (rc == OK) rc = call_submit_next_inputs(c, e);
@@ -276,17 +307,35 @@ static uint64_t random_seed(void)
     return seed;
 }
 
-static int submit_all(struct call *c, const struct ids *prompts, struct str stop, struct err *e)
+int call_make_requests(struct call *c, const struct ids *prompts, int n, struct str stop,
+                       struct err *e)
 {
-    uint64_t seed = c->p.has_seed ? (uint64_t)c->p.seed : random_seed();
-    int total = c->n_prompts * c->p.n, rc;
+    uint64_t seed = c->p.has_seed ? c->p.seed : random_seed();
+    int total = n * c->p.n, rc;
 
+    if ((rc = check_prompts(c, prompts, n, total, e)) != OK) return rc;
+    if (!(c->requests = arena_array(&c->arena, (size_t)total, sizeof *c->requests)))
+        return err_nomem(e, "the choices of the answer");
+    c->n_requests = total;
     for (int i = 0; i < total; i++) {
-        if ((rc = submit_choice(c, &prompts[i / c->p.n], i, seed, stop, e)) == OK) continue;
-        if (rc == E_CONTEXT) call_blame(c, "%s", prompt_field(c));
-        return rc;
+        if ((rc = call_check_stop(c, e)) != OK) return rc;
+        if (!(c->requests[i] = make_request(c, &prompts[i / c->p.n], i, seed, stop, e)))
+            return e->code;
     }
     return OK;
+}
+
+static int submit_all(struct call *c, struct err *e)
+{
+    int rc = OK;
+
+    for (int i = 0; i < c->n_requests && rc == OK; i++) {
+        struct request *r = c->requests[i];
+        c->requests[i] = NULL;
+        rc = submit_choice(c, r, i, e);
+    }
+    if (rc == E_CONTEXT) call_blame(c, "%s", prompt_field(c));
+    return rc;
 }
 
 /* ---- calls that wait for their grammar ---- */
@@ -310,44 +359,31 @@ static void on_compiled(struct compile_job *j)
     loop_wake(a->opt.loop);
 }
 
-/* The caller's ids do not outlive the handler. */
-static int park_prompts(struct call *c, const struct ids *prompts, struct str stop, struct err *e)
+void call_release_requests(struct call *c)
 {
-    int rc = OK;
-
-    c->parked = arena_array(&c->arena, (size_t)c->n_prompts, sizeof *c->parked);
-    if (!c->parked) return err_nomem(e, "the prompts of the request");
-    for (int i = 0; i < c->n_prompts && rc == OK; i++) rc = copy_ids(&c->parked[i], &prompts[i], e);
-    c->parked_stop = stop;
-    return rc;
-}
-
-void call_release_parked(struct call *c)
-{
-    for (int i = 0; c->parked && i < c->n_prompts; i++) ids_release(&c->parked[i]);
-    c->parked = NULL;
-    if (!c->job) return;
-    atomic_store_explicit(&c->job->dropped, true, memory_order_relaxed);
-    c->job->owner = NULL;
-    job_unref(c->job);
-    c->job = NULL;
+    for (int i = 0; i < c->n_requests; i++) request_unref(c->requests[i]);
+    c->n_requests = 0;
+    if (!c->compiling) return;
+    atomic_store_explicit(&c->compiling->dropped, true, memory_order_relaxed);
+    c->compiling->owner = NULL;
+    job_unref(c->compiling);
+    c->compiling = NULL;
 }
 
 /* The grammar is compiled, or refused. */
 static void resume_call(struct call *c, struct compile_job *j)
 {
-    int total = c->n_prompts * c->p.n, rc = j->rc;
+    int rc = j->rc;
     struct err e = j->err;
 
     c->holds++;
     if (rc == OK) {
         c->grammar = grammar_ref(j->g);
-        if ((rc = check_room(c, total, &e)) == OK)
-            rc = submit_all(c, c->parked, c->parked_stop, &e);
+        if ((rc = check_room(c, c->n_requests, &e)) == OK) rc = submit_all(c, &e);
     } else if (rc == E_INVALID) {
         blame_grammar(c, &e);
     }
-    call_release_parked(c);
+    call_release_requests(c);
     if (rc != OK) call_fail(c, &e, c->p.param);
     c->holds--;
     call_end_if_done(c);
@@ -369,17 +405,15 @@ void api_resume_compiled(struct api *a)
     }
 }
 
-int call_submit_prompts(struct call *c, const struct ids *prompts, int n, struct str stop,
-                        struct err *e)
+int call_submit(struct call *c, struct err *e)
 {
-    int total = n * c->p.n, rc;
+    int rc = begin_submit(c, c->n_requests, e);
 
-    if ((rc = prepare_submit(c, prompts, n, total, total, e)) != OK) return rc;
+    if (rc != OK) return rc;
     if (c->p.grammar_field) {
         rc = engine_grammar_async(c->model->engine, &c->p.grammar, on_compiled, c->api, c,
-                                  &c->grammar, &c->job, e);
-        if (rc != OK) return rc;
-        if (c->job) return park_prompts(c, prompts, stop, e);
+                                  &c->grammar, &c->compiling, e);
+        if (rc != OK || c->compiling) return rc;
     }
-    return submit_all(c, prompts, stop, e);
+    return submit_all(c, e);
 }

@@ -1,5 +1,5 @@
-/* tokens.c - POST /tokenize and POST /detokenize. Both work on the loop's thread, so the text is
- * limited. */
+/* tokens.c - POST /tokenize and POST /detokenize. Request threads do the work (prepare.c) and write
+ * the answer; the text is limited, since a text is tokenized in one go. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
@@ -51,9 +51,9 @@ static void write_tokens(struct call *c, const struct tokenizer *t, const struct
     jsonw_end(&w);
 }
 
-static int handle_tokenize(struct call *c, struct err *e)
+static int prepare_tokenize(struct call *c, struct err *e)
 {
-    enum { TEXT_MAX = 1 << 20 }; /* bytes: the loop is blocked meanwhile */
+    enum { TEXT_MAX = 1 << 20 }; /* bytes */
     const struct tokenizer *t;
     struct ids ids = { 0 };
     unsigned flags;
@@ -70,22 +70,27 @@ static int handle_tokenize(struct call *c, struct err *e)
     if ((rc = tokenizer_encode(t, c->p.text, flags, &ids, e)) == OK) rc = ids_check(&ids, e);
     if (rc == OK) write_tokens(c, t, &ids);
     if (rc == OK && c->pieces.failed) rc = err_nomem(e, "the texts of tokens");
-    if (rc == OK) call_send_body(c, 200);
+    if (rc == OK) rc = buf_check(&c->out, e);
     ids_release(&ids);
     return rc;
 }
 
-void api_tokenize(struct api *a, struct http_req *q, const struct api_who *who)
+/* call_job.then of both. */
+static int send_answer(struct call *c, struct err *e)
 {
-    struct call *c = call_open(a, q, who, "/tokenize");
-    struct err e = { 0 };
-
-    if (!c) return;
-    if (handle_tokenize(c, &e) != OK) call_fail(c, &e, c->p.param);
-    call_end_handler(c);
+    (void)e;
+    call_send_body(c, 200);
+    return OK;
 }
 
-static int handle_detokenize(struct call *c, struct err *e)
+void api_tokenize(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    static const struct call_job job = { prepare_tokenize, send_answer };
+
+    call_begin(a, q, who, "/tokenize", &job);
+}
+
+static int prepare_detokenize(struct call *c, struct err *e)
 {
     struct jsonw w = { .out = &c->out };
     const struct tokenizer *t;
@@ -105,7 +110,7 @@ static int handle_detokenize(struct call *c, struct err *e)
         jsonw_obj(&w);
         jsonw_key(&w, "content"), jsonw_str(&w, buf_str(&text));
         jsonw_end(&w);
-        call_send_body(c, 200);
+        rc = buf_check(&c->out, e);
     }
     buf_release(&text);
     return rc;
@@ -113,10 +118,7 @@ static int handle_detokenize(struct call *c, struct err *e)
 
 void api_detokenize(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    struct call *c = call_open(a, q, who, "/detokenize");
-    struct err e = { 0 };
+    static const struct call_job job = { prepare_detokenize, send_answer };
 
-    if (!c) return;
-    if (handle_detokenize(c, &e) != OK) call_fail(c, &e, c->p.param);
-    call_end_handler(c);
+    call_begin(a, q, who, "/detokenize", &job);
 }

@@ -5,7 +5,10 @@
  * allocator that was set before, so memory from before is freed as ever. While a thread is inside
  * jsonr_load, each of its allocations is recorded; one that fails ends the parse with longjmp, and
  * the recorded ones are freed. Frees during the parse are put off to its end: that keeps the record
- * a plain list, and what the parser frees is little (keys of objects and tables that have grown). */
+ * a plain list, and what the parser frees is little (keys of objects and tables that have grown).
+ *
+ * An integer beyond 64 bits makes jansson refuse the whole text. The text is then parsed again with
+ * ".0" after each of them, so that they become real numbers. */
 #include "base/jsonr.h"
 
 #include "base/mem.h"
@@ -13,6 +16,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <string.h>
 
 struct pointers {
     void **p;
@@ -21,8 +25,9 @@ struct pointers {
 
 /* One parse under way. */
 struct parse {
-    struct pointers made;  /* every allocation */
-    struct pointers freed; /* those that the parser does not need any more */
+    struct pointers made;   /* every allocation */
+    struct pointers freed;  /* those that the parser does not need any more */
+    const atomic_int *stop; /* NULL, or: ends the parse when it is not 0 */
     jmp_buf nomem;
 };
 
@@ -41,9 +46,11 @@ static bool add_pointer(struct pointers *v, void *p)
 static void *recorded_malloc(size_t n)
 {
     void *p = real_malloc(n);
+    bool stopped;
 
     if (!parse) return p;
-    if (p && add_pointer(&parse->made, p)) return p;
+    stopped = parse->stop && atomic_load_explicit(parse->stop, memory_order_relaxed);
+    if (p && !stopped && add_pointer(&parse->made, p)) return p;
     real_free(p);
     longjmp(parse->nomem, 1);
 }
@@ -86,9 +93,9 @@ static json_t *load_recorded(struct parse *p, struct str text, size_t flags, jso
     return root;
 }
 
-json_t *jsonr_load(struct str text, size_t flags, json_error_t *je)
+static json_t *load_text(struct str text, size_t flags, const atomic_int *stop, json_error_t *je)
 {
-    struct parse p = { 0 };
+    struct parse p = { .stop = stop };
     json_t *root;
     bool nomem;
 
@@ -100,6 +107,82 @@ json_t *jsonr_load(struct str text, size_t flags, json_error_t *je)
     mem_free(p.freed.p);
     if (nomem) set_nomem(je);
     return root;
+}
+
+/* ---- integers beyond 64 bits ---- */
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* The number at the beginning of s, with its sign, fraction and exponent. */
+static struct str take_number(struct str s)
+{
+    size_t n = 0;
+
+    while (n < s.n && (is_digit(s.p[n]) || (s.p[n] && strchr("+-.eE", s.p[n])))) n++;
+    return str_take(s, n);
+}
+
+/* An integer that does not fit into 64 bits with a sign. */
+static bool is_large_integer(struct str number)
+{
+    bool minus = number.n && number.p[0] == '-';
+    struct str most = minus ? STR("9223372036854775808") : STR("9223372036854775807"), digits;
+
+    digits = str_skip(number, minus);
+    for (size_t i = 0; i < digits.n; i++)
+        if (!is_digit(digits.p[i])) return false;
+    if (digits.n != most.n) return digits.n > most.n;
+    return memcmp(digits.p, most.p, most.n) > 0;
+}
+
+/* The end of the string that begins at text.p[at]. */
+static size_t skip_string(struct str text, size_t at)
+{
+    for (at++; at < text.n && text.p[at] != '"'; at++)
+        if (text.p[at] == '\\') at++;
+    return at + 1;
+}
+
+/* Copies the text with ".0" after every integer that is too large. */
+static void write_as_reals(struct str text, struct buf *out)
+{
+    size_t from = 0; /* not copied yet */
+
+    for (size_t i = 0; i < text.n;) {
+        struct str number;
+        if (text.p[i] == '"') {
+            i = skip_string(text, i);
+            continue;
+        }
+        number = take_number(str_skip(text, i));
+        i += number.n ? number.n : 1;
+        if (!is_large_integer(number)) continue;
+        buf_add(out, text.p + from, i - from);
+        buf_puts(out, ".0");
+        from = i;
+    }
+    buf_put_str(out, str_skip(text, from));
+}
+
+json_t *jsonr_load_until(struct str text, size_t flags, const atomic_int *stop, json_error_t *je)
+{
+    json_error_t why;
+    struct buf reals = { 0 };
+    json_t *root = load_text(text, flags, stop, &why);
+
+    if (!root && json_error_code(&why) == json_error_numeric_overflow) {
+        write_as_reals(text, &reals);
+        if (reals.failed) set_nomem(&why);
+        else root = load_text(buf_str(&reals), flags, stop, &why);
+        buf_release(&reals);
+    }
+    if (je) *je = why;
+    return root;
+}
+
+json_t *jsonr_load(struct str text, size_t flags, json_error_t *je)
+{
+    return jsonr_load_until(text, flags, NULL, je);
 }
 
 static int append_text(const char *text, size_t n, void *out)

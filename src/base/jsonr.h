@@ -12,10 +12,14 @@
 #include "base/buf.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 /* Like json_loadb; the tree is the caller's (json_decref). NULL: *je (if je is not NULL) says why,
- * with json_error_code(je) == json_error_out_of_memory where memory ran out. */
+ * with json_error_code(je) == json_error_out_of_memory where memory ran out. Integers that do not
+ * fit into 64 bits are real numbers. */
 json_t *jsonr_load(struct str text, size_t flags, json_error_t *je);
+/* The same, but it returns NULL soon after *stop has become other than 0. */
+json_t *jsonr_load_until(struct str text, size_t flags, const atomic_int *stop, json_error_t *je);
 /* Appends the text of a value, with json_dumps' flags. A failed allocation sets out->failed. */
 void jsonr_dump(struct buf *out, const json_t *v, size_t flags);
 #endif

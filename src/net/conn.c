@@ -88,7 +88,9 @@ static void close_socket(struct http_req *c)
 static void count_body(struct http_req *c, size_t n)
 {
     if (c->h) c->h->bodies_bytes += n - c->body_bytes;
+    if (c->h && c->in_group) c->h->groups[c->group] += n - c->body_bytes;
     c->body_bytes = n;
+    if (n == 0) c->in_group = false;
 }
 
 /* The only place that frees a connection. Its request, if any, has ended. */
@@ -201,6 +203,7 @@ void conn_end_request(struct http_req *c)
     c->begun = c->chunked = c->no_body = false;
     c->id[0] = 0;
     count_body(c, 0);
+    c->admitted = c->continued = false;
     httpmsg_reset(&c->msg);
     if (c->close_after) {
         close_when_sent(c);
@@ -301,9 +304,49 @@ static void feed_parser(struct http_req *c, const char *p, size_t n, size_t *use
     else if (!c->over) set_timer(c, c->h->opt.idle_ms); /* only an empty line came */
     if (before != HTTPMSG_HEAD || c->msg.state != HTTPMSG_BODY) return;
     set_timer(c, c->h->opt.body_ms);
-    if (c->bev && c->msg.expects_continue &&
-        !conn_send(c, &(struct iovec){ "HTTP/1.1 100 Continue\r\n\r\n", 25 }, 1))
+}
+
+/* A large body is counted with its full length as soon as that is known: a hundred uploads that
+ * together exceed the limit are refused at their beginning. false: the request was answered. */
+static bool admit_body(struct http_req *c)
+{
+    bool known = c->msg.length != HTTPMSG_NO_LENGTH, keep = c->msg.keep_alive;
+    uint64_t n = known ? c->msg.length : c->msg.body.n;
+
+    if (c->admitted || n <= HTTP_SMALL_BODY) return true;
+    c->admitted = true;
+    count_body(c, (size_t)n);
+    if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) return true; /* use_parsed refuses it */
+    c->msg.keep_alive = false; /* for the reply of admit: the rest of the body is not read */
+    if (c->h->opt.admit && !c->h->opt.admit(c->h->opt.arg, c)) return false;
+    c->msg.keep_alive = keep;
+    return true;
+}
+
+static void send_continue(struct http_req *c)
+{
+    if (!c->msg.expects_continue || c->continued) return;
+    c->continued = true;
+    if (!conn_send(c, &(struct iovec){ "HTTP/1.1 100 Continue\r\n\r\n", 25 }, 1))
         conn_drop_nomem(c);
+}
+
+static void refuse_bodies(struct http_req *c)
+{
+    refuse_request(c, 503, "too_many_bodies",
+                   "the bodies of all current requests exceed the server's limit");
+}
+
+/* The headers are complete, and the body is not. */
+static void read_body(struct http_req *c)
+{
+    if (!admit_body(c)) return;
+    if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes)
+        refuse_bodies(c);
+    else if (c->in_group && c->group_max && c->h->groups[c->group] > c->group_max)
+        refuse_request(c, 429, "body_bytes_limit",
+                       "the bodies of this key's requests exceed their limit");
+    else send_continue(c);
 }
 
 /* The input holds no more of a request. */
@@ -317,14 +360,15 @@ static void wait_for_input(struct http_req *c)
 /* Decides what follows from the bytes just parsed: an error reply, the handler, or more input. */
 static void use_parsed(struct http_req *c)
 {
-    count_body(c, c->msg.body.n);
+    if (c->msg.body.n > c->body_bytes) count_body(c, c->msg.body.n);
     if (c->msg.state == HTTPMSG_BAD) {
         refuse_request(c, c->msg.status, code_of(c->msg.status), c->msg.why);
-    } else if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) {
-        refuse_request(c, 503, "too_many_bodies",
-                       "the bodies of all current requests exceed the server's limit");
     } else if (c->msg.state != HTTPMSG_HEAD && conn_is_refused(c)) {
         refuse_connection(c);
+    } else if (c->msg.state == HTTPMSG_BODY) {
+        read_body(c);
+    } else if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) {
+        refuse_bodies(c);
     } else if (c->msg.state == HTTPMSG_DONE) {
         call_handler(c); /* the request may have ended when this returns */
     }
@@ -578,6 +622,34 @@ struct str http_header(const struct http_req *q, const char *name)
     return httpmsg_header(&q->msg, name);
 }
 struct str http_body(const struct http_req *q) { return buf_str(&q->msg.body); }
+
+void http_release_body(struct http_req *q)
+{
+    count_body(q, 0);
+    buf_release(&q->msg.body);
+}
+
+bool http_count_body(struct http_req *q, uint32_t group, size_t max)
+{
+    struct http *h = q->h;
+    size_t before = h->n_groups;
+
+    if (q->in_group || q->body_bytes == 0) return true;
+    if (!mem_ensure(h->groups, h->n_groups, (size_t)group + 1)) return false;
+    for (size_t i = before; i < h->n_groups; i++) h->groups[i] = 0;
+    if (max && h->groups[group] + q->body_bytes > max) return false;
+    q->in_group = true;
+    q->group = group;
+    q->group_max = max;
+    h->groups[group] += q->body_bytes;
+    return true;
+}
+
+size_t http_group_bytes(const struct http_req *q, uint32_t group)
+{
+    return q->h && group < q->h->n_groups ? q->h->groups[group] : 0;
+}
+
 const char *http_peer(const struct http_req *q) { return q->peer; }
 uint64_t http_start_ns(const struct http_req *q) { return q->start_ns; }
 bool http_is_gone(const struct http_req *q) { return !q->bev; }

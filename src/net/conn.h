@@ -17,7 +17,8 @@
  *   - HANDLING: the message is complete; EV_CLOSED is watched, or the timer polls for the close.
  *   - CLOSING: bytes are unsent (the write timeout of the bufferevent limits it).
  *   - LINGERING: nothing is unsent, the timer runs, at most LINGER_BYTES were discarded.
- *   - body_bytes is the length of the body held, and http.bodies_bytes is the sum over connections;
+ *   - body_bytes is the length of the body held, or that which a large one will have, and
+ *     http.bodies_bytes is the sum over connections, as are the bytes of each group;
  *     http.stats.conns is the number of connections with a socket.
  *
  * With -DTERN_HARD every socket is read one byte at a time and written in pieces of a few bytes,
@@ -69,6 +70,11 @@ struct http_req {
     bool tls;
     struct httpmsg msg;
     size_t body_bytes; /* of msg.body, as counted in http.bodies_bytes */
+    bool admitted;     /* opt.admit was asked about the body */
+    bool continued;    /* 100 Continue was sent */
+    bool in_group;     /* the body is counted for `group`, too */
+    uint32_t group;
+    size_t group_max;
     char peer[80];
     uint64_t start_ns; /* first byte of the request */
     int n_requests;    /* handled on this connection so far */
@@ -103,6 +109,8 @@ struct http {
     struct http_req *idle_first, *idle_last; /* conn_limit.c */
     int n_over;
     size_t bodies_bytes; /* request bodies held by all connections */
+    size_t *groups;      /* [n_groups] the same by group */
+    size_t n_groups;
     struct http_stats stats;
     bool draining;
     time_t date_at; /* second that `date` was formatted for */

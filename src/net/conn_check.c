@@ -66,7 +66,8 @@ const char *conn_check(const struct http_req *c)
     if (!c->bev) return check_gone(c);
     if (c->gone_reason[0]) return "an open connection has a reason for being closed";
     if (c->gone_pending) return "an open connection is reported as closed";
-    if (c->state != CONN_CLOSING && c->state != CONN_LINGERING && c->body_bytes != c->msg.body.n)
+    if (c->state != CONN_CLOSING && c->state != CONN_LINGERING && c->body_bytes != c->msg.body.n &&
+        !(c->admitted && c->msg.state == HTTPMSG_BODY && c->body_bytes == c->msg.length))
         return "body_bytes is not the length of the body";
     switch (c->state) {
     case CONN_READING: return check_reading(c);
@@ -79,7 +80,7 @@ const char *conn_check(const struct http_req *c)
 const char *http_check(const struct http *h)
 {
     const struct http_req *prev = NULL;
-    size_t bodies = 0;
+    size_t bodies = 0, grouped = 0;
     int open = 0;
 
     for (const struct http_req *c = h->conns; c; prev = c, c = c->next) {
@@ -87,10 +88,13 @@ const char *http_check(const struct http *h)
         if (violated) return violated;
         if (c->h != h || c->prev != prev) return "the list of connections is broken";
         bodies += c->body_bytes;
+        grouped += c->in_group ? c->body_bytes : 0;
         open += c->bev != NULL;
     }
     if (open != h->stats.conns) return "stats.conns is not the number of open connections";
     if (bodies != h->bodies_bytes) return "bodies_bytes is not the sum over connections";
+    for (size_t i = 0; i < h->n_groups; i++) grouped -= h->groups[i];
+    if (grouped != 0) return "the bytes of groups are not the sum over connections";
     return conn_limit_check(h);
 }
 

@@ -120,6 +120,7 @@ void http_close(struct http *h)
     http_stop_listening(h);
     while (h->conns) conn_detach(h->conns);
     if (h->tls) SSL_CTX_free(h->tls);
+    mem_free(h->groups);
     mem_free(h);
 }
 

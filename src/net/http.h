@@ -39,6 +39,12 @@ typedef void http_fn(void *arg, struct http_req *q);
 typedef void http_fail_fn(void *arg, struct http_req *q, int status, const char *code,
                           const char *msg, struct buf *out);
 
+/* Is called once for a request whose body has more than HTTP_SMALL_BODY bytes, before the rest of it
+ * is read: after the headers if they give its length, else when so much of it was read. false: it
+ * has answered q, and the rest is not read. It may call http_count_body. */
+typedef bool http_admit_fn(void *arg, struct http_req *q);
+#define HTTP_SMALL_BODY (64 << 10)
+
 struct http_opt {
     const char *host;               /* "127.0.0.1"; NULL: no TCP */
     int port;                       /* 0: any free one, see http_port */
@@ -56,9 +62,10 @@ struct http_opt {
     const char *nomem_body;  /* JSON body of the 503 when memory ran out; a literal; NULL: "{}" */
     http_fn *handler;
     http_fail_fn *fail;
+    http_admit_fn *admit; /* NULL: all bodies are read */
     /* Is this request, which has no body, served even above the limit of connections? NULL: none. */
     bool (*vital)(void *arg, const struct http_req *q);
-    void *arg; /* first argument of handler and fail */
+    void *arg; /* first argument of handler, fail, admit and vital */
 };
 
 struct http_stats {
@@ -94,7 +101,13 @@ struct str http_query(const struct http_req *q); /* the bytes after '?', not dec
 /* The first header with that name (case-insensitive), trimmed; .p NULL: absent. */
 struct str http_header(const struct http_req *q, const char *name);
 struct str http_body(const struct http_req *q);
-const char *http_peer(const struct http_req *q);  /* "127.0.0.1:40312" or "unix" */
+void http_release_body(struct http_req *q); /* frees it before the request ends; it is empty then */
+/* Counts the body also as one of a group, until it is freed: all of a group may have max bytes (0:
+ * no limit). group: a small number. false: it would have more, or there is no memory; it is not
+ * counted then. A chunked body that grows above the limit later is refused with 429. */
+bool http_count_body(struct http_req *q, uint32_t group, size_t max);
+size_t http_group_bytes(const struct http_req *q, uint32_t group); /* counted now */
+const char *http_peer(const struct http_req *q);                   /* "127.0.0.1:40312" or "unix" */
 uint64_t http_start_ns(const struct http_req *q); /* arrival of the first byte, clock_ns */
 /* The correlation id: the client's X-Correlation-Id or X-Request-Id if it is 1 to 64 letters, digits
  * and "._:-", else "req-" and 24 random hexadecimal digits. */

@@ -1,0 +1,312 @@
+/* prepare.c - the request threads: everything whose cost depends on a client's bytes is done there,
+ * so that the loop only moves bytes.
+ *
+ *     loop                                    request thread
+ *     call_begin ─► call_hand_over ═════════► run_job: job.work
+ *                                               parse, params, model, template, tokens
+ *     take_back: job.then, or an error ◄═════ ready list, loop_wake
+ *
+ * Who owns what: from call_hand_over until take_back the call is `away`. Only the request thread
+ * touches its arena, params, prompts, requests and `out` then; the loop reads what was set before
+ * (api, q, who, id, route, times) and may set `work.stop`. The loop neither answers nor frees a call
+ * that is away: a call that must end (its client is gone, its deadline has passed, it is cancelled,
+ * the server stops) is taken out of the queue, or asked to stop and answered when it is back. The
+ * thread looks at `stop` between its phases and inside the long ones (call_check_stop). http_*
+ * functions belong to the loop; the body and the headers are borrowed before, and stay valid since
+ * the HTTP request is not ended meanwhile.
+ *
+ * There are two lanes with threads of their own: one for small bodies, and one with a lower
+ * priority for large ones. A small request thus never waits for a large one, and the compute threads
+ * of the engines lose little to them. In each lane tenants take turns (base/workers.h). */
+#include "api/call.h"
+
+#include "api/fail.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/http.h"
+#include "net/loop.h"
+
+enum {
+    SMALL_BODY = 32 << 10, /* bytes; up to here the first lane */
+    LARGE_NICE = 10,       /* of the threads of the second lane */
+    SWEEP_MS = 20,         /* interval of looking for deadlines that have passed */
+    UNKNOWN_FIELDS = 256   /* names that are remembered as logged */
+};
+
+/* ---- on a request thread ---- */
+
+static struct call *call_of(struct work *w)
+{
+    return (struct call *)((char *)w - offsetof(struct call, work));
+}
+
+bool call_is_stopped(const struct call *c)
+{
+    return atomic_load_explicit(&c->work.stop, memory_order_relaxed) != STOP_NO;
+}
+
+int call_check_stop(const struct call *c, struct err *e)
+{
+    if (call_is_stopped(c)) return err_set(e, E_CANCELLED, "the request ended early");
+    if (c->deadline_ns && clock_ns() >= c->deadline_ns)
+        return err_set(e, E_DEADLINE, "the deadline passed before the request could run");
+    return OK;
+}
+
+/* Gives the call back to the loop; nothing of it may be touched after that. */
+static void put_ready(struct call *c)
+{
+    struct api *a = c->api;
+    struct loop *loop = a->opt.loop;
+
+    pthread_mutex_lock(&a->ready_lock);
+    if (a->ready_last) a->ready_last->next_ready = c;
+    else a->ready = c;
+    a->ready_last = c;
+    pthread_mutex_unlock(&a->ready_lock);
+    loop_wake(loop);
+}
+
+/* The parsed body is freed here: that of a large one takes as long as parsing it. */
+static void run_job(struct work *w)
+{
+    struct call *c = call_of(w);
+
+    c->job_rc = call_check_stop(c, &c->job_err);
+    if (c->job_rc == OK) c->job_rc = c->job->work(c, &c->job_err);
+    if (c->job_rc != OK) c->p.tools = NULL, c->p.echo = false;
+    params_drop_body(&c->p);
+    put_ready(c);
+}
+
+/* ---- handing over ---- */
+
+int call_hand_over(struct call *c, const struct call_job *job, size_t bytes, bool bounded,
+                   struct err *e)
+{
+    struct api *a = c->api;
+    struct workers *lane = a->lanes[bytes > SMALL_BODY];
+    int rc;
+
+    if (!lane) return err_set(e, E_SHUTDOWN, "the server is shutting down");
+    c->job = job;
+    c->next_ready = NULL;
+    c->job_err = (struct err){ 0 };
+    c->work.run = run_job;
+    c->work.group = c->who.tenant;
+    c->work.bytes = bytes;
+    c->lane = lane;
+    c->away = true;
+    rc = bounded ? workers_add(lane, &c->work, e) : workers_add_always(lane, &c->work, e);
+    if (rc != OK) {
+        c->away = false;
+        return rc;
+    }
+    /* Without memory for the timer the thread alone looks at the deadline, before it begins. */
+    if (a->n_away++ == 0) loop_timer_set(a->sweep, SWEEP_MS);
+    return OK;
+}
+
+/* The deadline of the headers is known before the body is read; its errors are reported after. */
+void call_begin(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
+                const struct call_job *job)
+{
+    struct call *c = call_open(a, q, who, route);
+    struct err e = { 0 };
+
+    if (!c) return;
+    call_borrow_request(c);
+    c->p.stop = &c->work.stop;
+    if (call_hand_over(c, job, c->body.n, true, &e) != OK) call_fail(c, &e, NULL);
+    call_end_handler(c);
+}
+
+/* ---- taking back ---- */
+
+/* A name that was not seen before is logged; a client may send any number of them. */
+static void log_unknown_fields(struct api *a, struct str names)
+{
+    while (names.n) {
+        ptrdiff_t comma = str_find(names, STR(", "));
+        struct str name = comma < 0 ? names : str_take(names, (size_t)comma);
+        names = comma < 0 ? STR("") : str_skip(names, (size_t)comma + 2);
+        if (a->unknown.n >= UNKNOWN_FIELDS || map_get(&a->unknown, name, NULL)) continue;
+        name = arena_str(&a->unknown_names, name);
+        if (!name.p || map_put(&a->unknown, name, 0) < 0) return;
+        log_debug("the field '%.*s' of a request body is unknown and has no effect", STR_ARG(name));
+    }
+}
+
+/* Fields that have no effect are named in a header of the answer, and once in the log. */
+static void note_unknown_fields(struct call *c)
+{
+    if (!c->p.n_ignored || c->p.ignored.failed) return;
+    http_set_header(c->q, "x-tern-ignored-fields", buf_cstr(&c->p.ignored));
+    if (log_is_on(LOG_DEBUG)) log_unknown_fields(c->api, buf_str(&c->p.ignored));
+}
+
+static int set_stop_error(enum stop why, struct err *e)
+{
+    switch (why) {
+    case STOP_DEADLINE:
+        return err_set(e, E_DEADLINE, "the deadline passed before the request could run");
+    case STOP_SHUTDOWN: return err_set(e, E_SHUTDOWN, "the server is shutting down");
+    default: return err_set(e, E_CANCELLED, "the request was cancelled");
+    }
+}
+
+/* The loop owns the call again. The body is not needed any more: its memory counts against the
+ * limits of the tenant. */
+static void come_back(struct call *c)
+{
+    c->away = false;
+    c->api->n_away--;
+    c->body = (struct str){ 0 };
+    if (c->q) http_release_body(c->q);
+}
+
+/* The call may end here. */
+static void take_back(struct call *c)
+{
+    enum stop why = (enum stop)atomic_load(&c->work.stop);
+    int rc = c->job_rc;
+
+    come_back(c);
+    c->holds++;
+    if (c->q && !c->gone) {
+        note_unknown_fields(c);
+        if (why != STOP_NO) rc = set_stop_error(why, &c->job_err);
+        if (rc == OK) rc = c->job->then(c, &c->job_err);
+        if (rc != OK) call_fail(c, &c->job_err, c->p.param);
+    }
+    call_end_handler(c);
+}
+
+void api_take_back(struct api *a)
+{
+    struct call *list, *next;
+
+    pthread_mutex_lock(&a->ready_lock);
+    list = a->ready;
+    a->ready = a->ready_last = NULL;
+    pthread_mutex_unlock(&a->ready_lock);
+    for (; list; list = next) {
+        next = list->next_ready;
+        take_back(list);
+    }
+}
+
+/* ---- stopping ---- */
+
+/* true: it still waited, and is back. The first reason counts. */
+static bool ask_to_stop(struct call *c, enum stop why)
+{
+    int none = STOP_NO;
+
+    atomic_compare_exchange_strong(&c->work.stop, &none, (int)why);
+    if (!workers_take(c->lane, &c->work)) return false;
+    c->job_rc = E_CANCELLED;
+    return true;
+}
+
+void call_note_gone_away(struct call *c)
+{
+    if (c->away && ask_to_stop(c, STOP_GONE)) come_back(c);
+}
+
+bool call_stop(struct call *c, enum stop why)
+{
+    if (!c->away) return false;
+    if (ask_to_stop(c, why)) take_back(c);
+    return true;
+}
+
+/* While calls are away: those whose deadline has passed are stopped. */
+static void on_sweep(void *arg)
+{
+    struct api *a = arg;
+    uint64_t now = clock_ns();
+
+    if (a->n_away == 0) return;
+    loop_timer_set(a->sweep, SWEEP_MS); /* first: it cannot fail then */
+    for (struct call *c = a->calls, *next; c; c = next) {
+        next = c->next;
+        if (c->head_deadline_ns && now >= c->head_deadline_ns) call_stop(c, STOP_DEADLINE);
+    }
+}
+
+void api_abort(struct api *a)
+{
+    for (struct call *c = a->calls, *next; c; c = next) {
+        next = c->next;
+        call_stop(c, STOP_SHUTDOWN);
+    }
+}
+
+/* ---- JSON of ended calls ---- */
+
+struct old_json {
+    struct work work;
+    json_t *root;
+};
+
+static void free_json(struct work *w)
+{
+    struct old_json *o = (struct old_json *)w;
+
+    json_decref(o->root);
+    mem_free(o);
+}
+
+/* Without memory for the job the loop frees it. */
+void prepare_free_json(struct api *a, uint32_t tenant, size_t bytes, json_t *root)
+{
+    struct old_json *o = bytes > SMALL_BODY && a->lanes[1] ? mem_new(struct old_json) : NULL;
+
+    if (o) {
+        *o = (struct old_json){ .work = { .run = free_json, .group = tenant }, .root = root };
+        if (workers_add_always(a->lanes[1], &o->work, NULL) == OK) return;
+        mem_free(o);
+    }
+    json_decref(root);
+}
+
+/* ---- life ---- */
+
+/* Half of the threads, but at least one, for large bodies. */
+int api_start_threads(struct api *a, struct err *e)
+{
+    int n = a->opt.request_threads, n_large = n / 2 > 0 ? n / 2 : 1;
+    struct workers_opt o = { .name = "tern-request",
+                             .n_threads = n > n_large ? n - n_large : 1,
+                             .max_jobs = a->opt.request_queue,
+                             .max_group_jobs = (a->opt.request_queue + 1) / 2,
+                             .max_bytes = SIZE_MAX,
+                             .max_group_bytes = SIZE_MAX };
+    int rc = workers_open(&a->lanes[0], &o, e);
+
+    if (rc != OK) return rc;
+    o.name = "tern-large";
+    o.n_threads = n_large;
+    o.nice = LARGE_NICE;
+    if ((rc = workers_open(&a->lanes[1], &o, e)) != OK) return rc;
+    if (!(a->sweep = loop_timer(a->opt.loop, on_sweep, a))) return err_nomem(e, "a timer");
+    return OK;
+}
+
+void api_stop(struct api *a)
+{
+    if (!a) return;
+    for (struct call *c = a->calls; c; c = c->next) {
+        int none = STOP_NO;
+        if (c->away) atomic_compare_exchange_strong(&c->work.stop, &none, STOP_SHUTDOWN);
+    }
+    for (int i = 0; i < 2; i++) {
+        workers_close(a->lanes[i]);
+        a->lanes[i] = NULL;
+    }
+    loop_timer_close(a->sweep);
+    a->sweep = NULL;
+    api_take_back(a);
+}

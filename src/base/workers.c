@@ -1,0 +1,274 @@
+/* workers.c - one queue per group, a ring of the groups that have jobs, and the threads.
+ *
+ *     ring: tenant 3 → tenant 1 → tenant 7      a thread takes the first job of the first group,
+ *              │          │          │          which then goes to the end of the ring
+ *            job        job        job
+ *            job                   job
+ *
+ * One lock protects everything; jobs run without it. */
+#include "base/workers.h"
+
+#include "base/mem.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct group {
+    struct work *first, *last; /* waiting jobs */
+    int n;
+    size_t bytes;
+    uint32_t next; /* group after it in the ring */
+};
+
+struct workers {
+    struct workers_opt opt;
+    pthread_mutex_t lock; /* protects everything below */
+    pthread_cond_t news;
+    struct group *groups; /* [cap] by number */
+    size_t cap;
+    uint32_t head, tail; /* the ring, while n > 0 */
+    int n;               /* jobs that wait */
+    size_t bytes;
+    bool quit;
+    pthread_t *threads; /* [n_threads] those that were started */
+    int n_threads;
+};
+
+/* ---- the ring ---- */
+
+static void append_group(struct workers *w, uint32_t g, bool empty)
+{
+    if (empty) w->head = g;
+    else w->groups[w->tail].next = g;
+    w->tail = g;
+}
+
+/* Takes the first group out of the ring, which is not empty. */
+static uint32_t pop_group(struct workers *w)
+{
+    uint32_t g = w->head;
+
+    w->head = w->groups[g].next;
+    return g;
+}
+
+/* A job left its group: the numbers. */
+static void count_out(struct workers *w, struct work *job)
+{
+    struct group *g = &w->groups[job->group];
+
+    job->waits = false;
+    g->n--;
+    g->bytes -= job->bytes;
+    w->n--;
+    w->bytes -= job->bytes;
+}
+
+/* The next job in turn; NULL: none waits. With the lock held. */
+static struct work *pop_job(struct workers *w)
+{
+    struct work *job;
+    uint32_t at;
+    bool last_group;
+
+    if (w->n == 0) return NULL;
+    last_group = w->head == w->tail;
+    at = pop_group(w);
+    job = w->groups[at].first;
+    w->groups[at].first = job->next;
+    count_out(w, job);
+    if (w->groups[at].n > 0) append_group(w, at, last_group);
+    return job;
+}
+
+/* Takes a group without jobs out of the middle of the ring. */
+static void unlink_group(struct workers *w, uint32_t g)
+{
+    uint32_t before = w->head;
+
+    if (g == w->head) {
+        pop_group(w);
+        return;
+    }
+    while (w->groups[before].next != g) before = w->groups[before].next;
+    w->groups[before].next = w->groups[g].next;
+    if (w->tail == g) w->tail = before;
+}
+
+bool workers_take(struct workers *w, struct work *job)
+{
+    struct group *g;
+    struct work *before = NULL;
+    bool found;
+
+    pthread_mutex_lock(&w->lock);
+    if ((found = job->waits)) {
+        g = &w->groups[job->group];
+        for (struct work *at = g->first; at != job; at = at->next) before = at;
+        if (before) before->next = job->next;
+        else g->first = job->next;
+        if (g->last == job) g->last = before;
+        count_out(w, job);
+        if (g->n == 0) unlink_group(w, job->group);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return found;
+}
+
+/* ---- threads ---- */
+
+/* Jobs that wait when the workers close are run, too: their owners wait for them. */
+static void *workers_main(void *arg)
+{
+    struct workers *w = arg;
+    struct work *job;
+
+    /* Linux gives each thread its own niceness. That it cannot be set changes no answer. */
+    if (w->opt.nice) setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), w->opt.nice);
+    for (;;) {
+        pthread_mutex_lock(&w->lock);
+        while (w->n == 0 && !w->quit) pthread_cond_wait(&w->news, &w->lock);
+        job = pop_job(w);
+        pthread_mutex_unlock(&w->lock);
+        if (!job) return NULL;
+        job->run(job); /* the job may be gone after this */
+    }
+}
+
+static int start_threads(struct workers *w, struct err *e)
+{
+    int rc;
+
+    if (!(w->threads = mem_array((size_t)w->opt.n_threads, sizeof *w->threads)))
+        return err_nomem(e, "threads");
+    for (; w->n_threads < w->opt.n_threads; w->n_threads++) {
+        if ((rc = pthread_create(&w->threads[w->n_threads], NULL, workers_main, w)) != 0)
+            return err_set(e, E_NOMEM, "cannot start the thread %s: %s", w->opt.name, strerror(rc));
+        pthread_setname_np(w->threads[w->n_threads], w->opt.name);
+    }
+    return OK;
+}
+
+int workers_open(struct workers **out, const struct workers_opt *opt, struct err *e)
+{
+    struct workers *w = mem_new(struct workers);
+    int rc;
+
+    if (!w) return err_nomem(e, "threads");
+    w->opt = *opt;
+    if (pthread_mutex_init(&w->lock, NULL) != 0) {
+        mem_free(w);
+        return err_nomem(e, "the lock of a queue");
+    }
+    if (pthread_cond_init(&w->news, NULL) != 0) {
+        pthread_mutex_destroy(&w->lock);
+        mem_free(w);
+        return err_nomem(e, "the condition of a queue");
+    }
+    if ((rc = start_threads(w, e)) == OK) *out = w;
+    else workers_close(w);
+    return rc;
+}
+
+void workers_close(struct workers *w)
+{
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->quit = true;
+    pthread_cond_broadcast(&w->news);
+    pthread_mutex_unlock(&w->lock);
+    for (int i = 0; i < w->n_threads; i++) pthread_join(w->threads[i], NULL);
+    pthread_cond_destroy(&w->news);
+    pthread_mutex_destroy(&w->lock);
+    mem_free(w->threads);
+    mem_free(w->groups);
+    mem_free(w);
+}
+
+/* ---- adding ---- */
+
+static int refuse_job(struct err *e, const char *whose, int n, size_t bytes, int max,
+                      size_t max_bytes)
+{
+    int rc = err_set(e, E_QUEUE_FULL,
+                     "%d requests%s with %zu bytes wait to be read; the limits are %d and %zu", n,
+                     whose, bytes, max, max_bytes);
+
+    if (e) e->retry_ms = 1000;
+    return rc;
+}
+
+/* With the lock held. An empty queue takes a job of any size. */
+static int check_room(const struct workers *w, const struct work *job, struct err *e)
+{
+    const struct workers_opt *o = &w->opt;
+    const struct group *g = &w->groups[job->group];
+
+    if (w->n >= o->max_jobs || (w->n > 0 && w->bytes + job->bytes > o->max_bytes))
+        return refuse_job(e, "", w->n, w->bytes, o->max_jobs, o->max_bytes);
+    if (g->n >= o->max_group_jobs || (g->n > 0 && g->bytes + job->bytes > o->max_group_bytes))
+        return refuse_job(e, " of this key", g->n, g->bytes, o->max_group_jobs, o->max_group_bytes);
+    return OK;
+}
+
+/* With the lock held. */
+static bool has_group(struct workers *w, uint32_t group)
+{
+    size_t before = w->cap;
+
+    if (!mem_ensure(w->groups, w->cap, (size_t)group + 1)) return false;
+    for (size_t i = before; i < w->cap; i++) w->groups[i] = (struct group){ 0 };
+    return true;
+}
+
+static void append_job(struct workers *w, struct work *job)
+{
+    struct group *g = &w->groups[job->group];
+
+    if (g->n == 0) append_group(w, job->group, w->n == 0);
+    job->next = NULL;
+    job->waits = true;
+    if (g->n == 0) g->first = job;
+    else g->last->next = job;
+    g->last = job;
+    g->n++;
+    g->bytes += job->bytes;
+    w->n++;
+    w->bytes += job->bytes;
+    pthread_cond_signal(&w->news);
+}
+
+static int add_job(struct workers *w, struct work *job, bool bounded, struct err *e)
+{
+    int rc;
+
+    pthread_mutex_lock(&w->lock);
+    if (!has_group(w, job->group)) rc = err_nomem(e, "the queue of a tenant");
+    else rc = bounded ? check_room(w, job, e) : OK;
+    if (rc == OK) append_job(w, job);
+    pthread_mutex_unlock(&w->lock);
+    return rc;
+}
+
+int workers_add(struct workers *w, struct work *job, struct err *e)
+{
+    return add_job(w, job, true, e);
+}
+
+int workers_add_always(struct workers *w, struct work *job, struct err *e)
+{
+    return add_job(w, job, false, e);
+}
+
+int workers_n_waiting(struct workers *w)
+{
+    int n;
+
+    pthread_mutex_lock(&w->lock);
+    n = w->n;
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
