@@ -186,7 +186,7 @@ asan:
 	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 
 # The threaded ones, and the whole server under chaos; ThreadSanitizer and the rest do not go together.
-TSAN_TESTS := engine_ends engine_live par compile ops chan pool http conn conn_limit loop
+TSAN_TESTS := api workers engine_ends engine_live par compile ops chan pool http conn conn_limit loop
 tsan:
 	$(MAKE) B=build/tsan OPT='-O1 -g' SAN='-fsanitize=thread' tsan-run
 .PHONY: tsan-run

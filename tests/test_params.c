@@ -70,7 +70,6 @@ static void bodies_that_are_not_json_are_refused_with_line_and_column(void **sta
     assert_bad(read_body(BODY_CHAT, "{\"a\":\"\xc0\x80\"}"), "");
     assert_bad(read_body(BODY_CHAT, "{\"a\":\"\\u0000\"}"), "");
     assert_bad(read_body(BODY_CHAT, "{\"a\":\"\\ud800\"}"), "");
-    assert_bad(read_body(BODY_CHAT, "{\"seed\":99999999999999999999}"), "");
     static const char nuls[][16] = { "{\"a\":\0 1}", "{\"a\":1\0}", "{\"a\":1}\0" };
     for (int i = 0; i < 3; i++) {
         params_release(&p);
@@ -92,6 +91,97 @@ static void deep_and_large_bodies_are_refused(void **state)
     assert_int_equal(read_body(BODY_CHAT, body), E_INVALID);
     assert_non_null(strstr(e.msg, "depth"));
     mem_free(body);
+}
+
+static void seeds_are_any_64_bits(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t seed;
+    } good[] = { { "0", 0 },
+                 { "-1", UINT64_MAX },
+                 { "-9223372036854775808", (uint64_t)INT64_MIN },
+                 { "9223372036854775807", INT64_MAX },
+                 { "9223372036854775808", 9223372036854775808u },
+                 { "9223372036854775809", 9223372036854775809u },
+                 { "18446744073709551615", UINT64_MAX },
+                 { " \n18446744073709551614 ", UINT64_MAX - 1 },
+                 { "3.0", 3 } };
+    static const char *const bad[] = { "18446744073709551616",
+                                       "-9223372036854775809",
+                                       "99999999999999999999999",
+                                       "1e19",
+                                       "1.5",
+                                       "\"1\"" };
+    char field[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        snprintf(field, sizeof field, "\"seed\":%s", good[i].text);
+        if (read_chat(field) != OK) fail_msg("%s: %s", good[i].text, e.msg);
+        assert_true(p.has_seed && p.seed == good[i].seed);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(field, sizeof field, "\"seed\":%s", bad[i]);
+        assert_bad(read_chat(field), "seed");
+    }
+    assert_int_equal(read_chat("\"metadata\":{\"seed\":1},\"x\":\"\\\",\\\"seed\\\":2\","
+                               "\"seed\":5,\"seed\" : 18446744073709551613"),
+                     OK);
+    assert_true(p.seed == UINT64_MAX - 2); /* of the object itself, and the last one */
+}
+
+static void integers_beyond_64_bits_are_numbers_out_of_range(void **state)
+{
+    (void)state;
+    assert_bad(read_chat("\"max_tokens\":99999999999999999999"), "max_tokens");
+    assert_non_null(strstr(e.msg, "must be from 1 to 2147483647, but it is 1e+20"));
+    assert_bad(read_chat("\"temperature\":18446744073709551616"), "temperature");
+    assert_bad(read_chat("\"n\":-99999999999999999999"), "n");
+    assert_int_equal(read_chat("\"metadata\":[18446744073709551615,-99999999999999999999,"
+                               "\"18446744073709551616\"],\"temperature\":1"),
+                     OK);
+    assert_true(json_real_value(json_array_get(json_object_get(p.root, "metadata"), 0)) > 1.8e19);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(p.root, "metadata"), 2)),
+                        "18446744073709551616");
+    assert_bad(read_body(BODY_CHAT, "{\"a\":18446744073709551616,}"), "");
+}
+
+static void reading_ends_early_when_it_is_asked_to(void **state)
+{
+    atomic_int stop = 1;
+
+    (void)state;
+    params_release(&p);
+    p.stop = &stop;
+    assert_int_equal(params_read(&p, BODY_TEXT, STR("{\"prompt\":\"a\"}"), &e), E_CANCELLED);
+    assert_null(p.root);
+    params_release(&p);
+}
+
+static void a_body_to_execute_is_a_chat_if_it_has_messages(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        read_body(BODY_EXECUTE, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"), OK);
+    assert_int_equal(p.kind, BODY_CHAT);
+    assert_int_equal(p.n_msgs, 1);
+    assert_int_equal(read_body(BODY_EXECUTE, "{\"prompt\":\"hi\"}"), OK);
+    assert_int_equal(p.kind, BODY_TEXT);
+    assert_bad(read_body(BODY_EXECUTE, "{}"), "prompt");
+}
+
+static void the_parsed_body_is_dropped_unless_it_is_still_read(void **state)
+{
+    (void)state;
+    assert_int_equal(read_completion("\"grammar\":\"root ::= \\\"a\\\"\""), OK);
+    params_drop_body(&p);
+    assert_null(p.root);
+    assert_true(str_eq(p.grammar.text, STR("root ::= \"a\""))); /* a copy */
+    assert_int_equal(read_completion("\"echo\":true"), OK);
+    params_drop_body(&p);
+    assert_non_null(p.root);
+    assert_true(str_eq(p.prompts[0].text, STR("hi")));
 }
 
 static void every_number_has_its_range(void **state)
@@ -575,6 +665,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bodies_that_are_not_json_are_refused_with_line_and_column),
         cmocka_unit_test(deep_and_large_bodies_are_refused),
+        cmocka_unit_test(seeds_are_any_64_bits),
+        cmocka_unit_test(integers_beyond_64_bits_are_numbers_out_of_range),
+        cmocka_unit_test(reading_ends_early_when_it_is_asked_to),
+        cmocka_unit_test(a_body_to_execute_is_a_chat_if_it_has_messages),
+        cmocka_unit_test(the_parsed_body_is_dropped_unless_it_is_still_read),
         cmocka_unit_test(every_number_has_its_range),
         cmocka_unit_test(wrong_types_are_named_by_field),
         cmocka_unit_test(integers_may_be_written_as_reals),

@@ -149,6 +149,7 @@ static struct str digits_after_colon(struct str text, size_t at)
     if (at >= text.n || text.p[at] != ':') return (struct str){ 0 };
     at = skip_blanks(text, at + 1);
     while (at + n < text.n && text.p[at + n] >= '0' && text.p[at + n] <= '9') n++;
+    if (at + n < text.n && memchr(".eE", text.p[at + n], 3)) n = 0; /* a real number */
     return str_of(text.p + at, n);
 }
 

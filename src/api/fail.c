@@ -25,6 +25,7 @@ struct fail fail_lookup(int err_code)
         { E_MEMORY,      { 429, "rate_limit_error",      "memory_admission" } },
         { E_CONCURRENCY, { 429, "rate_limit_error",      "concurrency_limit" } },
         { E_RATE,        { 429, "rate_limit_error",      "rate_limited" } },
+        { E_BYTES,       { 429, "rate_limit_error",      "body_bytes_limit" } },
         { E_NOMEM,       { 503, "server_error",          "memory_admission" } },
         { E_SHUTDOWN,    { 503, "server_error",          "shutting_down" } },
         { E_LOADING,     { 503, "server_error",          "model_loading" } },

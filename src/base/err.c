@@ -61,6 +61,7 @@ const char *err_name(int code)
     case E_RATE: return "rate_limited";
     case E_SHUTDOWN: return "shutting_down";
     case E_LOADING: return "model_loading";
+    case E_BYTES: return "body_bytes_limit";
     case E_DEADLINE: return "deadline_exceeded";
     case E_DENIED: return "unauthorized";
     case E_DAMAGED: return "model_damaged";

@@ -27,6 +27,7 @@ enum {
     E_DEADLINE = -16,    /* the request's deadline has passed or cannot be met */
     E_DENIED = -17,      /* no API key, or a key without permission for this */
     E_DAMAGED = -18,     /* a model that was opened is damaged: its file changed, or it has NaNs */
+    E_BYTES = -20,       /* admission: the bodies of the tenant's requests have too many bytes */
     E_INTERNAL = -99     /* a bug in tern */
 };
 

@@ -239,7 +239,7 @@ static void refuse_request(struct http_req *c, int status, const char *code, con
     c->h->stats.bad++;
     c->msg.keep_alive = false;
     buf_clear(&c->headers);
-    if (status == 503) http_set_header(c, "Retry-After", "1");
+    if (status == 503 || status == 429) http_set_header(c, "Retry-After", "1");
     c->h->opt.fail(c->h->opt.arg, c, status, code, why, &body);
     if (body.failed || c->msg.status == 503) http_reply_nomem(c); /* 503: without memory */
     else http_reply(c, status, "application/json", body.p, body.n);
@@ -341,8 +341,7 @@ static void refuse_bodies(struct http_req *c)
 static void read_body(struct http_req *c)
 {
     if (!admit_body(c)) return;
-    if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes)
-        refuse_bodies(c);
+    if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) refuse_bodies(c);
     else if (c->in_group && c->group_max && c->h->groups[c->group] > c->group_max)
         refuse_request(c, 429, "body_bytes_limit",
                        "the bodies of this key's requests exceed their limit");
@@ -629,25 +628,24 @@ void http_release_body(struct http_req *q)
     buf_release(&q->msg.body);
 }
 
-bool http_count_body(struct http_req *q, uint32_t group, size_t max)
+int http_count_body(struct http_req *q, uint32_t group, size_t max, struct err *e)
 {
     struct http *h = q->h;
     size_t before = h->n_groups;
 
-    if (q->in_group || q->body_bytes == 0) return true;
-    if (!mem_ensure(h->groups, h->n_groups, (size_t)group + 1)) return false;
+    if (q->in_group || q->body_bytes == 0) return OK;
+    if (!mem_ensure(h->groups, h->n_groups, (size_t)group + 1))
+        return err_nomem(e, "the bytes of a group");
     for (size_t i = before; i < h->n_groups; i++) h->groups[i] = 0;
-    if (max && h->groups[group] + q->body_bytes > max) return false;
+    if (max && h->groups[group] + q->body_bytes > max)
+        return err_set(e, E_BYTES,
+                       "%zu bytes of bodies, and %zu more would exceed the limit of %zu",
+                       h->groups[group], q->body_bytes, max);
     q->in_group = true;
     q->group = group;
     q->group_max = max;
     h->groups[group] += q->body_bytes;
-    return true;
-}
-
-size_t http_group_bytes(const struct http_req *q, uint32_t group)
-{
-    return q->h && group < q->h->n_groups ? q->h->groups[group] : 0;
+    return OK;
 }
 
 const char *http_peer(const struct http_req *q) { return q->peer; }

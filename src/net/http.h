@@ -103,11 +103,10 @@ struct str http_header(const struct http_req *q, const char *name);
 struct str http_body(const struct http_req *q);
 void http_release_body(struct http_req *q); /* frees it before the request ends; it is empty then */
 /* Counts the body also as one of a group, until it is freed: all of a group may have max bytes (0:
- * no limit). group: a small number. false: it would have more, or there is no memory; it is not
- * counted then. A chunked body that grows above the limit later is refused with 429. */
-bool http_count_body(struct http_req *q, uint32_t group, size_t max);
-size_t http_group_bytes(const struct http_req *q, uint32_t group); /* counted now */
-const char *http_peer(const struct http_req *q);                   /* "127.0.0.1:40312" or "unix" */
+ * no limit). group: a small number. E_BYTES: it would have more; E_NOMEM. It is not counted then. A
+ * chunked body that grows above the limit later is refused with 429. */
+int http_count_body(struct http_req *q, uint32_t group, size_t max, struct err *e);
+const char *http_peer(const struct http_req *q);  /* "127.0.0.1:40312" or "unix" */
 uint64_t http_start_ns(const struct http_req *q); /* arrival of the first byte, clock_ns */
 /* The correlation id: the client's X-Correlation-Id or X-Request-Id if it is 1 to 64 letters, digits
  * and "._:-", else "req-" and 24 random hexadecimal digits. */

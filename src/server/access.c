@@ -144,7 +144,9 @@ void visit_fail_status(struct visit *t, int status, const char *code, const char
  * headers were not read. */
 void visit_refuse(struct visit *t, int status, const char *code, const char *msg, struct buf *out)
 {
-    const char *type = status >= 500 ? "server_error" : "invalid_request_error";
+    const char *type = status >= 500   ? "server_error"
+                       : status == 429 ? "rate_limit_error"
+                                       : "invalid_request_error";
 
     fail_write_body(out, type, code, msg, NULL, t->who.correlation);
     end_visit(t, status, code);

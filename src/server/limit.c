@@ -56,8 +56,8 @@ static void refill_bucket(struct bucket *b, int rate, uint64_t now_ns)
 }
 
 /* Concurrency is checked first: a request that cannot run must not use up the rate. */
-int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency, uint64_t now_ns,
-               struct err *e)
+int limit_check(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency,
+                uint64_t now_ns, struct err *e)
 {
     struct bucket *b = find_or_add_bucket(l, tenant);
     int rc;
@@ -77,8 +77,17 @@ int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurren
         if (e) e->retry_ms = (int)ceil(wait_ms);
         return rc;
     }
-    if (rate_per_min > 0) b->left -= 1;
-    b->running++;
+    return OK;
+}
+
+int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency, uint64_t now_ns,
+               struct err *e)
+{
+    int rc = limit_check(l, tenant, rate_per_min, concurrency, now_ns, e);
+
+    if (rc != OK) return rc;
+    if (rate_per_min > 0) l->b[tenant].left -= 1;
+    l->b[tenant].running++;
     return OK;
 }
 

@@ -12,6 +12,9 @@ struct limit;
 
 int limit_open(struct limit **out, struct err *e);
 void limit_close(struct limit *l);
+/* Would limit_take refuse a request of the tenant now? Nothing is counted. */
+int limit_check(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency,
+                uint64_t now_ns, struct err *e);
 /* Counts a request of the tenant. OK: limit_give must follow at its end. E_RATE and E_CONCURRENCY
  * name both numbers and set retry_ms; E_NOMEM. A limit of 0 is none. */
 int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency, uint64_t now_ns,

@@ -12,6 +12,7 @@ static const struct {
     { "unauthorized", "unauthorized", 0 },
     { "rate_limited", "rate_limited", 0 },
     { "concurrency_limit", "concurrency_limit", 0 },
+    { "body_bytes_limit", "body_bytes_limit", 0 },
     { "too_many_connections", "too_many_connections", 0 },
     { "too_many_bodies", "too_many_bodies", 0 },
     { "request_too_large", "request_too_large", 0 },

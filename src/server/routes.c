@@ -23,7 +23,7 @@ struct route_row {
     enum http_method method;
     const char *path; /* a part in braces matches any text, slashes included */
     enum access access;
-    bool limited; /* runs a model: counts against rate and concurrency of its tenant */
+    bool limited; /* computes: counts against rate, concurrency and bytes of its tenant */
     bool quiet;   /* polled by monitors: logged at level debug */
     bool vital;   /* says nothing but whether the server works: answered to everyone, always */
     /* The handler: of the server, or of the API. */
@@ -42,8 +42,8 @@ static const struct route_row routes[] = {
     { HTTP_POST, "/execute", WITH_KEY, .limited = true, .api = api_execute },
     { HTTP_GET, "/v1/models", WITH_KEY, .api = api_models },
     { HTTP_GET, "/v1/models/{id}", WITH_KEY, .api = api_model },
-    { HTTP_POST, "/tokenize", WITH_KEY, .api = api_tokenize },
-    { HTTP_POST, "/detokenize", WITH_KEY, .api = api_detokenize },
+    { HTTP_POST, "/tokenize", WITH_KEY, .limited = true, .api = api_tokenize },
+    { HTTP_POST, "/detokenize", WITH_KEY, .limited = true, .api = api_detokenize },
     { HTTP_POST, "/v1/requests/{id}/cancel", WITH_KEY, .api = api_cancel },
     { HTTP_POST, "/cancel", WITH_KEY, .api = api_cancel },
     { HTTP_GET, "/health", ANYONE, .quiet = true, .vital = true, .own = health_get_live },
@@ -214,14 +214,36 @@ static int find_tenant(struct visit *t, enum access access, const struct tenant 
     return rc;
 }
 
-/* Limits of the key override those of the server. */
-static int count_request(struct visit *t, const struct tenant *who, struct err *e)
+/* Bytes of bodies that a tenant may have at a time; 0: no limit. Without keys all clients are one
+ * tenant, which the limit of the server is for. */
+static size_t max_bytes(const struct server *v)
+{
+    if (v->s->max_tenant_bodies) return (size_t)v->s->max_tenant_bodies;
+    return auth_is_open(v->auth) ? 0 : (size_t)v->s->max_bodies / 2;
+}
+
+/* Counts the bytes of the body, as far as they are known. */
+static int count_bytes(struct visit *t, const struct tenant *who, struct err *e)
+{
+    int rc = http_count_body(t->q, who->index, max_bytes(t->v), e);
+
+    if (rc != E_BYTES) return rc;
+    err_wrap(e, "the requests of this key in flight have too large bodies");
+    e->retry_ms = 1000;
+    return rc;
+}
+
+/* Limits of the key override those of the server. take: the request is counted. */
+static int check_limits(struct visit *t, const struct tenant *who, bool take, struct err *e)
 {
     struct server *v = t->v;
     int rate = who->rate_per_min < 0 ? (int)v->s->rate_per_min : who->rate_per_min;
     int at_once = who->concurrency < 0 ? (int)v->s->concurrency : who->concurrency;
+    int rc = count_bytes(t, who, e);
 
-    return limit_take(v->limit, who->index, rate, at_once, clock_ns(), e);
+    if (rc != OK) return rc;
+    if (take) return limit_take(v->limit, who->index, rate, at_once, clock_ns(), e);
+    return limit_check(v->limit, who->index, rate, at_once, clock_ns(), e);
 }
 
 /* While the server drains, only what computes is refused: its state can be asked for, and requests can
@@ -240,7 +262,7 @@ static void follow_route(struct visit *t, const struct route_row *r)
 
     t->quiet = r->quiet;
     if ((r->access != ANYONE && find_tenant(t, r->access, &who, &e) != OK) ||
-        check_life(t->v, r, &e) != OK || (r->limited && count_request(t, who, &e) != OK)) {
+        check_life(t->v, r, &e) != OK || (r->limited && check_limits(t, who, true, &e) != OK)) {
         visit_fail(t, &e);
     } else if (r->own) {
         r->own(t);
@@ -248,6 +270,36 @@ static void follow_route(struct visit *t, const struct route_row *r)
         visit_hand_over(t);
         r->api(t->v->api, t->q, &t->who);
     }
+}
+
+/* http_admit_fn, before a large body is read. A request that its key or its limits refuse is
+ * answered now; one that needs no body is handled now. */
+bool routes_admit(void *arg, struct http_req *q)
+{
+    struct buf allow = { 0 };
+    const struct tenant *who = NULL;
+    struct err e = { 0 };
+    const struct route_row *r;
+    struct visit t;
+
+    visit_begin(&t, arg, q);
+    t.route = t.who.route = find_route(http_path(q), http_method(q), &allow);
+    buf_release(&allow);
+    r = t.route >= 0 ? &routes[t.route] : NULL;
+    if (!r || r->own) {
+        routes_handle(arg, q);
+        return false;
+    }
+    if (refuse_foreign(&t, http_method(q))) return false;
+    if (!r->limited) {
+        visit_fail_status(&t, 413, "request_too_large", "this path takes no large body");
+        return false;
+    }
+    if (find_tenant(&t, r->access, &who, &e) == OK && check_life(t.v, r, &e) == OK &&
+        check_limits(&t, who, false, &e) == OK)
+        return true;
+    visit_fail(&t, &e);
+    return false;
 }
 
 /* http_fn: every complete request comes here. */

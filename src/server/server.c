@@ -132,6 +132,7 @@ static void enter_phase(struct server *v, enum life life)
 static void cancel_all(struct server *v, const char *why)
 {
     log_warn("%s: cancelling %d requests", why, api_n_calls(v->api));
+    api_abort(v->api);
     pool_abort(v->pool);
     alarm(HARD_END_S);
     enter_phase(v, LIFE_ABORT);
@@ -284,6 +285,8 @@ static int open_api(struct server *v, struct err *e)
                          .max_choices = (int)s->max_choices,
                          .deadline_ms = (int)s->deadline_ms,
                          .ping_ms = (int)s->ping_ms,
+                         .request_threads = (int)s->request_threads,
+                         .request_queue = (int)s->request_queue,
                          .max_calls = all < CALLS_MIN ? CALLS_MIN : (int)all,
                          .salt_by_tenant = strcmp(s->prefix_scope, "tenant") == 0,
                          .log_prompts = s->log_prompts,
@@ -304,6 +307,7 @@ static int open_http(struct server *v, struct err *e)
                           .tls_cert = null_if_empty(s->tls_cert),
                           .tls_key = null_if_empty(s->tls_key),
                           .max_body_bytes = (size_t)s->max_body,
+                          .max_bodies_bytes = (size_t)s->max_bodies,
                           .max_header_bytes = (size_t)s->max_header,
                           .max_unread_bytes = (size_t)s->max_unread,
                           .max_conns = v->max_conns,
@@ -314,6 +318,7 @@ static int open_http(struct server *v, struct err *e)
                           .nomem_body = FAIL_NOMEM_BODY,
                           .handler = routes_handle,
                           .fail = routes_fail,
+                          .admit = routes_admit,
                           .vital = routes_is_vital,
                           .arg = v };
     int rc = http_open(&v->http, v->loop, &o, e);

@@ -48,6 +48,9 @@ const struct knob settings_knobs[] = {
     { .name = "max-body", .kind = KNOB_SIZE, .at = AT(max_body), .least = KI, .most = 4 * GI,
       .dflt = "16M",
       .help = "largest request body in bytes" },
+    { .name = "max-bodies", .kind = KNOB_SIZE, .at = AT(max_bodies), .least = KI, .most = 1024 * GI,
+      .dflt = "256M",
+      .help = "bytes of all request bodies that are held at a time; further requests are answered 503" },
     { .name = "max-header", .kind = KNOB_SIZE, .at = AT(max_header), .least = KI, .most = 16 * MI,
       .dflt = "64K",
       .help = "largest request line with headers, in bytes" },
@@ -83,6 +86,10 @@ const struct knob settings_knobs[] = {
     { .name = "concurrency", .kind = KNOB_INT, .at = AT(concurrency), .least = 0, .most = 1e6,
       .dflt = "0",
       .help = "concurrent requests of a tenant whose key sets no limit; 0: no limit", .reload = true },
+    { .name = "max-tenant-bodies", .kind = KNOB_SIZE, .at = AT(max_tenant_bodies), .least = 0,
+      .most = 1024 * GI, .dflt = "0",
+      .help = "bytes of request bodies of one tenant that are held at a time, then 429; 0: half of "
+              "max-bodies where there are keys", .reload = true },
 
     { .group = "engine", .name = "device", .kind = KNOB_TEXT, .at = AT(device), .dflt = "cpu",
       .help = "device that computes: cpu, cuda, cuda:1" },
@@ -147,6 +154,14 @@ const struct knob settings_knobs[] = {
     { .name = "deadline-ms", .kind = KNOB_TIME, .at = AT(deadline_ms), .least = 0, .most = DAY,
       .dflt = "0",
       .help = "deadline of requests that give none; 0: none" },
+    { .name = "request-threads", .kind = KNOB_INT, .at = AT(request_threads), .least = 2, .most = 256,
+      .dflt = "2",
+      .help = "threads that parse bodies, render templates and tokenize; half of them for bodies of more "
+              "than 32 KiB" },
+    { .name = "request-queue", .kind = KNOB_INT, .at = AT(request_queue), .least = 1, .most = 1e6,
+      .dflt = "4096",
+      .help = "requests that may wait for such a thread, half of them of one tenant; further ones are "
+              "answered 429" },
     { .name = "ping-ms", .kind = KNOB_TIME, .at = AT(ping_ms), .least = 100, .most = DAY,
       .dflt = "15000",
       .help = "time without output after which a comment is sent into a stream" },
