@@ -1,5 +1,6 @@
 #include "base/arena.h"
 
+#include "base/budget.h"
 #include "base/mem.h"
 
 #include <stdarg.h>
@@ -24,7 +25,11 @@ static struct arena_chunk *find_or_add_chunk(struct arena *a, size_t n)
     if (c && c->cap - c->used >= n) return c;
     if (cap > (1u << 20)) cap = 1u << 20;
     if (cap < n) cap = n;
-    if (n > SIZE_MAX / 2 || !(c = mem_alloc(sizeof *c + cap))) return NULL;
+    if (n > SIZE_MAX / 2 || !budget_take(a->budget, sizeof *c + cap)) return NULL;
+    if (!(c = mem_alloc(sizeof *c + cap))) {
+        budget_give(a->budget, sizeof *c + cap);
+        return NULL;
+    }
     c->cap = cap;
     c->next = a->head;
     a->head = c;
@@ -90,6 +95,12 @@ int arena_check(const struct arena *a, struct err *e)
     return a->failed ? err_nomem(e, "many small objects") : OK;
 }
 
+static void free_chunk(struct arena *a, struct arena_chunk *c)
+{
+    budget_give(a->budget, sizeof *c + c->cap);
+    mem_free(c);
+}
+
 void arena_reset(struct arena *a)
 {
     struct arena_chunk *newest = a->head;
@@ -99,7 +110,7 @@ void arena_reset(struct arena *a)
     while (newest->next) {
         struct arena_chunk *old = newest->next;
         newest->next = old->next;
-        mem_free(old);
+        free_chunk(a, old);
     }
     memset(newest->data, 0, newest->used); /* arena_alloc promises zeroed bytes */
     newest->used = 0;
@@ -110,7 +121,7 @@ void arena_release(struct arena *a)
 {
     while (a->head) {
         struct arena_chunk *next = a->head->next;
-        mem_free(a->head);
+        free_chunk(a, a->head);
         a->head = next;
     }
     a->used_bytes = 0;

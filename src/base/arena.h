@@ -13,11 +13,13 @@
 
 #include <stddef.h>
 
+struct budget;
 struct arena_chunk;
 struct arena {
     struct arena_chunk *head; /* the newest and largest chunk */
     size_t used_bytes;        /* sum of all allocations, rounded up to 16 bytes each */
-    bool failed;              /* an allocation found no memory */
+    bool failed;              /* an allocation found no memory, or the budget ended */
+    struct budget *budget;    /* counts the chunks; NULL: nobody does */
 };
 
 void *arena_alloc(struct arena *a, size_t n);              /* zeroed, 16-byte aligned, or NULL */

@@ -113,3 +113,5 @@ void map_release(struct map *m)
     mem_free(m->slots);
     *m = (struct map){ 0 };
 }
+
+size_t map_bytes(const struct map *m) { return m->cap * sizeof *m->slots; }

@@ -25,6 +25,7 @@ enum { MAP_REPLACED = 0, MAP_ADDED = 1 };
  * unchanged). */
 int map_put(struct map *m, struct str key, uint64_t value);
 void map_release(struct map *m);
+size_t map_bytes(const struct map *m); /* of the table; the keys are not its own */
 
 uint64_t map_hash(struct str key); /* differs from process to process: never store it */
 #endif

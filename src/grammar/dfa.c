@@ -13,22 +13,22 @@
 
 void dfa_release(struct dfa *f)
 {
-    mem_free(f->states);
-    mem_free(f->edges);
-    mem_free(f->calls);
+    budget_free(f->budget, f->states, f->cap_states);
+    budget_free(f->budget, f->edges, f->cap_edges);
+    budget_free(f->budget, f->calls, f->cap_calls);
     *f = (struct dfa){ 0 };
 }
 
 /* These add to a DFA, and set `failed` in place of a result. */
 static void add_state(struct dfa *f, bool final)
 {
-    if (!mem_ensure(f->states, f->cap_states, f->n_states + 1)) f->failed = true;
+    if (!budget_ensure(f->budget, f->states, f->cap_states, f->n_states + 1)) f->failed = true;
     else f->states[f->n_states++] = (struct dfa_state){ .final = final };
 }
 
 static void add_call(struct dfa *f, int32_t state, struct dfa_call x)
 {
-    if (!mem_ensure(f->calls, f->cap_calls, f->n_calls + 1)) {
+    if (!budget_ensure(f->budget, f->calls, f->cap_calls, f->n_calls + 1)) {
         f->failed = true;
         return;
     }
@@ -45,7 +45,7 @@ static void add_edge(struct dfa *f, int32_t state, struct dfa_edge x)
 
     if (last && last->to == x.to && last->hi + 1 == x.lo) {
         last->hi = x.hi;
-    } else if (!mem_ensure(f->edges, f->cap_edges, f->n_edges + 1)) {
+    } else if (!budget_ensure(f->budget, f->edges, f->cap_edges, f->n_edges + 1)) {
         f->failed = true;
     } else {
         f->edges[f->n_edges++] = x;
@@ -53,19 +53,14 @@ static void add_edge(struct dfa *f, int32_t state, struct dfa_edge x)
     }
 }
 
-static int report_too_complex(struct err *e)
-{
-    return err_set(
-        e, E_INVALID,
-        "the grammar is too complex: it takes more than %d states, or too long to compile",
-        DFA_MAX_STATES);
-}
-
 /* The error with which a construction stops, or OK. */
-static int check_limits(const struct dfa *out, const struct dfa_env *env, struct err *e)
+static int check_limits(const struct dfa *out, struct err *e)
 {
+    if (budget_failed(out->budget)) return budget_error(out->budget, e);
     if (out->failed) return err_nomem(e, "the automaton of a grammar");
-    return env->work <= 0 || out->n_states > DFA_MAX_STATES ? report_too_complex(e) : OK;
+    if (out->n_states <= DFA_MAX_STATES) return OK;
+    return err_set(e, E_INVALID, "the grammar is too complex: a rule takes more than %d states",
+                   DFA_MAX_STATES);
 }
 
 /* ---- the subset construction ---- */
@@ -76,9 +71,16 @@ struct subset {
     int n;
 };
 
+/* A call of a rule from a member of a subset. */
+struct nfa_call {
+    int32_t rule, to;
+    int met, first; /* its place in the order in which calls were met; that of the rule's first */
+};
+
 struct subsets {
     const struct nfa *a;
     struct dfa *out;
+    struct budget *budget;
     struct arena arena; /* members of all subsets */
     struct map known;   /* members as bytes → state of out */
     struct subset *of;  /* [out->n_states] */
@@ -87,6 +89,8 @@ struct subsets {
     int32_t *members, *stack; /* [NFA states] */
     uint32_t *seen, stamp;    /* [NFA states] */
     int n_members;
+    struct nfa_call *calls; /* of the subset whose calls are made */
+    int n_calls, cap_calls;
 };
 
 /* qsort order. */
@@ -117,7 +121,7 @@ static void subset_add(struct subsets *s, int32_t state)
         bool counts = at == 1;
         for (int32_t i = s->a->first[at]; i >= 0; i = s->a->edges[i].next) {
             const struct nfa_edge *x = &s->a->edges[i];
-            s->a->env->work--;
+            budget_step(s->budget, 1);
             if (x->kind != NFA_EPSILON) counts = true;
             else if (s->seen[x->to] != s->stamp) {
                 s->seen[x->to] = s->stamp;
@@ -141,9 +145,9 @@ static int32_t add_subset(struct subsets *s, bool is_target)
     bool final = false;
 
     if (copy) memcpy(copy, s->members, bytes);
-    if (!copy || !mem_ensure(s->of, s->cap, id + 1) ||
-        (is_target &&
-         map_put(&s->known, str_of((const char *)copy, bytes), (uint64_t)id) == E_NOMEM)) {
+    if (!copy || !budget_ensure(s->budget, s->of, s->cap, id + 1) ||
+        (is_target && budget_map_put(s->budget, &s->known, str_of((const char *)copy, bytes),
+                                     (uint64_t)id) == E_NOMEM)) {
         s->out->failed = true;
         return -1;
     }
@@ -160,7 +164,7 @@ static int32_t subset_end(struct subsets *s)
 
     if (s->n_members == 0) return -1;
     sort_members(s);
-    s->a->env->work -= s->n_members;
+    budget_step(s->budget, (uint64_t)s->n_members);
     if (map_get(&s->known,
                 str_of((const char *)s->members, (size_t)s->n_members * sizeof *s->members), &id))
         return (int32_t)id;
@@ -181,11 +185,12 @@ static void make_edges(struct subsets *s, int32_t id)
     for (int b = 1; b <= 256; b++) {
         int32_t to;
         if (!cut[b] && b < 256) continue;
+        if (budget_failed(s->budget)) return;
         subset_begin(s);
         for (int i = 0; i < from.n; i++)
             for (int32_t k = s->a->first[from.members[i]]; k >= 0; k = s->a->edges[k].next) {
                 const struct nfa_edge *x = &s->a->edges[k];
-                s->a->env->work--;
+                budget_step(s->budget, 1);
                 if (x->kind == NFA_BYTE && x->lo <= lo && x->hi >= b - 1) subset_add(s, x->to);
             }
         to = subset_end(s);
@@ -194,12 +199,43 @@ static void make_edges(struct subsets *s, int32_t id)
     }
 }
 
-/* Does the state have a call of this rule already? */
-static bool is_called(const struct dfa *f, int32_t id, int32_t rule)
+/* qsort orders: by rule; and by the first call of the same rule. Calls of one rule stay together. */
+static int by_rule(const void *a, const void *b)
 {
-    for (int i = 0; i < f->states[id].n_calls; i++)
-        if (f->calls[f->states[id].call + i].rule == rule) return true;
-    return false;
+    const struct nfa_call *x = a, *y = b;
+    return x->rule != y->rule ? (x->rule > y->rule) - (x->rule < y->rule)
+                              : (x->met > y->met) - (x->met < y->met);
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const struct nfa_call *x = a, *y = b;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first)
+                                : (x->met > y->met) - (x->met < y->met);
+}
+
+/* The calls of a subset, those of each rule together, rules in the order in which they are met. */
+static void list_calls(struct subsets *s, const struct subset *from)
+{
+    s->n_calls = 0;
+    for (int i = 0; i < from->n; i++)
+        for (int32_t k = s->a->first[from->members[i]]; k >= 0; k = s->a->edges[k].next) {
+            const struct nfa_edge *x = &s->a->edges[k];
+            budget_step(s->budget, 1);
+            if (x->kind != NFA_CALL) continue;
+            if (!budget_ensure(s->budget, s->calls, s->cap_calls, s->n_calls + 1)) {
+                s->out->failed = true;
+                return;
+            }
+            s->calls[s->n_calls] = (struct nfa_call){ x->rule, x->to, s->n_calls, 0 };
+            s->n_calls++;
+        }
+    if (s->n_calls < 2) return;
+    qsort(s->calls, (size_t)s->n_calls, sizeof *s->calls, by_rule);
+    for (int i = 0; i < s->n_calls; i++)
+        s->calls[i].first =
+            i && s->calls[i].rule == s->calls[i - 1].rule ? s->calls[i - 1].first : s->calls[i].met;
+    qsort(s->calls, (size_t)s->n_calls, sizeof *s->calls, by_first);
 }
 
 /* One call for each rule: the states after all calls of the rule in the subset are one subset, too. */
@@ -207,24 +243,24 @@ static void make_calls(struct subsets *s, int32_t id)
 {
     const struct subset from = s->of[id];
 
-    for (int i = 0; i < from.n; i++)
-        for (int32_t k = s->a->first[from.members[i]]; k >= 0; k = s->a->edges[k].next) {
-            int32_t rule = s->a->edges[k].rule, to;
-            if (s->a->edges[k].kind != NFA_CALL || is_called(s->out, id, rule)) continue;
-            subset_begin(s);
-            for (int m = i; m < from.n; m++)
-                for (int32_t j = s->a->first[from.members[m]]; j >= 0; j = s->a->edges[j].next)
-                    if (s->a->edges[j].kind == NFA_CALL && s->a->edges[j].rule == rule)
-                        subset_add(s, s->a->edges[j].to);
-            to = subset_end(s);
-            if (to >= 0) add_call(s->out, id, (struct dfa_call){ rule, to });
-        }
+    list_calls(s, &from);
+    for (int i = 0; i < s->n_calls && !s->out->failed;) {
+        int32_t rule = s->calls[i].rule, to;
+        subset_begin(s);
+        for (; i < s->n_calls && s->calls[i].rule == rule; i++) subset_add(s, s->calls[i].to);
+        to = subset_end(s);
+        if (to >= 0) add_call(s->out, id, (struct dfa_call){ rule, to });
+    }
 }
+
+/* Of members, stack and seen, for each state of the NFA. */
+enum { SCRATCH_BYTES = 3 * sizeof(int32_t) };
 
 static bool subsets_init(struct subsets *s)
 {
     size_t n = (size_t)s->a->n_states;
 
+    if (!budget_take(s->budget, n * SCRATCH_BYTES)) return false;
     s->members = mem_array(n, sizeof *s->members);
     s->stack = mem_array(n, sizeof *s->stack);
     s->seen = mem_array(n, sizeof *s->seen);
@@ -233,17 +269,19 @@ static bool subsets_init(struct subsets *s)
 
 static void subsets_release(struct subsets *s)
 {
+    budget_give(s->budget, (size_t)s->a->n_states * SCRATCH_BYTES);
     mem_free(s->members);
     mem_free(s->stack);
     mem_free(s->seen);
-    mem_free(s->of);
-    map_release(&s->known);
+    budget_free(s->budget, s->of, s->cap);
+    budget_free(s->budget, s->calls, s->cap_calls);
+    budget_map_release(s->budget, &s->known);
     arena_release(&s->arena);
 }
 
 static int determinize(struct dfa *out, const struct nfa *a, struct err *e)
 {
-    struct subsets s = { .a = a, .out = out };
+    struct subsets s = { .a = a, .out = out, .budget = a->budget, .arena.budget = a->budget };
     int rc = OK;
 
     if (subsets_init(&s)) {
@@ -254,13 +292,13 @@ static int determinize(struct dfa *out, const struct nfa *a, struct err *e)
     } else {
         out->failed = true;
     }
-    if (out->failed) rc = check_limits(out, a->env, e);
+    if (out->failed) rc = check_limits(out, e);
     for (int32_t id = 0; id < out->n_states && rc == OK; id++) {
         out->states[id].edge = out->n_edges;
         make_edges(&s, id);
         out->states[id].call = out->n_calls;
         make_calls(&s, id);
-        rc = check_limits(out, a->env, e);
+        rc = check_limits(out, e);
     }
     subsets_release(&s);
     return rc;
@@ -271,7 +309,7 @@ int dfa_build(struct dfa *out, const struct rule_node *n, struct dfa_env *env, s
     struct nfa a;
     int rc = nfa_build(&a, n, env, e);
 
-    *out = (struct dfa){ 0 };
+    *out = (struct dfa){ .budget = env->g->budget };
     if (rc == OK) rc = determinize(out, &a, e);
     if (rc != OK) dfa_release(out);
     nfa_release(&a);
@@ -302,6 +340,7 @@ struct product {
     const struct dfa *x, *y;
     enum dfa_op op;
     struct dfa *out;
+    struct budget *budget;
     struct arena arena;       /* keys of `known` */
     struct map known;         /* a pair as bytes → state of out */
     struct state_pair *pairs; /* [out->n_states] */
@@ -324,8 +363,8 @@ static int32_t find_or_add_pair(struct product *p, int32_t x, int32_t y)
 
     if (map_get(&p->known, pair_key(&pair), &known)) return (int32_t)known;
     key = arena_str(&p->arena, pair_key(&pair));
-    if (!key.p || !mem_ensure(p->pairs, p->cap, id + 1) ||
-        map_put(&p->known, key, (uint64_t)id) == E_NOMEM) {
+    if (!key.p || !budget_ensure(p->budget, p->pairs, p->cap, id + 1) ||
+        budget_map_put(p->budget, &p->known, key, (uint64_t)id) == E_NOMEM) {
         p->out->failed = true;
         return 0;
     }
@@ -361,30 +400,40 @@ static void add_pair_edges(struct product *p, int32_t id, const struct dfa_edge 
 int dfa_product(struct dfa *out, const struct dfa *x, const struct dfa *y, enum dfa_op op,
                 struct dfa_env *env, struct err *e)
 {
-    struct product p = { .x = x, .y = y, .op = op, .out = out };
+    struct budget *b = env->g->budget;
+    struct product p = { .x = x, .y = y, .op = op, .out = out, .budget = b, .arena.budget = b };
     int rc;
 
-    *out = (struct dfa){ 0 };
+    *out = (struct dfa){ .budget = b };
     find_or_add_pair(&p, 0, 0);
-    rc = out->failed ? check_limits(out, env, e) : OK;
+    rc = out->failed ? check_limits(out, e) : OK;
     for (int32_t id = 0; id < out->n_states && rc == OK; id++) {
         struct state_pair at = p.pairs[id];
         out->states[id].edge = out->n_edges;
         for (int i = 0; i < x->states[at.x].n_edges; i++)
             add_pair_edges(&p, id, &x->edges[x->states[at.x].edge + i], at.y);
-        env->work -= 4 + x->states[at.x].n_edges * (at.y >= 0 ? 1 + y->states[at.y].n_edges : 1);
-        rc = check_limits(out, env, e);
+        budget_step(b, 4 + (uint64_t)x->states[at.x].n_edges *
+                               (at.y >= 0 ? 1 + (uint64_t)y->states[at.y].n_edges : 1));
+        rc = check_limits(out, e);
     }
-    map_release(&p.known);
+    budget_map_release(b, &p.known);
     arena_release(&p.arena);
-    mem_free(p.pairs);
+    budget_free(b, p.pairs, p.cap);
     if (rc != OK) dfa_release(out);
     return rc;
 }
 
 /* ---- properties ---- */
 
-/* `scratch` of each state is used in place of an array, so that these cannot run out of memory. */
+/* `scratch` of each state is used in place of an array, so that these cannot run out of memory. They
+ * are fixed points: a round over all states counts as so many steps, and beyond the budget the
+ * result is not the right one, which nobody looks at. */
+
+/* Counts one round. */
+static bool step_round(const struct dfa *f)
+{
+    return budget_step(f->budget, (uint64_t)f->n_states + (uint64_t)f->n_edges);
+}
 
 /* scratch is 1 for states from which a final state is reached. Later states tend to be nearer to
  * the end, so going backwards takes few rounds. */
@@ -393,7 +442,7 @@ bool dfa_trim(struct dfa *f)
     bool changed = true;
 
     for (int i = 0; i < f->n_states; i++) f->states[i].scratch = f->states[i].final;
-    while (changed) {
+    while (changed && step_round(f)) {
         changed = false;
         for (int i = f->n_states - 1; i >= 0; i--)
             for (int k = 0; k < f->states[i].n_edges && !f->states[i].scratch; k++)
@@ -423,7 +472,7 @@ int dfa_longest(struct dfa *f)
     bool changed = true;
 
     for (int i = 0; i < f->n_states; i++) f->states[i].scratch = 0;
-    while (changed) {
+    while (changed && step_round(f)) {
         changed = false;
         for (int i = f->n_states - 1; i >= 0; i--)
             for (int k = 0; k < f->states[i].n_edges; k++) {
@@ -447,6 +496,8 @@ struct rule_node *dfa_node(struct rules *g, const struct dfa *f)
 
     if (!copy) return n;
     *copy = *f;
+    copy->budget = NULL; /* the arena counts it */
+    budget_step(g->budget, (uint64_t)f->n_states + (uint64_t)f->n_edges);
     copy->states = arena_array(&g->arena, (size_t)f->n_states + 1, sizeof *f->states);
     copy->edges = arena_array(&g->arena, (size_t)f->n_edges + 1, sizeof *f->edges);
     if (!copy->states || !copy->edges) return n;
@@ -462,7 +513,7 @@ struct rule_node *dfa_node(struct rules *g, const struct dfa *f)
 int dfa_text_without(struct rule_node **out, struct rules *g, struct str mark, struct err *e)
 {
     struct rule_node *any = rules_repeat(g, rules_range(g, 1, CHARSET_LAST), 0, RULES_UNBOUNDED);
-    struct dfa_env env = { .g = g, .work = DFA_MAX_WORK };
+    struct dfa_env env = { .g = g };
     struct dfa all = { 0 }, with = { 0 }, f = { 0 };
     int rc;
 

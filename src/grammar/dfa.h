@@ -6,7 +6,8 @@
  * set of such automata, one for each rule, is a recursive transition network; pda.h puts them
  * together. A DFA without calls is a regular language, and two of those can be combined.
  *
- * A DFA remembers its first failed allocation (`failed`): additions do nothing from then on. */
+ * A DFA remembers its first failed allocation (`failed`): additions do nothing from then on. All
+ * work on it counts in the budget of the rules. */
 #ifndef TERN_GRAMMAR_DFA_H
 #define TERN_GRAMMAR_DFA_H
 
@@ -39,10 +40,10 @@ struct dfa {
     int n_states, n_edges, n_calls;
     int cap_states, cap_edges, cap_calls;
     bool failed;
+    struct budget *budget; /* that counts its memory, or NULL */
 };
 
-/* What a construction is given. Several constructions share one environment, and so one limit of
- * work. */
+/* What a construction is given. */
 struct dfa_env {
     const struct rules *g;
     const bool *nullable; /* [g->n] the rule matches the empty text */
@@ -51,11 +52,9 @@ struct dfa_env {
      * all repetitions are unrolled. */
     int (*add_counted)(void *arg, const struct rule_node *repeat);
     void *arg;
-    int64_t work; /* steps left; the construction ends with E_INVALID at 0 */
-    int depth;    /* of the node that nfa_build is at */
+    int depth; /* of the node that nfa_build is at */
 };
 
-#define DFA_MAX_WORK 6000000
 #define DFA_MAX_STATES 40000 /* of one automaton */
 
 int dfa_build(struct dfa *out, const struct rule_node *n, struct dfa_env *env, struct err *e);

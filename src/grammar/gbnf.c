@@ -368,6 +368,7 @@ static struct rule_node *parse_sequence(struct gbnf *p, bool nested)
                 fail_at(p, p->at, "more than %d repetition operators in a row", MAX_OPERATORS);
         }
         rules_add_child(p->g, seq, x);
+        if (p->rc == OK && rules_failed(p->g)) p->rc = rules_check(p->g, p->e);
         if (p->g->full)
             fail_at(p, p->at, "the grammar is too large: it has more than %d parts",
                     RULES_MAX_NODES);

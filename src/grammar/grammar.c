@@ -2,6 +2,7 @@
  * automaton. The rules are released when the automaton is there. */
 #include "grammar/grammar.h"
 
+#include "base/budget.h"
 #include "base/mem.h"
 #include "grammar/gbnf.h"
 #include "grammar/lead.h"
@@ -18,7 +19,11 @@ enum { MAX_CHOICES = 10000 };
 struct grammar {
     struct pda pda;
     atomic_int refs;
+    size_t bytes;
 };
+
+/* Of all grammars in the process: they outlive the engines that compiled them. */
+static atomic_size_t live_bytes;
 
 /* ---- descriptions ---- */
 
@@ -33,7 +38,7 @@ static int32_t find_token(void *arg, struct str name)
 static int add_schema(struct rules *g, struct str text, struct err *e)
 {
     json_t *schema = NULL;
-    int rc = schema_load(&schema, text, "the schema", e);
+    int rc = schema_load(&schema, text, "the schema", g->budget, e);
 
     if (rc == OK) rc = schema_add(g, schema, &g->root, e);
     json_decref(schema);
@@ -46,7 +51,7 @@ static int add_choice(struct rules *g, struct str text, struct err *e)
     struct rule_node *alt = rules_node(g, NODE_ALT);
     json_t *list = NULL, *v;
     size_t i;
-    int rc = schema_load(&list, text, "the list of choices", e);
+    int rc = schema_load(&list, text, "the list of choices", g->budget, e);
 
     if (rc == OK && (json_array_size(list) == 0 || json_array_size(list) > MAX_CHOICES))
         rc = err_set(e, E_INVALID, "a choice must be a list of 1 to %d strings", MAX_CHOICES);
@@ -104,18 +109,56 @@ static int compile_rules(struct pda *out, const struct grammar_spec *spec,
     return rc;
 }
 
+/* What the messages of the budget say. */
+static const char *name_work(enum grammar_kind kind)
+{
+    switch (kind) {
+    case GRAMMAR_GBNF: return "compiling the grammar";
+    case GRAMMAR_SCHEMA: return "compiling the JSON schema";
+    case GRAMMAR_OBJECT: return "compiling the grammar of JSON objects";
+    case GRAMMAR_REGEX: return "compiling the regular expression";
+    case GRAMMAR_CHOICE: return "compiling the list of choices";
+    case GRAMMAR_RULES: break;
+    }
+    return "compiling the tool definitions";
+}
+
+/* Whatever a stage has made of it: where the budget is exceeded, that is the error. */
+static int compile_within(struct pda *out, const struct grammar_spec *spec,
+                          const struct grammar_env *env, struct err *e)
+{
+    int rc = compile_rules(out, spec, env, e);
+
+    if (!budget_failed(env->budget)) return rc;
+    if (rc == OK) pda_release(out);
+    return budget_error(env->budget, e);
+}
+
 int grammar_compile(struct grammar **out, const struct grammar_spec *spec,
                     const struct grammar_env *env, struct err *e)
 {
+    struct budget usual = { .max_steps = GRAMMAR_STEPS, .max_bytes = GRAMMAR_BYTES };
+    struct grammar_env own = env ? *env : (struct grammar_env){ 0 };
     struct grammar *g = mem_new(struct grammar);
     int rc;
 
     if (!g) return err_nomem(e, "a grammar");
+    if (!own.budget) own.budget = &usual;
+    if (!own.budget->what) own.budget->what = name_work(spec->kind);
     atomic_init(&g->refs, 1);
-    if ((rc = compile_rules(&g->pda, spec, env, e)) == OK) *out = g;
-    else mem_free(g);
-    return rc;
+    if ((rc = compile_within(&g->pda, spec, &own, e)) != OK) {
+        mem_free(g);
+        return rc;
+    }
+    g->bytes = sizeof *g + pda_bytes(&g->pda);
+    atomic_fetch_add_explicit(&live_bytes, g->bytes, memory_order_relaxed);
+    *out = g;
+    return OK;
 }
+
+size_t grammar_bytes(const struct grammar *g) { return g->bytes; }
+
+size_t grammar_live_bytes(void) { return atomic_load_explicit(&live_bytes, memory_order_relaxed); }
 
 struct grammar *grammar_ref(struct grammar *g)
 {
@@ -126,6 +169,7 @@ struct grammar *grammar_ref(struct grammar *g)
 void grammar_unref(struct grammar *g)
 {
     if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1) return;
+    atomic_fetch_sub_explicit(&live_bytes, g->bytes, memory_order_relaxed);
     pda_release(&g->pda);
     mem_free(g);
 }

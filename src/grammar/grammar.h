@@ -38,6 +38,7 @@
 struct rules;
 struct pda;
 struct tokenizer;
+struct budget;
 
 enum grammar_kind {
     GRAMMAR_GBNF,   /* text: the grammar (gbnf.h) */
@@ -54,7 +55,13 @@ struct grammar_env {
     const struct tokenizer *tok; /* finds special tokens; NULL: there are none */
     const int32_t *ends;         /* [n_ends] tokens that end a text: none of them can be inside */
     int n_ends;
+    struct budget *budget; /* what one compilation may take; NULL: the limits below */
 };
+
+/* The limits of a compilation whose caller sets none. A step takes some ten
+ * nanoseconds. The largest schema of tests/schemas takes a fiftieth of the steps. */
+#define GRAMMAR_STEPS 60000000
+#define GRAMMAR_BYTES ((size_t)64 << 20)
 
 /* Adds the rules that the text describes to g and sets g->root. Depends on the text and on g->env
  * alone: compiled grammars are cached by function and text. */
@@ -82,10 +89,13 @@ struct grammar_spec {
 bool grammar_spec_equal(const struct grammar_spec *a, const struct grammar_spec *b);
 
 struct grammar;
-/* env may be NULL: no special tokens. The caller owns a reference to *out. */
+/* env may be NULL: no special tokens. The caller owns a reference to *out. E_INVALID: the text is
+ * not a grammar, or takes more than the budget; E_CANCELLED: the budget was cancelled. */
 int grammar_compile(struct grammar **out, const struct grammar_spec *spec,
                     const struct grammar_env *env, struct err *e);
 struct grammar *grammar_ref(struct grammar *g); /* returns g; NULL is allowed */
 void grammar_unref(struct grammar *g);          /* NULL is allowed */
 const struct pda *grammar_pda(const struct grammar *g);
+size_t grammar_bytes(const struct grammar *g);
+size_t grammar_live_bytes(void); /* of all grammars that are referred to; any thread may ask */
 #endif

@@ -7,7 +7,7 @@
  * body. A LIST (the members of an object, some optional, with separators between those that are
  * there) is a grid of states instead of an alternative for each subset.
  *
- * Work is counted in env->work, one unit for each edge, so that a hostile grammar ends soon. */
+ * Every state and every edge is a step of the budget, so that a hostile grammar ends soon. */
 #include "grammar/nfa.h"
 
 #include "base/mem.h"
@@ -22,31 +22,35 @@ enum {
 static void build_node(struct nfa *a, const struct rule_node *n, int from, int to);
 
 /* The result is not used any more. */
-static bool is_stopped(const struct nfa *a) { return a->env->work <= 0 || a->endless || a->failed; }
+static bool is_stopped(const struct nfa *a)
+{
+    return a->endless || a->failed || a->full || budget_failed(a->budget);
+}
 
 /* State 0 after a failure. */
 static int add_state(struct nfa *a)
 {
-    if (!mem_ensure(a->first, a->cap_states, a->n_states + 1)) {
+    if (!budget_step(a->budget, 1) ||
+        !budget_ensure(a->budget, a->first, a->cap_states, a->n_states + 1)) {
         a->failed = true;
         return 0;
     }
     a->first[a->n_states] = -1;
-    if (a->n_states > MAX_NFA_STATES) a->env->work = -1;
+    if (a->n_states > MAX_NFA_STATES) a->full = true;
     return a->n_states++;
 }
 
 /* Edges of a state form a list, newest first. */
 static void add_edge(struct nfa *a, int from, struct nfa_edge x)
 {
-    if (!mem_ensure(a->edges, a->cap_edges, a->n_edges + 1)) {
+    if (!budget_step(a->budget, 1) ||
+        !budget_ensure(a->budget, a->edges, a->cap_edges, a->n_edges + 1)) {
         a->failed = true;
         return;
     }
     x.next = a->first[from];
     a->first[from] = a->n_edges;
     a->edges[a->n_edges++] = x;
-    a->env->work--;
 }
 
 /* An edge that reads nothing. */
@@ -237,7 +241,7 @@ static void build_node(struct nfa *a, const struct rule_node *n, int from, int t
 {
     struct class_build c = { a, from, to };
 
-    if (is_stopped(a)) return;
+    if (is_stopped(a) || !budget_step(a->budget, 1)) return;
     a->env->depth++;
     switch (n->kind) {
     case NODE_EMPTY: add_epsilon(a, from, to); break;
@@ -259,26 +263,29 @@ static void build_node(struct nfa *a, const struct rule_node *n, int from, int t
 
 int nfa_build(struct nfa *a, const struct rule_node *n, struct dfa_env *env, struct err *e)
 {
-    *a = (struct nfa){ .env = env };
+    *a = (struct nfa){ .env = env, .budget = env->g->budget };
     if (rules_failed(env->g)) return rules_check(env->g, e); /* the tree is incomplete */
     env->depth = 0;
     add_state(a);
     add_state(a);
     build_node(a, n, 0, 1);
+    if (budget_failed(a->budget)) return budget_error(a->budget, e);
     if (a->failed) return err_nomem(e, "the automaton of a grammar");
     if (a->endless)
         return err_set(e, E_INVALID,
                        "a rule that refers to itself is not allowed here, or rules are nested more "
                        "than %d deep",
                        MAX_DEPTH);
-    if (env->work <= 0) return err_set(e, E_INVALID, "the grammar is too large");
+    if (a->full)
+        return err_set(e, E_INVALID, "the grammar is too large: it takes more than %d states",
+                       MAX_NFA_STATES);
     return OK;
 }
 
 void nfa_release(struct nfa *a)
 {
-    mem_free(a->first);
-    mem_free(a->edges);
+    budget_free(a->budget, a->first, a->cap_states);
+    budget_free(a->budget, a->edges, a->cap_edges);
     *a = (struct nfa){ 0 };
 }
 
@@ -295,6 +302,13 @@ static int count_rounds(const struct rule_node *n)
     return n->max != RULES_UNBOUNDED ? n->max : n->min + 1;
 }
 
+/* None or one, one or more, any number: a loop in place of copies. */
+static bool is_simple_repeat(const struct rule_node *n)
+{
+    return n->min <= 1 && (n->max == RULES_UNBOUNDED || n->max <= 1);
+}
+
+/* The size of a repetition's body is asked for once: repetitions may be nested a hundred deep. */
 int nfa_node_size(const struct rule_node *n, const int *rule_size)
 {
     int64_t sum = 1;
@@ -306,8 +320,8 @@ int nfa_node_size(const struct rule_node *n, const int *rule_size)
     case NODE_TOKEN: return 4;
     case NODE_DFA: return n->dfa->n_states;
     case NODE_REPEAT:
-        if (!nfa_repeat_is_small(n, rule_size)) return 2;
-        return multiply_sizes(nfa_node_size(n->children[0], rule_size), count_rounds(n));
+        sum = multiply_sizes(nfa_node_size(n->children[0], rule_size), count_rounds(n));
+        return is_simple_repeat(n) || sum <= UNROLL_SIZE ? (int)sum : 2;
     default: break;
     }
     for (int i = 0; i < n->n_children && sum < MAX_SIZE; i++)
@@ -322,6 +336,6 @@ int nfa_node_size(const struct rule_node *n, const int *rule_size)
 
 bool nfa_repeat_is_small(const struct rule_node *n, const int *rule_size)
 {
-    if (n->min <= 1 && (n->max == RULES_UNBOUNDED || n->max <= 1)) return true;
+    if (is_simple_repeat(n)) return true;
     return multiply_sizes(nfa_node_size(n->children[0], rule_size), count_rounds(n)) <= UNROLL_SIZE;
 }

@@ -18,11 +18,13 @@ struct nfa {
     struct nfa_edge *edges;
     int n_states, cap_states, n_edges, cap_edges;
     struct dfa_env *env;
-    bool endless; /* a rule that had to be expanded in place refers to itself */
-    bool failed;  /* out of memory */
+    struct budget *budget; /* of env->g */
+    bool endless;          /* a rule that had to be expanded in place refers to itself */
+    bool failed;           /* out of memory */
+    bool full;             /* more states than are allowed */
 };
 
-/* E_INVALID: the tree takes more work than env allows. *a is released by the caller in any case. */
+/* E_INVALID: the tree takes too many states, or more than the budget of env->g allows. *a is released by the caller in any case. */
 int nfa_build(struct nfa *a, const struct rule_node *n, struct dfa_env *env, struct err *e);
 void nfa_release(struct nfa *a);
 

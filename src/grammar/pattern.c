@@ -419,7 +419,7 @@ static struct rule_node *parse_seq(struct pattern_parser *p)
     struct rule_node *seq = rules_node(p->g, NODE_SEQ), *x;
     int min, max;
 
-    while (p->rc == OK && (x = parse_part(p))) {
+    while (p->rc == OK && !rules_failed(p->g) && (x = parse_part(p))) {
         size_t at = p->at;
         if (parse_repeat(p, &min, &max)) {
             if (is_anchor(x)) fail_at(p, at, "an anchor cannot be repeated");
@@ -435,7 +435,7 @@ static struct rule_node *parse_alt(struct pattern_parser *p)
     struct rule_node *alt = rules_node(p->g, NODE_ALT);
 
     do rules_add_child(p->g, alt, parse_seq(p));
-    while (p->rc == OK && eat_text(p, "|"));
+    while (p->rc == OK && !rules_failed(p->g) && eat_text(p, "|"));
     return alt;
 }
 
@@ -516,6 +516,7 @@ int pattern_parse(struct rule_node **out, struct rules *g, struct str pattern, e
         return err_set(e, E_INVALID, "the pattern has %zu bytes; at most %d are allowed", pattern.n,
                        MAX_BYTES);
     n = parse_alt(&p);
+    if (p.rc == OK && rules_failed(g)) p.rc = rules_check(g, e);
     if (p.rc == OK && p.at < pattern.n) fail_at(&p, p.at, "this ')' closes no group");
     if (p.rc != OK) return p.rc;
     n = whole ? drop_anchor(&p, n, true) : add_any_text(&p, n, true);

@@ -49,6 +49,7 @@ struct pda_maker {
 
 static int report_nomem(struct pda_maker *m)
 {
+    if (budget_failed(m->g->budget)) return budget_error(m->g->budget, m->e);
     return err_nomem(m->e, "the automaton of a grammar");
 }
 
@@ -59,6 +60,7 @@ static bool is_nullable(const struct pda_maker *m, const struct rule_node *n)
 {
     bool all = true;
 
+    if (!budget_step(m->g->budget, 1)) return false;
     switch (n->kind) {
     case NODE_EMPTY: return true;
     case NODE_REF: return m->nullable[n->rule];
@@ -82,7 +84,7 @@ static void find_nullable(struct pda_maker *m)
 {
     bool changed = true;
 
-    while (changed) {
+    while (changed && !budget_failed(m->g->budget)) {
         changed = false;
         for (int i = m->g->n - 1; i >= 0; i--)
             if (!m->nullable[i] && m->g->rules[i].body && is_nullable(m, m->g->rules[i].body))
@@ -97,13 +99,14 @@ static void find_nullable(struct pda_maker *m)
 
 struct ref_list {
     int *p, n, cap;
+    struct budget *budget;
     bool failed;
 };
 
 /* Adds the number of a rule; duplicates do no harm. */
 static void add_ref(struct ref_list *r, int rule)
 {
-    if (!mem_ensure(r->p, r->cap, r->n + 1)) r->failed = true;
+    if (!budget_ensure(r->budget, r->p, r->cap, r->n + 1)) r->failed = true;
     else r->p[r->n++] = rule;
 }
 
@@ -111,6 +114,7 @@ static void add_ref(struct ref_list *r, int rule)
 static void list_refs(const struct pda_maker *m, const struct rule_node *n, bool left,
                       struct ref_list *out)
 {
+    if (!budget_step(m->g->budget, 1)) return;
     if (n->kind == NODE_REF) add_ref(out, n->rule);
     for (int i = 0; i < n->n_children; i++) {
         list_refs(m, n->children[i], left, out);
@@ -125,7 +129,7 @@ static void list_refs(const struct pda_maker *m, const struct rule_node *n, bool
 /* A rule is expanded in its callers if it is small and refers only to rules that are, too. */
 static int find_inlined(struct pda_maker *m)
 {
-    struct ref_list refs = { 0 };
+    struct ref_list refs = { .budget = m->g->budget };
 
     for (int round = 0; round < INLINE_ROUNDS && !refs.failed; round++)
         for (int i = 0; i < m->g->n; i++) {
@@ -137,7 +141,7 @@ static int find_inlined(struct pda_maker *m)
             if (!all || (m->size[i] = nfa_node_size(r->body, m->size)) > INLINE_SIZE) continue;
             m->inlined[i] = true;
         }
-    mem_free(refs.p);
+    budget_free(refs.budget, refs.p, refs.cap);
     return refs.failed ? report_nomem(m) : OK;
 }
 
@@ -187,7 +191,7 @@ static bool left_search_init(struct left_search *s, const struct pda_maker *m)
 
 static void left_search_release(struct left_search *s)
 {
-    mem_free(s->refs.p);
+    budget_free(s->refs.budget, s->refs.p, s->refs.cap);
     mem_free(s->from);
     mem_free(s->path);
     mem_free(s->at);
@@ -200,7 +204,7 @@ static int search_from(struct pda_maker *m, struct left_search *s, int rule)
     int depth = 0;
 
     s->path[0] = rule, s->at[0] = s->from[rule], s->mark[rule] = 1;
-    while (depth >= 0) {
+    while (depth >= 0 && budget_step(m->g->budget, 1)) {
         int r = s->path[depth], to;
         if (s->at[depth] == s->from[r + 1]) {
             s->mark[r] = 2, depth--;
@@ -216,7 +220,7 @@ static int search_from(struct pda_maker *m, struct left_search *s, int rule)
 /* A matcher follows calls until a byte is read: a left-recursive rule would never end. */
 static int check_left_recursion(struct pda_maker *m)
 {
-    struct left_search s = { 0 };
+    struct left_search s = { .refs.budget = m->g->budget };
     int rc = left_search_init(&s, m) ? OK : report_nomem(m);
 
     for (int i = 0; i < m->g->n && rc == OK; i++)
@@ -265,18 +269,21 @@ static int find_or_add_counted(void *arg, const struct rule_node *repeat)
                                               .max = repeat->max });
     if (m->nullable[rule]) m->rules[rule].min = 0;
     key = arena_str(&m->arena, key);
-    if (!key.p || map_put(&m->counted, key, (uint64_t)rule) == E_NOMEM) return -1;
+    if (!key.p || budget_map_put(m->g->budget, &m->counted, key, (uint64_t)rule) == E_NOMEM)
+        return -1;
     return rule;
 }
 
 /* Room for more. The tables exist even where they stay empty. */
 static bool ensure_tables(struct pda_maker *m, int states, int edges, int calls)
 {
+    struct budget *b = m->g->budget;
     struct pda *a = m->out;
 
-    return mem_ensure(a->states, m->cap_states, a->n_states + states + 1) &&
-           mem_ensure(a->edges, m->cap_edges, a->n_edges + edges + 1) &&
-           mem_ensure(a->calls, m->cap_calls, a->n_calls + calls + 1);
+    return budget_step(b, (uint64_t)states + (uint64_t)edges + (uint64_t)calls) &&
+           budget_ensure(b, a->states, m->cap_states, a->n_states + states + 1) &&
+           budget_ensure(b, a->edges, m->cap_edges, a->n_edges + edges + 1) &&
+           budget_ensure(b, a->calls, m->cap_calls, a->n_calls + calls + 1);
 }
 
 /* id: the number of each state of f in the tables. */
@@ -426,13 +433,19 @@ static int compute_min_bytes(const struct pda *a, const struct pda_state *s)
     return best;
 }
 
+/* Counts one round of a fixed point over all states. */
+static bool step_round(const struct pda *a, struct budget *b)
+{
+    return budget_step(b, (uint64_t)a->n_states + (uint64_t)a->n_edges + (uint64_t)a->n_calls);
+}
+
 /* A fixed point over states and rules. */
-static void find_min_bytes(struct pda *a)
+static void find_min_bytes(struct pda *a, struct budget *b)
 {
     bool changed = true;
 
     for (int i = 0; i < a->n_rules; i++) a->rules[i].min_bytes = PDA_FAR;
-    while (changed) {
+    while (changed && step_round(a, b)) {
         changed = false;
         for (int i = a->n_states - 1; i >= 0; i--) {
             struct pda_state *s = &a->states[i];
@@ -484,16 +497,16 @@ static bool merge_sets(uint64_t to[4], const uint64_t from[4])
 }
 
 /* The bytes that can be read next in each state. */
-static void find_first(const struct pda *a, uint64_t (*first)[4])
+static void find_first(const struct pda *a, uint64_t (*first)[4], struct budget *b)
 {
     bool changed = true;
 
     for (int i = 0; i < a->n_states; i++)
         for (int k = 0; k < a->states[i].n_edges; k++) {
             const struct dfa_edge *x = &a->edges[a->states[i].edge + k];
-            for (int b = x->lo; b <= x->hi; b++) first[i][b / 64] |= UINT64_C(1) << (b % 64);
+            for (int c = x->lo; c <= x->hi; c++) first[i][c / 64] |= UINT64_C(1) << (c % 64);
         }
-    while (changed) {
+    while (changed && step_round(a, b)) {
         changed = false;
         for (int i = a->n_states - 1; i >= 0; i--)
             for (int k = 0; k < a->states[i].n_calls; k++) {
@@ -508,12 +521,15 @@ static void find_first(const struct pda *a, uint64_t (*first)[4])
 static int find_follow(struct pda_maker *m)
 {
     struct pda *a = m->out;
-    uint64_t(*first)[4] = mem_array((size_t)a->n_states + 1, sizeof *first);
+    struct budget *b = m->g->budget;
+    uint64_t(*first)[4] = NULL;
+    size_t n = (size_t)a->n_states + 1;
     bool changed = true;
 
+    if (budget_take(b, n * sizeof *first)) first = mem_array(n, sizeof *first);
     if (!first) return report_nomem(m);
-    find_first(a, first);
-    while (changed) {
+    find_first(a, first, b);
+    while (changed && step_round(a, b)) {
         changed = false;
         for (int i = 0; i < a->n_states; i++)
             for (int k = 0; k < a->states[i].n_calls; k++) {
@@ -525,6 +541,7 @@ static int find_follow(struct pda_maker *m)
             }
     }
     mem_free(first);
+    budget_give(b, n * sizeof *first);
     return OK;
 }
 
@@ -554,10 +571,11 @@ static int build_tables(struct pda_maker *m)
     if ((rc = find_inlined(m)) != OK) return rc;
     if ((rc = build_all_rules(m)) != OK) return rc;
     if ((rc = describe_rules(m)) != OK) return rc;
-    find_min_bytes(a);
+    find_min_bytes(a, m->g->budget);
     prune_dead_ends(a);
     if ((rc = find_follow(m)) != OK) return rc;
     find_classes(a);
+    if (budget_failed(m->g->budget)) return budget_error(m->g->budget, m->e);
     if (a->rules[a->root].min_bytes >= PDA_FAR && !a->rules[a->root].nullable)
         return err_set(m->e, E_INVALID,
                        "nothing matches: every way through the rule '%.*s' is endless or closed",
@@ -565,11 +583,15 @@ static int build_tables(struct pda_maker *m)
     return OK;
 }
 
+/* Of the arrays of maker_init, for each rule. */
+enum { RULE_BYTES = sizeof(struct pending_rule) + sizeof(struct pda_rule) + 10 };
+
 static int maker_init(struct pda_maker *m)
 {
     const struct rules *g = m->g;
     size_t n = (size_t)g->n + MAX_COUNTED;
 
+    if (!budget_take(g->budget, n * RULE_BYTES)) return report_nomem(m);
     m->rules = mem_array(n, sizeof *m->rules);
     m->nullable = mem_array(n, sizeof *m->nullable);
     m->inlined = mem_array(n, sizeof *m->inlined);
@@ -584,14 +606,13 @@ static int maker_init(struct pda_maker *m)
                                .nullable = m->nullable,
                                .inlined = m->inlined,
                                .add_counted = find_or_add_counted,
-                               .arg = m,
-                               .work = DFA_MAX_WORK };
+                               .arg = m };
     return OK;
 }
 
 static void maker_release(struct pda_maker *m)
 {
-    map_release(&m->counted);
+    budget_map_release(m->g->budget, &m->counted);
     arena_release(&m->arena);
     mem_free(m->rules);
     mem_free(m->nullable);
@@ -600,10 +621,23 @@ static void maker_release(struct pda_maker *m)
     mem_free(m->queue);
 }
 
+/* Gives back room that was allocated ahead. What cannot be moved stays as large as it is. */
+static void shrink_tables(struct pda *a)
+{
+    void *p;
+
+    if ((p = mem_grow(a->states, ((size_t)a->n_states + 1) * sizeof *a->states))) a->states = p;
+    if ((p = mem_grow(a->edges, ((size_t)a->n_edges + 1) * sizeof *a->edges))) a->edges = p;
+    if ((p = mem_grow(a->calls, ((size_t)a->n_calls + 1) * sizeof *a->calls))) a->calls = p;
+    if ((p = mem_grow(a->rules, ((size_t)a->n_rules + 1) * sizeof *a->rules))) a->rules = p;
+}
+
 int pda_build(struct pda *out, const struct rules *g, struct err *e)
 {
     struct err local = { 0 };
-    struct pda_maker m = { .g = g, .out = out, .n = g->n, .e = e ? e : &local };
+    struct pda_maker m = {
+        .g = g, .out = out, .n = g->n, .arena.budget = g->budget, .e = e ? e : &local
+    };
     int rc;
 
     *out = (struct pda){ 0 };
@@ -613,7 +647,8 @@ int pda_build(struct pda *out, const struct rules *g, struct err *e)
                        MAX_RULES);
     if ((rc = maker_init(&m)) == OK) rc = build_tables(&m);
     maker_release(&m);
-    if (rc != OK) pda_release(out);
+    if (rc == OK) shrink_tables(out);
+    else pda_release(out);
     return rc;
 }
 
@@ -625,4 +660,11 @@ void pda_release(struct pda *a)
     mem_free(a->rules);
     arena_release(&a->arena);
     *a = (struct pda){ 0 };
+}
+
+size_t pda_bytes(const struct pda *a)
+{
+    return (size_t)a->n_states * sizeof *a->states + (size_t)a->n_edges * sizeof *a->edges +
+           (size_t)a->n_calls * sizeof *a->calls + (size_t)a->n_rules * sizeof *a->rules +
+           a->arena.used_bytes;
 }

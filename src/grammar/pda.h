@@ -46,4 +46,5 @@ struct pda {
 /* Every rule that is referred to has a body. E_INVALID names the rule at fault. */
 int pda_build(struct pda *out, const struct rules *g, struct err *e);
 void pda_release(struct pda *a); /* a zeroed one is allowed */
+size_t pda_bytes(const struct pda *a);
 #endif

@@ -4,24 +4,30 @@
 #include "grammar/rules.h"
 
 #include "base/mem.h"
+#include "grammar/grammar.h"
 
 void rules_init(struct rules *g, const struct grammar_env *env)
 {
-    *g = (struct rules){ .root = -1, .env = env };
+    *g = (struct rules){ .root = -1, .env = env, .budget = env ? env->budget : NULL };
+    g->arena.budget = g->budget;
 }
 
 void rules_release(struct rules *g)
 {
-    map_release(&g->names);
-    mem_free(g->rules);
+    budget_map_release(g->budget, &g->names);
+    budget_free(g->budget, g->rules, g->cap);
     arena_release(&g->arena);
     *g = (struct rules){ .root = -1 };
 }
 
-bool rules_failed(const struct rules *g) { return g->failed || g->arena.failed; }
+bool rules_failed(const struct rules *g)
+{
+    return g->failed || g->arena.failed || budget_failed(g->budget);
+}
 
 int rules_check(const struct rules *g, struct err *e)
 {
+    if (budget_failed(g->budget)) return budget_error(g->budget, e);
     if (rules_failed(g)) return err_nomem(e, "the rules of a grammar");
     if (g->full)
         return err_set(e, E_INVALID, "the grammar is too large: it has more than %d parts",
@@ -34,7 +40,7 @@ int rules_check(const struct rules *g, struct err *e)
 int rules_add(struct rules *g, struct str name, struct rule_node *body)
 {
     if (rules_failed(g)) return -1;
-    if (!mem_ensure(g->rules, g->cap, g->n + 1)) {
+    if (!budget_ensure(g->budget, g->rules, g->cap, g->n + 1)) {
         g->failed = true;
         return -1;
     }
@@ -57,7 +63,8 @@ int rules_find_or_add(struct rules *g, struct str name)
 
     if (map_get(&g->names, name, &at)) return (int)at;
     i = rules_add(g, arena_str(&g->arena, name), NULL); /* the map borrows its keys */
-    if (i >= 0 && map_put(&g->names, g->rules[i].name, (uint64_t)i) == E_NOMEM) g->failed = true;
+    if (i >= 0 && budget_map_put(g->budget, &g->names, g->rules[i].name, (uint64_t)i) == E_NOMEM)
+        g->failed = true;
     return rules_failed(g) ? -1 : i;
 }
 
@@ -71,7 +78,9 @@ struct rule *rules_get(struct rules *g, int rule)
 /* A node of the kind, otherwise zero. */
 struct rule_node *rules_node(struct rules *g, enum rule_node_kind kind)
 {
-    struct rule_node *n = rules_failed(g) ? NULL : arena_new(&g->arena, struct rule_node);
+    struct rule_node *n = !budget_step(g->budget, 4) || rules_failed(g)
+                              ? NULL
+                              : arena_new(&g->arena, struct rule_node);
 
     if (!n) {
         g->spare_node = (struct rule_node){ .kind = NODE_NEVER };
@@ -102,6 +111,7 @@ struct rule_node *rules_class(struct rules *g, struct charset set)
 {
     struct rule_node *n;
 
+    budget_step(g->budget, (uint64_t)set.n);
     charset_normalize(&set);
     n = rules_node(g, set.n ? NODE_CLASS : NODE_NEVER);
     n->set = set;
@@ -148,7 +158,8 @@ struct rule_node *rules_token(struct rules *g, int32_t id)
 /* The array of children doubles in the arena. */
 struct rule_node *rules_add_child(struct rules *g, struct rule_node *to, struct rule_node *child)
 {
-    if (rules_failed(g)) return to; /* the spare node gets no children: it may be its own */
+    if (!budget_step(g->budget, 1) || rules_failed(g))
+        return to; /* the spare node gets no children: it may be its own */
     if (to->n_children == to->cap_children) {
         int cap = to->cap_children ? 2 * to->cap_children : 4;
         struct rule_node **children = arena_array(&g->arena, (size_t)cap, sizeof *children);

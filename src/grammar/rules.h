@@ -4,12 +4,14 @@
  * The rule set owns everything in it: nodes and names lie in its arena and end with it.
  *
  * The functions that add to a rule set never return NULL. A set that has run out of memory
- * (`failed`) or that has more than RULES_MAX_NODES nodes (`full`) remembers it. After a failure
- * every new node is the same spare one that matches nothing, every new rule is -1, and additions do
- * nothing: code that builds rules continues without checks, and rules_check reports at the end. */
+ * (`failed`), has taken more than its budget allows, or has more than RULES_MAX_NODES nodes (`full`)
+ * remembers it. After a failure every new node is the same spare one that matches nothing, every new
+ * rule is -1, and additions do nothing: code that builds rules continues without checks, and
+ * rules_check reports at the end. */
 #ifndef TERN_GRAMMAR_RULES_H
 #define TERN_GRAMMAR_RULES_H
 
+#include "base/budget.h"
 #include "base/map.h"
 #include "grammar/charset.h"
 
@@ -72,15 +74,16 @@ struct rules {
     bool failed;                   /* out of memory */
     int root;                      /* -1: not set */
     const struct grammar_env *env; /* of the compilation, borrowed; may be NULL */
+    struct budget *budget;         /* that of env: every stage counts its steps there */
     struct rule_node spare_node;
     struct rule spare_rule;
 };
 
 void rules_init(struct rules *g, const struct grammar_env *env);
 void rules_release(struct rules *g); /* a zeroed set is allowed */
-/* OK; E_NOMEM after a failure; E_INVALID if there are too many nodes. */
+/* OK; E_NOMEM after a failure; E_INVALID if there are too many nodes, or the error of the budget. */
 int rules_check(const struct rules *g, struct err *e);
-bool rules_failed(const struct rules *g); /* out of memory */
+bool rules_failed(const struct rules *g); /* out of memory, or over the budget */
 
 /* The number of the rule with this name, which is added if it is new. The name is copied. */
 int rules_find_or_add(struct rules *g, struct str name);

@@ -17,17 +17,22 @@
 enum {
     MAX_JSON_BYTES = 1 << 20, /* of a text that is parsed */
     MAX_JSON_PARTS = 100000,  /* values in it */
+    JSON_PART_BYTES = 160,    /* of a value, its key and its place, about */
     MAX_WORK = 4000,          /* rules of one schema */
     MAX_LITERAL_DEPTH = 30    /* of a value in enum or const */
 };
 
-int schema_load(json_t **out, struct str text, const char *what, struct err *e)
+/* The parts of a text and their bytes are known before they are made. */
+int schema_load(json_t **out, struct str text, const char *what, struct budget *b, struct err *e)
 {
+    size_t parts = text.n > MAX_JSON_BYTES ? 0 : str_json_parts(text);
     json_error_t je;
 
-    if (text.n > MAX_JSON_BYTES || str_json_parts(text) > MAX_JSON_PARTS)
+    if (text.n > MAX_JSON_BYTES || parts > MAX_JSON_PARTS)
         return err_set(e, E_INVALID, "%s is too large: at most %d bytes and %d values are allowed",
                        what, MAX_JSON_BYTES, MAX_JSON_PARTS);
+    if (!budget_step(b, parts) || !budget_take(b, text.n + parts * JSON_PART_BYTES))
+        return budget_error(b, e);
     *out = jsonr_load(text, JSON_DECODE_ANY, &je);
     if (*out) return OK;
     if (json_error_code(&je) == json_error_out_of_memory) return err_nomem(e, what);
@@ -51,21 +56,29 @@ int schema_fail(struct schema_build *x, const char *path, const char *fmt, ...)
 
 int schema_nomem(struct schema_build *x)
 {
-    if (x->rc == OK) x->rc = err_nomem(x->e, "the rules of a schema");
-    return x->rc;
+    if (x->rc != OK) return x->rc;
+    if (budget_failed(x->g->budget)) return x->rc = budget_error(x->g->budget, x->e);
+    return x->rc = err_nomem(x->e, "the rules of a schema");
+}
+
+bool schema_step(struct schema_build *x, size_t n)
+{
+    if (!budget_step(x->g->budget, n)) schema_nomem(x);
+    return x->rc == OK;
 }
 
 int schema_fail_with(struct schema_build *x, const char *path, const char *what,
                      const struct err *e)
 {
-    if (e->code == E_NOMEM) return schema_nomem(x);
+    if (e->code == E_NOMEM || budget_failed(x->g->budget)) return schema_nomem(x);
     return schema_fail(x, path, "%s%s", what, e->msg);
 }
 
 /* On failure the path is not extended; the arena remembers the failure. */
 const char *schema_extend_path(struct schema_build *x, const char *path, const char *key)
 {
-    const char *longer = arena_printf(&x->g->arena, "%.400s/%.80s", path, key);
+    const char *longer =
+        !schema_step(x, 16) ? NULL : arena_printf(&x->g->arena, "%.400s/%.80s", path, key);
 
     return longer ? longer : path;
 }
@@ -73,7 +86,7 @@ const char *schema_extend_path(struct schema_build *x, const char *path, const c
 void conjunction_add(struct schema_build *x, struct conjunction *p, const json_t *s,
                      const char *path)
 {
-    if (json_is_true(s)) return;
+    if (json_is_true(s) || !schema_step(x, 1)) return;
     for (int i = 0; i < p->n; i++)
         if (p->p[i].s == s) return;
     if (p->n == CONJUNCTION_MAX)
@@ -406,7 +419,7 @@ static struct rule_node *make_values(struct schema_build *x, const struct conjun
 
     for (size_t i = 0; i < n && x->rc == OK; i++) {
         const json_t *v = one ? one : json_array_get(list, i);
-        bool fits = true;
+        bool fits = schema_step(x, 1);
         for (int k = 0; k < p->n && fits; k++)
             fits = (k == from ? schema_accepts_listed : schema_accepts)(x, &p->p[k], v);
         if (!fits) continue;
@@ -472,8 +485,9 @@ static int add_work(struct schema_build *x, const struct conjunction *p, struct 
 
     if (x->n_work == MAX_WORK)
         schema_fail(x, p->p[0].path, "the schema has more than %d subschemas", MAX_WORK);
-    else if (rules_failed(x->g) || !mem_ensure(x->work, x->cap_work, x->n_work + 1) ||
-             map_put(&x->rules, own_key, (uint64_t)rule) == E_NOMEM)
+    else if (rules_failed(x->g) ||
+             !budget_ensure(x->g->budget, x->work, x->cap_work, x->n_work + 1) ||
+             budget_map_put(x->g->budget, &x->rules, own_key, (uint64_t)rule) == E_NOMEM)
         schema_nomem(x);
     if (x->rc != OK) return -1;
     x->work[x->n_work++] = (struct schema_work){ *p, rule };
@@ -489,6 +503,7 @@ struct rule_node *schema_make_ref(struct schema_build *x, const struct conjuncti
     struct str k;
     int rule;
 
+    if (!schema_step(x, (size_t)p->n)) return rules_node(x->g, NODE_NEVER);
     if (p->n == 0) return rules_ref(x->g, find_or_add_any_value(x));
     for (int i = 0; i < p->n; i++) key[i] = p->p[i].s;
     k = str_of((const char *)key, (size_t)p->n * sizeof *key);
@@ -507,15 +522,15 @@ void schema_init(struct schema_build *x, struct rules *g, const json_t *root, st
                                 .number = -1,
                                 .integer = -1,
                                 .as = PATTERN_JSON };
-    x->env = (struct dfa_env){ .g = g, .work = DFA_MAX_WORK };
+    x->env = (struct dfa_env){ .g = g };
 }
 
 void schema_release(struct schema_build *x)
 {
-    map_release(&x->rules);
-    map_release(&x->strings);
+    budget_map_release(x->g->budget, &x->rules);
+    budget_map_release(x->g->budget, &x->strings);
     json_decref(x->made);
-    mem_free(x->work);
+    budget_free(x->g->budget, x->work, x->cap_work);
 }
 
 void schema_finish(struct schema_build *x)

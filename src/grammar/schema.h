@@ -15,8 +15,8 @@
 
 #include <jansson.h>
 
-/* Parses JSON of limited size. what: "the schema", for errors. */
-int schema_load(json_t **out, struct str text, const char *what, struct err *e);
+/* Parses JSON of limited size. what: "the schema", for errors. b may be NULL. */
+int schema_load(json_t **out, struct str text, const char *what, struct budget *b, struct err *e);
 
 /* Adds the rules of a schema to g. *rule is the rule of the whole value. */
 int schema_add(struct rules *g, const json_t *schema, int *rule, struct err *e);

@@ -242,6 +242,7 @@ static struct rule_node *make_unique_values(struct schema_build *x, const struct
     json_array_foreach (list, i, v) {
         bool fits = true, known = false;
         for (int k = 0; k < item->n; k++) fits &= schema_accepts(x, &item->p[k], v);
+        if (!schema_step(x, 1 + i)) break;
         for (size_t k = 0; k < i; k++) known |= json_equal(json_array_get(list, k), v) != 0;
         if (!fits || known) continue;
         if (count == MAX_UNIQUE) break;

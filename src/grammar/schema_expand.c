@@ -10,7 +10,9 @@
 
 enum {
     MAX_ALTERNATIVES = 400, /* of one value; of a whole schema 50 times that */
-    MAX_PENDING = 48        /* schemas and choices of one value that wait */
+    MAX_PENDING = 48,       /* schemas and choices of one value that wait */
+    MAX_CHOICES = 64,       /* anyOf and oneOf inside of each other */
+    MADE_BYTES = 512        /* of a derived schema, about, without its names */
 };
 
 enum keyword_kind {
@@ -112,6 +114,10 @@ bool schema_is_only_ref(const json_t *s)
 /* Gives a new schema to x->made, which owns it until the end. */
 static const json_t *keep_made(struct schema_build *x, json_t *s)
 {
+    if (s && !budget_take(x->g->budget, MADE_BYTES)) {
+        json_decref(s);
+        s = NULL;
+    }
     if (s && !x->made) x->made = json_array();
     if (s && json_array_append_new(x->made, s) == 0) return s; /* takes s over in any case */
     schema_nomem(x);
@@ -129,7 +135,9 @@ static const json_t *make_without(struct schema_build *x, const char *name)
 static const json_t *make_dependent(struct schema_build *x, const char *name, const json_t *list)
 {
     const json_t *without = make_without(x, name);
-    json_t *all = json_copy((json_t *)list);
+    bool may = schema_step(x, json_array_size(list)) &&
+               budget_take(x->g->budget, json_array_size(list) * sizeof list);
+    json_t *all = may ? json_copy((json_t *)list) : NULL;
 
     if (!without || !all || json_array_append_new(all, json_string(name)) != 0) {
         json_decref(all);
@@ -156,12 +164,13 @@ static void expand_dependent(struct schema_build *x, const struct subschema *p, 
 }
 
 /* The list of required names of a schema that has no other assertion; else NULL. */
-static const json_t *find_only_required(const json_t *s)
+static const json_t *find_only_required(struct schema_build *x, const json_t *s)
 {
     const json_t *list = json_object_get(s, "required");
     const char *key;
     json_t *v;
 
+    if (!schema_step(x, 8 + 4 * json_object_size(s))) return NULL;
     json_object_foreach ((json_t *)s, key, v)
         if (strcmp(key, "required") && strcmp(key, "type") && !schema_is_annotation(key))
             return NULL;
@@ -169,11 +178,12 @@ static const json_t *find_only_required(const json_t *s)
 }
 
 /* Is the name in the list? */
-static bool contains_name(const json_t *list, const json_t *name)
+static bool contains_name(struct schema_build *x, const json_t *list, const json_t *name)
 {
     size_t i;
     json_t *v;
 
+    if (!schema_step(x, 4 * json_array_size(list))) return false;
     json_array_foreach (list, i, v)
         if (json_equal(v, name)) return true;
     return false;
@@ -184,13 +194,13 @@ static bool contains_name(const json_t *list, const json_t *name)
 static bool push_exclusions(struct schema_build *x, const struct subschema *list, size_t i,
                             struct pending *q)
 {
-    const json_t *own = find_only_required(json_array_get(list->s, i)), *other, *name;
+    const json_t *own = find_only_required(x, json_array_get(list->s, i)), *other, *name;
 
     for (size_t k = 0; own && k < json_array_size(list->s); k++) {
         size_t n = 0;
         if (k == i) continue;
-        if (!(other = find_only_required(json_array_get(list->s, k)))) return false;
-        while ((name = json_array_get(other, n)) && contains_name(own, name)) n++;
+        if (!(other = find_only_required(x, json_array_get(list->s, k)))) return false;
+        while ((name = json_array_get(other, n)) && contains_name(x, own, name)) n++;
         if (!json_is_string(name)) return false;
         if (q)
             push_pending(x, q,
@@ -229,6 +239,7 @@ static void split_schema(struct schema_build *x, struct subschema p, struct pend
         schema_fail(x, p.path, "a schema must be an object, true or false");
         return;
     }
+    if (!schema_step(x, 32 + 16 * json_object_size(p.s))) return;
     json_object_foreach ((json_t *)p.s, key, v) {
         enum keyword_kind k = kind_of_keyword(key);
         if (k == KEY_UNKNOWN) schema_fail(x, p.path, "the keyword '%.60s' is not supported", key);
@@ -280,19 +291,26 @@ static void expand_pending(struct schema_build *x, struct pending q, struct conj
 static void expand_choice(struct schema_build *x, struct pending *q, const struct subschema *list,
                           bool one, const struct conjunction *acc, struct rule_node *alt)
 {
+    bool exclude = one && is_of_required(x, list);
     const json_t *v;
     size_t i;
     char at[24];
 
+    if (++x->n_choices > MAX_CHOICES)
+        schema_fail(x, list->path,
+                    "anyOf and oneOf are nested more than %d deep, or refer to "
+                    "themselves",
+                    MAX_CHOICES);
     json_array_foreach (list->s, i, v) {
         struct pending next = *q;
-        if (x->rc != OK) return;
+        if (!schema_step(x, 8)) break;
         snprintf(at, sizeof at, "%zu", i);
-        if (one && is_of_required(x, list)) push_exclusions(x, list, i, &next);
+        if (exclude) push_exclusions(x, list, i, &next);
         push_pending(x, &next, (struct subschema){ v, schema_extend_path(x, list->path, at) },
                      false, false);
         expand_pending(x, next, *acc, alt);
     }
+    x->n_choices--;
 }
 
 /* Adds the alternatives to alt. q and acc are copies: each alternative of a choice has its own. */

@@ -59,6 +59,7 @@ struct schema_build {
     int n_work, cap_work;
     int any, string, number, integer; /* rules that all schemas share; -1: not made yet */
     int n_alternatives;               /* made by anyOf, oneOf and allOf so far */
+    int n_choices;                    /* nested around the one that is expanded */
     enum pattern_as as;               /* how strings are written */
     bool python;                      /* True, False, None */
     json_t *made;                     /* an array that owns derived schemas until the end */
@@ -77,7 +78,10 @@ int schema_fail(struct schema_build *x, const char *path, const char *fmt, ...)
 /* An error of another module: E_NOMEM stays E_NOMEM, others are E_INVALID "path: what message". */
 int schema_fail_with(struct schema_build *x, const char *path, const char *what,
                      const struct err *e);
-int schema_nomem(struct schema_build *x); /* E_NOMEM, unless there is an error already */
+/* E_NOMEM, or the error of the budget, unless there is an error already */
+int schema_nomem(struct schema_build *x);
+/* Counts steps that make no node. false: x has an error. */
+bool schema_step(struct schema_build *x, size_t n);
 
 /* path/key, in the arena. */
 const char *schema_extend_path(struct schema_build *x, const char *path, const char *key);

@@ -97,7 +97,7 @@ static struct rule_node *make_listed_strings(struct schema_build *x, const struc
     size_t n = one ? 1 : json_array_size(list);
 
     if (!list && !one) return NULL;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && schema_step(x, 1); i++) {
         const json_t *v = one ? one : json_array_get(list, i);
         struct str s =
             json_is_string(v) ? str_of(json_string_value(v), json_string_length(v)) : STR("");
@@ -182,6 +182,7 @@ static struct rule_node *make_members(struct schema_build *x, const json_t *s,
     list->list = info;
     json_object_foreach ((json_t *)props, name, prop) {
         struct subschema p = { prop, schema_extend_path(x, "#/properties", name) };
+        if (!schema_step(x, 1 + json_array_size(req))) break;
         json_array_foreach (req, i, v)
             if (equals_string(v, name)) needed[list->n_children] = true;
         rules_add_child(g, list,

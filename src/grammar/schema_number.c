@@ -383,6 +383,7 @@ static bool build_multiples_dfa(struct schema_build *x, struct rule_node *base, 
     int n = m + 2; /* the start, the state after a minus, and the remainders */
     bool ok;
 
+    if (!schema_step(x, (size_t)n * 10)) return false;
     mod.states = arena_array(&x->g->arena, (size_t)n, sizeof *mod.states);
     mod.edges = arena_array(&x->g->arena, (size_t)n * 10 + 1, sizeof *mod.edges);
     if (!mod.states || !mod.edges) {
@@ -431,7 +432,7 @@ static struct rule_node *list_multiples(struct schema_build *x, const struct num
 
     for (double v = m; decimals < 15 && fabs(v - nearbyint(v)) > 1e-9 * fabs(v); v *= 10)
         decimals++;
-    for (int i = 0; i <= MAX_LISTED; i++) {
+    for (int i = 0; i <= MAX_LISTED && schema_step(x, 32); i++) {
         double v;
         snprintf(text, sizeof text, "%.*f", decimals, (from + i) * m);
         v = strtod(text, NULL);

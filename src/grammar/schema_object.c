@@ -35,6 +35,7 @@ static void add_property(struct schema_build *x, struct property_list *l, const 
 {
     uint64_t i;
 
+    if (!schema_step(x, 1)) return;
     if (map_get(&l->at, str_c(name), &i)) {
         l->p[i].required |= required;
         return;
@@ -42,18 +43,18 @@ static void add_property(struct schema_build *x, struct property_list *l, const 
     if (l->n == MAX_MEMBERS)
         schema_fail(x, "#", "an object has more than %d properties", MAX_MEMBERS);
     if (x->rc != OK) return;
-    if (!mem_ensure(l->p, l->cap, l->n + 1) ||
-        map_put(&l->at, str_c(name), (uint64_t)l->n) == E_NOMEM) {
+    if (!budget_ensure(x->g->budget, l->p, l->cap, l->n + 1) ||
+        budget_map_put(x->g->budget, &l->at, str_c(name), (uint64_t)l->n) == E_NOMEM) {
         schema_nomem(x);
         return;
     }
     l->p[l->n++] = (struct property){ name, required };
 }
 
-static void property_list_release(struct property_list *l)
+static void property_list_release(struct property_list *l, struct budget *b)
 {
-    mem_free(l->p);
-    map_release(&l->at);
+    budget_free(b, l->p, l->cap);
+    budget_map_release(b, &l->at);
 }
 
 /* Adds the required names of a part; a name may be required without being a property. */
@@ -140,10 +141,11 @@ static void list_key_patterns(struct schema_build *x, const struct conjunction *
 }
 
 /* The patterns that match a key. */
-static unsigned match_key(const struct key_patterns *k, struct str key)
+static unsigned match_key(struct schema_build *x, const struct key_patterns *k, struct str key)
 {
     unsigned bits = 0;
 
+    if (k->n && !schema_step(x, key.n)) return 0;
     for (int i = 0; i < k->n; i++)
         if (dfa_accepts(&k->p[i].dfa, key)) bits |= 1u << i;
     return bits;
@@ -358,7 +360,7 @@ static void add_named(struct schema_build *x, const struct conjunction *p, struc
     for (int i = 0; i < o->names.n && x->rc == OK; i++) {
         const struct property *prop = &o->names.p[i];
         struct str key = quote_key(x, prop->name);
-        unsigned matched = match_key(&o->keys, strip_quotes(key));
+        unsigned matched = match_key(x, &o->keys, strip_quotes(key));
         struct conjunction value;
         if (!find_value_schemas(x, p, &o->keys, prop->name, matched, &value)) {
             o->impossible |= prop->required;
@@ -442,7 +444,7 @@ struct rule_node *schema_make_object(struct schema_build *x, const struct conjun
     if (!o.info || !o.needed) schema_nomem(x);
     if (x->rc == OK) add_named(x, p, &o);
     if (x->rc == OK && !o.impossible && !schema_bounds_empty(&o.n)) n = finish_object(x, p, &o);
-    property_list_release(&o.names);
+    property_list_release(&o.names, x->g->budget);
     key_patterns_release(&o.keys);
     return n && x->rc == OK ? n : rules_node(x->g, NODE_NEVER);
 }

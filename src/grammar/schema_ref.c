@@ -59,6 +59,7 @@ const json_t *schema_resolve(struct schema_build *x, const struct subschema *p)
                  *target = NULL;
     const char *ref = json_is_string(v) ? json_string_value(v) : NULL;
 
+    if (!schema_step(x, 1 + json_string_length(v) / 8)) return NULL;
     if (ref && json_is_string(id) && json_string_length(id) &&
         !strncmp(ref, json_string_value(id), json_string_length(id)))
         ref += json_string_length(id);
@@ -102,11 +103,12 @@ static bool equal_values(const json_t *a, const json_t *b)
 }
 
 /* Is v one of the values of the list? */
-static bool is_listed(const json_t *list, const json_t *v)
+static bool is_listed(struct schema_build *x, const json_t *list, const json_t *v)
 {
     size_t i;
     json_t *item;
 
+    if (!schema_step(x, 4 * json_array_size(list))) return false;
     json_array_foreach (list, i, item)
         if (equal_values(item, v)) return true;
     return false;
@@ -150,6 +152,7 @@ static bool accepts_string(struct schema_build *x, const struct subschema *p, co
     struct dfa f;
     bool ok = false;
 
+    if (!schema_step(x, json_string_length(v) / 8)) return false;
     if (count_chars(v) < (size_t)schema_read_count(x, p, "minLength", 0)) return false;
     if (json_object_get(p->s, "maxLength") &&
         count_chars(v) > (size_t)schema_read_count(x, p, "maxLength", 0))
@@ -207,6 +210,7 @@ static bool accepts_array(struct schema_build *x, const struct subschema *p, con
     json_array_foreach (v, i, item) {
         const json_t *s = i < json_array_size(first) ? json_array_get(first, i) : rest;
         if (s && !accepts_value(x, s, item, depth + 1)) return false;
+        if (!schema_step(x, 4 * i)) return false;
         for (size_t k = 0; json_is_true(json_object_get(p->s, "uniqueItems")) && k < i; k++)
             if (equal_values(json_array_get(v, k), item)) return false;
     }
@@ -217,6 +221,7 @@ static bool accepts_array(struct schema_build *x, const struct subschema *p, con
 static bool accepts_plain(struct schema_build *x, const struct subschema *p, const json_t *v,
                           int depth)
 {
+    if (!schema_step(x, 16)) return false;
     if (json_is_boolean(p->s)) return json_is_true(p->s);
     if (!(schema_read_types(x, p) & type_of_value(v))) return false;
     if (json_is_number(v)) return accepts_number(p->s, json_number_value(v));
@@ -231,7 +236,7 @@ static bool accepts_keywords(struct schema_build *x, const struct subschema *p, 
 {
     const json_t *list = json_object_get(p->s, "enum"), *one = json_object_get(p->s, "const");
 
-    return !(list && !is_listed(list, v)) && !(one && !equal_values(one, v)) &&
+    return !(list && !is_listed(x, list, v)) && !(one && !equal_values(one, v)) &&
            accepts_plain(x, p, v, depth);
 }
 
@@ -244,7 +249,7 @@ bool schema_accepts_listed(struct schema_build *x, const struct subschema *p, co
 {
     const json_t *list = json_object_get(p->s, "enum"), *one = json_object_get(p->s, "const");
 
-    return !(one && list && !is_listed(list, v)) && accepts_plain(x, p, v, 0);
+    return !(one && list && !is_listed(x, list, v)) && accepts_plain(x, p, v, 0);
 }
 
 /* How many schemas of a list accept the value. */
@@ -265,7 +270,7 @@ static bool accepts_value(struct schema_build *x, const json_t *s, const json_t 
     const json_t *all = json_object_get(s, "allOf"), *any = json_object_get(s, "anyOf"), *to;
     const json_t *one = json_object_get(s, "oneOf");
 
-    if (depth > MAX_DEPTH || x->rc != OK) return false;
+    if (depth > MAX_DEPTH || !schema_step(x, 16)) return false;
     if (!accepts_keywords(x, &p, v, depth)) return false;
     if (json_object_get(s, "$ref") &&
         (!(to = schema_resolve(x, &p)) || !accepts_value(x, to, v, depth + 1)))
@@ -293,11 +298,12 @@ const json_t *schema_follow_refs(struct schema_build *x, const json_t *s)
     return s;
 }
 
-static bool is_required(const json_t *s, const char *name)
+static bool is_required(struct schema_build *x, const json_t *s, const char *name)
 {
     size_t i;
     json_t *v;
 
+    if (!schema_step(x, json_array_size(json_object_get(s, "required")))) return false;
     json_array_foreach (json_object_get(s, "required"), i, v)
         if (json_is_string(v) && !strcmp(json_string_value(v), name)) return true;
     return false;
@@ -331,10 +337,10 @@ static bool objects_disjoint(struct schema_build *x, const json_t *a, const json
 
     json_array_foreach (json_object_get(b, "required"), i, v)
         if (closed && json_is_string(v) && !json_object_get(pa, json_string_value(v)) &&
-            !is_required(a, json_string_value(v)))
+            !is_required(x, a, json_string_value(v)))
             return true;
     json_object_foreach ((json_t *)pa, key, v) {
-        if (!is_required(a, key)) continue;
+        if (!is_required(x, a, key)) continue;
         if (json_object_get(pb, key) &&
             schema_are_disjoint(x, v, json_object_get(pb, key), depth + 1))
             return true;
@@ -455,7 +461,7 @@ bool schema_are_disjoint(struct schema_build *x, const json_t *a, const json_t *
     size_t i;
     json_t *v;
 
-    if (depth > MAX_DISJOINT_DEPTH || x->rc != OK) return false;
+    if (depth > MAX_DISJOINT_DEPTH || !schema_step(x, 64)) return false;
     a = schema_follow_refs(x, a);
     b = schema_follow_refs(x, b);
     if (json_is_false(a) || json_is_false(b)) return true;

@@ -181,7 +181,8 @@ static struct rule_node *make_bounded_string(struct schema_build *x, struct coun
                             RULES_SEQ(g, rules_text(g, "\""),
                                       rules_repeat(g, schema_make_char(x), b.min, b.max),
                                       rules_text(g, "\"")));
-    if (rule < 0 || map_put(&x->strings, key, (uint64_t)rule) == E_NOMEM) schema_nomem(x);
+    if (rule < 0 || budget_map_put(g->budget, &x->strings, key, (uint64_t)rule) == E_NOMEM)
+        schema_nomem(x);
     return rules_ref(g, rule);
 }
 

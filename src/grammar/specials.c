@@ -59,7 +59,7 @@ struct rule_node *specials_text(const struct specials *s, struct rules *g, struc
     struct rule_node *seq = rules_node(g, NODE_SEQ), *n;
     size_t from = 0, len = 0;
 
-    for (size_t i = 0; i < text.n;) {
+    for (size_t i = 0; i < text.n && budget_step(g->budget, 1 + (uint64_t)s->n / 4);) {
         struct str rest = str_skip(text, i);
         const struct special_token *t = specials_at(s, rest);
         n = t ? rules_token(g, t->id) : placeholder ? placeholder(arg, rest, &len) : NULL;

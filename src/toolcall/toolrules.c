@@ -156,18 +156,20 @@ static struct rule_node *make_name(struct toolrules *t, const json_t *tool)
     return n;
 }
 
-/* A call of any of the tools. */
+/* A call of any of the tools. The texts around the names are the same nodes for all. */
 static struct rule_node *make_call(struct toolrules *t, int number)
 {
-    struct rule_node *alt = rules_node(t->g, NODE_ALT);
+    struct rule_node *alt = rules_node(t->g, NODE_ALT),
+                     *before = make_form_node(t, "before", number),
+                     *between = make_form_node(t, "between", number),
+                     *after = make_form_node(t, "after", number);
     json_t *tool;
     size_t i;
 
     json_array_foreach ((json_t *)t->tools, i, tool)
         rules_add_child(t->g, alt,
-                        RULES_SEQ(t->g, make_form_node(t, "before", number), make_name(t, tool),
-                                  make_form_node(t, "between", number), rules_ref(t->g, t->args[i]),
-                                  make_form_node(t, "after", number)));
+                        RULES_SEQ(t->g, before, make_name(t, tool), between,
+                                  rules_ref(t->g, t->args[i]), after));
     return alt;
 }
 
@@ -226,7 +228,7 @@ static int make_other_specials(struct toolrules *t, struct str trigger, struct r
     };
     const struct dfa any = { .states = states, .edges = edges, .n_states = 5, .n_edges = 4 };
     const struct special_token *token = specials_at(&t->specials, trigger);
-    struct dfa_env env = { .g = t->g, .work = DFA_MAX_WORK };
+    struct dfa_env env = { .g = t->g };
     struct dfa its = { 0 }, f = { 0 };
     int rc;
 
@@ -285,7 +287,7 @@ int toolrules_build(struct rules *g, struct str text, struct err *e)
     struct err local = { 0 };
     struct toolrules t = { .g = g, .e = e ? e : &local };
     json_t *form = NULL;
-    int rc = schema_load(&form, text, "the description of the tools", t.e);
+    int rc = schema_load(&form, text, "the description of the tools", g->budget, t.e);
 
     if (rc == OK) rc = specials_init(&t.specials, g->env, t.e);
     if (rc == OK) {
