@@ -141,7 +141,7 @@ static void schemas_that_grow_without_bound_are_refused(void **state)
     buf_puts(&b, "]}");
     assert_stopped(GRAMMAR_SCHEMA, &b, "more than 400 combinations");
     buf_puts(&b, "{\"enum\":[0");
-    for (int i = 1; i < 90000; i++) buf_printf(&b, ",\"value %d\"", i);
+    for (int i = 1; i < 90000; i++) buf_printf(&b, ",\"v%d\"", i);
     buf_puts(&b, "]}");
     assert_stopped(GRAMMAR_SCHEMA, &b, "limit");
     buf_puts(&b, "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[1");

@@ -1,14 +1,17 @@
-/* Grammars that are compiled by the engine's compile thread: callbacks when they are done, a
- * bounded queue, and no jobs left when the engine closes.
+/* Grammars that are compiled by the engine's compile threads: callbacks when they are done, bounded
+ * queues, turns, and no jobs left when the engine closes.
  *
  * Uses the model that ships with tern. */
 #include "support.h"
 
+#include "base/budget.h"
 #include "engine/compile.h"
 #include "engine/engine.h"
+#include "engine/engine_impl.h"
 #include "engine/info.h"
 #include "engine/request.h"
 #include "engine/stats.h"
+#include "grammar/rules.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -104,34 +107,181 @@ static void grammars_are_compiled_by_a_separate_thread(void **state)
     engine_close(g);
 }
 
+/* ---- grammars that take as long as the test says ---- */
+
+static atomic_bool released; /* the builds below end */
+static atomic_int n_held;    /* of them that wait for it */
+
+static int hold(struct rules *g, struct str text)
+{
+    atomic_fetch_add(&n_held, 1);
+    while (!atomic_load(&released) && budget_look(g->budget)) usleep(1000);
+    g->root = rules_add(g, STR("root"), rules_literal(g, text));
+    return OK;
+}
+
+/* Takes few steps. */
+static int build_held(struct rules *g, struct str text, struct err *e)
+{
+    (void)e;
+    return hold(g, text);
+}
+
+/* Takes more steps than a first turn has. */
+static int build_long(struct rules *g, struct str text, struct err *e)
+{
+    (void)e;
+    for (int i = 0; i <= COMPILE_TURN / 1000; i++)
+        if (!budget_step(g->budget, 1000))
+            return OK; /* whatever it returns, the budget has ended */
+    return hold(g, text);
+}
+
+static struct compile_job *compile_built(struct engine *g, struct finished *t,
+                                         grammar_build_fn *build, int number, int *rc)
+{
+    char text[32];
+    struct grammar_spec spec = { .kind = GRAMMAR_RULES, .build = build };
+    struct compile_job *j = NULL;
+    struct grammar *out = NULL;
+    struct err e = { 0 };
+
+    spec.text = str_of(text, (size_t)snprintf(text, sizeof text, "number %d", number));
+    *rc = engine_grammar_async(g, &spec, on_done, t, NULL, &out, &j, &e);
+    return j;
+}
+
+static void wait_until(int n, int (*count)(struct finished *t), struct finished *t)
+{
+    for (int i = 0; i < 60000 && count(t) < n; i++) usleep(1000);
+    assert_int_equal(count(t), n);
+}
+
+static int count_held(struct finished *t)
+{
+    (void)t;
+    return atomic_load(&n_held);
+}
+
+static void reset_holds(void)
+{
+    atomic_store(&released, false);
+    atomic_store(&n_held, 0);
+}
+
 static void the_compile_queue_is_bounded_and_ends_with_the_engine(void **state)
 {
-    enum { N = COMPILE_JOBS + 40 };
+    enum { N = COMPILE_JOBS + 10 };
     struct engine *g = open_engine();
     struct finished t = { .lock = PTHREAD_MUTEX_INITIALIZER };
     struct compile_job *jobs[N];
-    int n = 0, n_full = 0, n_ended = 0, rc;
+    int n = 0, rc;
 
     (void)state;
-    for (int i = 0; i < N; i++) { /* each compiles for tens of milliseconds */
-        char text[120];
-        char x = (char)('a' + i % 10), y = (char)('l' + i / 10);
-        snprintf(text, sizeof text, "root ::= (\"%c\" | \"%c\")* \"%c\" (\"%c\" | \"%c\"){20}", x,
-                 y, x, x, y);
-        if ((jobs[n] = compile_async(g, &t, text, &rc))) n++;
-        else assert_int_equal(rc, E_QUEUE_FULL), n_full++;
+    reset_holds();
+    for (int i = 0; i < N; i++) {
+        if ((jobs[n] = compile_built(g, &t, build_held, i, &rc))) n++;
+        else assert_int_equal(rc, E_QUEUE_FULL);
     }
-    assert_true(n >= COMPILE_JOBS && n_full > 0);
-    atomic_store(&jobs[n - 1]->dropped, true);
-    engine_close(g);
+    assert_int_equal(n, COMPILE_JOBS);
+    wait_until(COMPILE_THREADS, count_held, &t);
+    engine_close(g);                         /* also ends those that are being compiled */
     assert_int_equal(count_finished(&t), n); /* every job calls back */
     for (int i = 0; i < n; i++) {
-        n_ended += jobs[i]->rc == E_SHUTDOWN;
-        assert_true(jobs[i]->rc == E_SHUTDOWN || jobs[i]->rc == E_INVALID);
+        assert_int_equal(jobs[i]->rc, E_SHUTDOWN);
         job_unref(jobs[i]);
     }
-    assert_true(n_ended > 0);
     release_jobs(&t);
+}
+
+static void grammars_that_take_long_stop_nobody_else(void **state)
+{
+    struct engine *g = open_engine();
+    struct finished longs = { .lock = PTHREAD_MUTEX_INITIALIZER }, t = longs;
+    struct compile_job *jobs[COMPILE_LONG_JOBS], *j;
+    int rc;
+
+    (void)state;
+    reset_holds();
+    for (int i = 0; i < COMPILE_LONG_JOBS; i++)
+        assert_non_null(jobs[i] = compile_built(g, &longs, build_long, i, &rc));
+    wait_until(COMPILE_THREADS - 1, count_held, &longs); /* all threads but one are taken */
+    for (int i = 0; i < 40; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "root ::= [a-z]{%d}", i + 1);
+        j = compile_async(g, &t, text, &rc);
+        wait_until(i + 1, count_finished, &t);
+        assert_int_equal(j->rc, OK);
+        job_unref(j);
+    }
+    j = compile_built(g, &t, build_long, -1, &rc); /* one more than may wait for a second turn */
+    wait_until(41, count_finished, &t);
+    assert_int_equal(j->rc, E_QUEUE_FULL);
+    assert_true(j->err.retry_ms > 0);
+    job_unref(j);
+    assert_int_equal(count_finished(&longs), 0);
+    assert_int_equal(atomic_load(&n_held), COMPILE_THREADS - 1);
+    atomic_store(&released, true);
+    wait_until(COMPILE_LONG_JOBS, count_finished, &longs);
+    for (int i = 0; i < COMPILE_LONG_JOBS; i++) {
+        assert_int_equal(jobs[i]->rc, OK);
+        job_unref(jobs[i]);
+    }
+    release_jobs(&t);
+    release_jobs(&longs);
+    engine_close(g);
+}
+
+static void a_requester_that_leaves_stops_its_compilation(void **state)
+{
+    struct engine *g = open_engine();
+    struct finished t = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct compile_job *first, *second;
+    int rc;
+
+    (void)state;
+    reset_holds();
+    first = compile_built(g, &t, build_held, 1, &rc);
+    second = compile_built(g, &t, build_long, 2, &rc);
+    wait_until(2, count_held, &t);
+    atomic_store(&second->dropped, true);
+    wait_until(1, count_finished, &t);
+    assert_int_equal(second->rc, E_CANCELLED);
+    atomic_store(&first->dropped, true);
+    wait_until(2, count_finished, &t);
+    assert_int_equal(first->rc, E_CANCELLED);
+    assert_int_equal(counter_get(&engine_stats(g)->grammars_cancelled), 2);
+    assert_int_equal(gauge_get(&engine_stats(g)->grammar_jobs), 0);
+    job_unref(first);
+    job_unref(second);
+    release_jobs(&t);
+    engine_close(g);
+}
+
+static void cached_grammars_are_bounded_by_bytes(void **state)
+{
+    enum { MANY = 30 };
+    struct engine *g = open_engine();
+    struct engine_stats *stats = engine_stats(g);
+    struct grammar *kept[MANY] = { NULL };
+    size_t one = 0;
+
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        char text[64];
+        struct grammar_spec spec = { .kind = GRAMMAR_GBNF };
+        spec.text = str_of(text, (size_t)snprintf(text, sizeof text, "root ::= [a-z]{%d}", i + 10));
+        assert_int_equal(engine_grammar(g, &spec, &kept[i], NULL), OK);
+        if (!one) {
+            one = (size_t)gauge_get(&stats->grammar_bytes);
+            assert_true(one > grammar_bytes(kept[0]));
+            g->guided.max_cached_bytes = 4 * one;
+        }
+    }
+    assert_true(gauge_get(&stats->grammar_bytes) > 2 * (int64_t)one);
+    assert_true(gauge_get(&stats->grammar_bytes) <= 4 * (int64_t)one);
+    for (int i = 0; i < MANY; i++) grammar_unref(kept[i]); /* evicted ones are still valid */
+    engine_close(g);
 }
 
 int main(void)
@@ -139,6 +289,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grammars_are_compiled_by_a_separate_thread),
         cmocka_unit_test(the_compile_queue_is_bounded_and_ends_with_the_engine),
+        cmocka_unit_test(grammars_that_take_long_stop_nobody_else),
+        cmocka_unit_test(a_requester_that_leaves_stops_its_compilation),
+        cmocka_unit_test(cached_grammars_are_bounded_by_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,38 @@
-/* compile.c - the queue and the thread that compile grammars.
+/* compile.c - the queues and the threads that compile grammars.
  *
- * Compiling a schema can take a second, and the thread that serves HTTP must not wait for it. One
- * thread is enough: compiled grammars are cached (guided.c), and the smallest job goes first, so a
- * large schema delays no small one for long. */
+ * The first turn of a job that needs a second one is lost: its work begins again. That costs a
+ * large grammar some hundredths of a second and needs no compiler that can be interrupted.
+ *
+ * All state is the lock's; a thread holds it to take a job and to hand it on, never while it
+ * compiles. running[] is there for compiler_close, which stops what is being compiled. */
 #include "engine/compile.h"
 
+#include "base/budget.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/guided.h"
+#include "engine/stats.h"
 
 #include <string.h>
 
-int compiler_init(struct compiler *c, struct guided *d, struct err *e)
+static void append_job(struct compile_queue *q, struct compile_job *j)
 {
-    *c = (struct compiler){ 0 };
+    j->next = NULL;
+    *(q->first ? q->last : &q->first) = j;
+    q->last = &j->next;
+}
+
+static struct compile_job *pop_job(struct compile_queue *q)
+{
+    struct compile_job *j = q->first;
+
+    if (j) q->first = j->next;
+    return j;
+}
+
+int compiler_init(struct compiler *c, struct guided *d, struct engine_stats *stats, struct err *e)
+{
+    *c = (struct compiler){ .stats = stats };
     if (pthread_mutex_init(&c->lock, NULL) != 0) return err_nomem(e, "the compiler's lock");
     if (pthread_cond_init(&c->news, NULL) != 0) {
         pthread_mutex_destroy(&c->lock);
@@ -30,49 +50,109 @@ void job_unref(struct compile_job *j)
     mem_free(j);
 }
 
-/* ---- the compiler's thread ---- */
+/* ---- the compiler's threads ---- */
 
-/* The smallest waiting job, of several the oldest. With the lock held. */
-static struct compile_job *pop_job(struct compiler *c)
+static int refuse_job(const struct compiler *c, struct err *e)
 {
-    struct compile_job **best = &c->waiting, *j;
+    int rc = err_set(e, E_QUEUE_FULL,
+                     "%d grammars of %zu bytes wait to be compiled, %d of them large; the limits "
+                     "are %d, %u and %d",
+                     c->n + c->n_long, c->bytes, c->n_long, COMPILE_JOBS, COMPILE_BYTES,
+                     COMPILE_LONG_JOBS);
 
-    for (struct compile_job **at = &c->waiting; *at; at = &(*at)->next)
-        if ((*at)->spec.text.n < (*best)->spec.text.n) best = at;
-    if ((j = *best)) *best = j->next;
-    return j;
+    if (e) e->retry_ms = 1000;
+    return rc;
 }
 
-/* Counters go first: when done() runs, the requester may submit the next job. */
-static void finish_job(struct compiler *c, struct compile_job *j)
+/* i: the thread that has the job, or -1. Counters go first: when done() runs, the requester may
+ * submit the next job. */
+static void finish_job(struct compiler *c, int i, struct compile_job *j)
 {
     pthread_mutex_lock(&c->lock);
-    c->n--;
+    if (i >= 0) c->running[i] = NULL;
+    *(j->is_long ? &c->n_long : &c->n) -= 1;
     c->bytes -= j->spec.text.n;
+    if (c->quit && j->rc == E_CANCELLED)
+        j->rc = err_set(&j->err, E_SHUTDOWN, "the server is shutting down");
+    gauge_set(&c->stats->grammar_jobs, c->n + c->n_long);
     pthread_mutex_unlock(&c->lock);
+    counter_add(j->rc == OK            ? &c->stats->grammars_compiled
+                : j->rc == E_CANCELLED ? &c->stats->grammars_cancelled
+                                       : &c->stats->grammars_refused,
+                1);
     j->done(j); /* passes the compiler's reference */
 }
 
-/* The thread's loop: the smallest job, until compiler_close. */
-static void *compile_main(void *arg)
+/* true: the job is over. false: it needs more than one turn. */
+static bool run_turn(struct compiler *c, struct compile_job *j)
 {
-    struct compiler *c = arg;
-    struct compile_job *j;
+    struct budget b = { .max_steps = j->is_long ? GRAMMAR_STEPS : COMPILE_TURN,
+                        .max_bytes = GRAMMAR_BYTES,
+                        .deadline_ns = clock_ns() + COMPILE_SECONDS * UINT64_C(1000000000),
+                        .cancelled = &j->dropped };
 
-    for (;;) {
-        pthread_mutex_lock(&c->lock);
-        while (!c->waiting && !c->quit) pthread_cond_wait(&c->news, &c->lock);
-        j = c->quit ? NULL : pop_job(c);
-        pthread_mutex_unlock(&c->lock);
-        if (!j) return NULL;
-        if (atomic_load_explicit(&j->dropped, memory_order_relaxed))
-            j->rc =
-                err_set(&j->err, E_CANCELLED, "the request that needed the grammar was dropped");
-        else j->rc = guided_compile(c->guided, &j->spec, &j->g, &j->err);
-        finish_job(c, j);
-    }
+    j->rc = guided_compile(c->guided, &j->spec, &b, &j->g, &j->err);
+    return j->is_long || b.end != BUDGET_STEPS;
 }
 
+/* Queues the job for its second turn. false: there are too many, and its rc says so. */
+static bool queue_long(struct compiler *c, int i, struct compile_job *j)
+{
+    bool room;
+
+    pthread_mutex_lock(&c->lock);
+    if ((room = c->n_long < COMPILE_LONG_JOBS && !c->quit)) {
+        c->running[i] = NULL; /* another thread will have it */
+        j->is_long = true;
+        c->n--;
+        c->n_long++;
+        append_job(&c->longs, j);
+        pthread_cond_broadcast(&c->news);
+    } else {
+        j->rc = c->quit ? err_set(&j->err, E_CANCELLED, "the server is shutting down")
+                        : refuse_job(c, &j->err);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return room;
+}
+
+/* The next job of thread i, or NULL: the compiler closes. The first thread gives first turns only,
+ * unless it is the only one. */
+static struct compile_job *wait_for_job(struct compiler *c, int i)
+{
+    struct compile_job *j = NULL;
+
+    pthread_mutex_lock(&c->lock);
+    for (;;) {
+        bool longs = i > 0 || c->n_threads == 1;
+        if (c->quit) break;
+        if (longs && (j = pop_job(&c->longs))) break;
+        if ((j = pop_job(&c->waiting))) break;
+        pthread_cond_wait(&c->news, &c->lock);
+    }
+    c->running[i] = j;
+    pthread_mutex_unlock(&c->lock);
+    return j;
+}
+
+/* What a thread is given when it starts. */
+struct compile_thread {
+    struct compiler *c;
+    int number;
+};
+
+static void *compile_main(void *arg)
+{
+    struct compile_thread t = *(struct compile_thread *)arg;
+    struct compile_job *j;
+
+    mem_free(arg);
+    while ((j = wait_for_job(t.c, t.number)))
+        if (run_turn(t.c, j) || !queue_long(t.c, t.number, j)) finish_job(t.c, t.number, j);
+    return NULL;
+}
+
+/* With `quit` set no thread takes another job, so that what is left is this thread's. */
 void compiler_close(struct compiler *c)
 {
     struct compile_job *j;
@@ -80,12 +160,15 @@ void compiler_close(struct compiler *c)
     if (!c->guided) return;
     pthread_mutex_lock(&c->lock);
     c->quit = true;
-    pthread_cond_signal(&c->news);
+    for (int i = 0; i < c->n_threads; i++)
+        if (c->running[i])
+            atomic_store_explicit(&c->running[i]->dropped, true, memory_order_relaxed);
+    pthread_cond_broadcast(&c->news);
     pthread_mutex_unlock(&c->lock);
-    if (c->has_thread) pthread_join(c->thread, NULL);
-    while ((j = pop_job(c))) {
+    for (int i = 0; i < c->n_threads; i++) pthread_join(c->threads[i], NULL);
+    while ((j = pop_job(&c->longs)) || (j = pop_job(&c->waiting))) {
         j->rc = err_set(&j->err, E_SHUTDOWN, "the server is shutting down");
-        finish_job(c, j);
+        finish_job(c, -1, j);
     }
     pthread_cond_destroy(&c->news);
     pthread_mutex_destroy(&c->lock);
@@ -94,38 +177,43 @@ void compiler_close(struct compiler *c)
 
 /* ---- submitting ---- */
 
-/* The thread starts with the first job: most engines never see a grammar. With the lock held. */
 static int start_thread(struct compiler *c, struct err *e)
 {
+    struct compile_thread *t = mem_new(struct compile_thread);
     int rc;
 
-    if (c->has_thread) return OK;
-    if ((rc = pthread_create(&c->thread, NULL, compile_main, c)) != 0)
+    if (!t) return err_nomem(e, "a thread to compile grammars");
+    *t = (struct compile_thread){ c, c->n_threads };
+    if ((rc = pthread_create(&c->threads[c->n_threads], NULL, compile_main, t)) != 0) {
+        mem_free(t);
         return err_set(e, E_NOMEM, "cannot start a thread to compile grammars: %s", strerror(rc));
-    pthread_setname_np(c->thread, "tern-grammar");
-    c->has_thread = true;
+    }
+    pthread_setname_np(c->threads[c->n_threads++], "tern-grammar");
     return OK;
 }
 
-/* Appends the job to the queue. With the lock held. */
-static int append_job(struct compiler *c, struct compile_job *j, struct err *e)
+/* The threads start with the first job: most engines never see a grammar. One is enough to go on;
+ * the others are tried again with the next job. With the lock held. */
+static int start_threads(struct compiler *c, struct err *e)
 {
-    struct compile_job **at = &c->waiting;
+    int rc = OK;
+
+    while (rc == OK && c->n_threads < COMPILE_THREADS) rc = start_thread(c, e);
+    return c->n_threads > 0 ? OK : rc;
+}
+
+/* With the lock held. */
+static int accept_job(struct compiler *c, struct compile_job *j, struct err *e)
+{
     int rc;
 
-    if (c->n >= COMPILE_JOBS || c->bytes + j->spec.text.n > COMPILE_BYTES) {
-        rc = err_set(e, E_QUEUE_FULL,
-                     "%d grammars of %zu bytes wait to be compiled; the limits are %d and %u", c->n,
-                     c->bytes, COMPILE_JOBS, COMPILE_BYTES);
-        if (e) e->retry_ms = 1000;
-        return rc;
-    }
-    if ((rc = start_thread(c, e)) != OK) return rc;
-    while (*at) at = &(*at)->next;
-    *at = j;
+    if (c->n >= COMPILE_JOBS || c->bytes + j->spec.text.n > COMPILE_BYTES) return refuse_job(c, e);
+    if ((rc = start_threads(c, e)) != OK) return rc;
+    append_job(&c->waiting, j);
     c->n++;
     c->bytes += j->spec.text.n;
-    pthread_cond_signal(&c->news);
+    gauge_set(&c->stats->grammar_jobs, c->n + c->n_long);
+    pthread_cond_broadcast(&c->news);
     return OK;
 }
 
@@ -150,7 +238,7 @@ int compiler_submit(struct compiler *c, const struct grammar_spec *spec,
     j->owner = owner;
     atomic_init(&j->refs, 2);
     pthread_mutex_lock(&c->lock);
-    rc = append_job(c, j, e);
+    rc = accept_job(c, j, e);
     pthread_mutex_unlock(&c->lock);
     if (rc == OK) {
         *out = j;

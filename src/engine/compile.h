@@ -1,8 +1,15 @@
-/* compile.h - a thread that compiles grammars, so that no request waits for another one's schema.
+/* compile.h - threads that compile grammars, so that no request waits for another one's schema.
  *
- * The thread starts with the first grammar that is not cached and ends with the engine. The queue
- * is bounded by jobs and bytes; the smallest job goes first. Two parties hold a job, the requester
- * and the compiler; the last job_unref frees it. */
+ * Compiling goes in turns. A job's first turn is short (COMPILE_TURN steps: more than any schema of
+ * tests/schemas takes), and one thread does nothing but first turns, in the order in which jobs
+ * come. A job that is not done by then waits for a second turn, with all steps of the budget
+ * (GRAMMAR_STEPS), which the other threads give. So a small grammar waits for short turns only,
+ * whatever the large ones take.
+ *
+ * A job whose requester has left, and every job when the compiler closes, is stopped while it is
+ * compiled. Jobs are bounded in number and bytes. The threads start with the first grammar that is
+ * not cached and end with the engine. Two parties hold a job, the requester and the compiler; the
+ * last job_unref frees it. */
 #ifndef TERN_ENGINE_COMPILE_H
 #define TERN_ENGINE_COMPILE_H
 
@@ -12,20 +19,26 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define COMPILE_JOBS 64
+#define COMPILE_THREADS 3
+#define COMPILE_TURN 2000000 /* steps of a first turn: some 20 ms */
+#define COMPILE_SECONDS 30   /* of one turn, on a machine however slow */
+#define COMPILE_JOBS 64      /* at their first turn or waiting for it */
+#define COMPILE_LONG_JOBS 16 /* at their second turn or waiting for it */
 #define COMPILE_BYTES (8u << 20)
 
 struct guided;
+struct engine_stats;
 
 struct compile_job {
     struct grammar_spec spec; /* text: owned */
-    /* Called on the compiler's thread, or inside compiler_close, when the job is over. It passes
+    /* Called on a thread of the compiler, or inside compiler_close, when the job is over. It passes
      * the compiler's reference. */
     void (*done)(struct compile_job *j);
     void *arg, *owner;   /* the requester's; not used here */
     atomic_bool dropped; /* set by the requester: it does not wait any more */
     atomic_int refs;
     struct compile_job *next; /* the compiler's; after done, the requester's */
+    bool is_long;             /* its first turn was not enough */
 
     /* written before done */
     int rc;
@@ -33,22 +46,31 @@ struct compile_job {
     struct err err;
 };
 
-struct compiler {
-    struct guided *guided;
-    pthread_mutex_t lock; /* protects everything below */
-    pthread_cond_t news;
-    pthread_t thread;
-    bool has_thread, quit;
-    struct compile_job *waiting;
-    int n; /* jobs waiting or being compiled */
-    size_t bytes;
+/* Jobs in the order in which they came. */
+struct compile_queue {
+    struct compile_job *first, **last; /* last: where the next one is linked */
 };
 
-int compiler_init(struct compiler *c, struct guided *d, struct err *e);
-/* Waiting jobs end with E_SHUTDOWN. A zeroed one is allowed. */
+struct compiler {
+    struct guided *guided;
+    struct engine_stats *stats;
+    pthread_mutex_t lock; /* protects everything below */
+    pthread_cond_t news;
+    pthread_t threads[COMPILE_THREADS];
+    struct compile_job *running[COMPILE_THREADS];
+    int n_threads;
+    bool quit;
+    struct compile_queue waiting, longs; /* for their first turn; for their second */
+    int n, n_long;                       /* jobs at each, the running ones included */
+    size_t bytes;                        /* of the texts of all jobs */
+};
+
+int compiler_init(struct compiler *c, struct guided *d, struct engine_stats *stats, struct err *e);
+/* Jobs end with E_SHUTDOWN, also those that are being compiled. A zeroed one is allowed. */
 void compiler_close(struct compiler *c);
 
-/* *out is the caller's to unref. E_QUEUE_FULL: too many jobs wait. */
+/* *out is the caller's to unref. E_QUEUE_FULL: too many jobs wait; also the result of a job whose
+ * second turn would come after too many others. */
 int compiler_submit(struct compiler *c, const struct grammar_spec *spec,
                     void (*done)(struct compile_job *j), void *arg, void *owner,
                     struct compile_job **out, struct err *e);

@@ -164,8 +164,9 @@ static int open_grammars(struct engine *g, struct err *e)
     int rc;
 
     ends_find(&g->ends, g->plan->source, g->tokenizer, g->lim.n_vocab);
-    if ((rc = guided_init(&g->guided, g->tokenizer, &g->ends, g->lim.n_sample, e)) != OK) return rc;
-    return compiler_init(&g->compiler, &g->guided, e);
+    if ((rc = guided_init(&g->guided, g->tokenizer, &g->ends, g->lim.n_sample, &g->stats, e)) != OK)
+        return rc;
+    return compiler_init(&g->compiler, &g->guided, &g->stats, e);
 }
 
 /* The engine thread: rounds while there is work, else asleep until a request arrives. When every
@@ -418,7 +419,7 @@ void engine_close(struct engine *g)
 int engine_grammar(struct engine *g, const struct grammar_spec *spec, struct grammar **out,
                    struct err *e)
 {
-    return guided_compile(&g->guided, spec, out, e);
+    return guided_compile(&g->guided, spec, NULL, out, e);
 }
 
 int engine_grammar_async(struct engine *g, const struct grammar_spec *spec,

@@ -1,7 +1,7 @@
 /* guided.h - the grammars of an engine: compiled once, used by any number of sequences.
  *
  * Compiling happens on the submitting thread or the compiler's (compile.h); results are cached by
- * the grammar's text. Matcher caches (token masks that a grammar has computed for this vocabulary)
+ * the grammar's text, up to a number of bytes. Matcher caches (token masks that a grammar has computed for this vocabulary)
  * belong to the engine thread; those without a sequence stay while there is room. The trie of the
  * vocabulary is built when first needed, or by the engine's warm-up. */
 #ifndef TERN_ENGINE_GUIDED_H
@@ -13,6 +13,9 @@
 
 #include <pthread.h>
 
+struct budget;
+struct engine_stats;
+
 enum { GUIDED_CACHED = 64 };
 
 struct guided {
@@ -20,6 +23,7 @@ struct guided {
     const struct ends *ends;
     int n_sample; /* ids that may be sampled */
     bool has_locks;
+    struct engine_stats *stats;
 
     pthread_mutex_t vocab_lock; /* protects vocab until it is built */
     struct vocabtrie *vocab;    /* NULL: not needed so far */
@@ -29,6 +33,7 @@ struct guided {
         struct grammar *g;
         uint64_t used; /* tick of the last use */
     } cache[GUIDED_CACHED];
+    size_t cached_bytes, max_cached_bytes; /* of their texts and grammars */
     uint64_t tick;
 
     /* the engine thread's */
@@ -44,12 +49,13 @@ struct guided {
 };
 
 int guided_init(struct guided *d, const struct tokenizer *tok, const struct ends *ends,
-                int n_sample, struct err *e);
+                int n_sample, struct engine_stats *stats, struct err *e);
 void guided_release(struct guided *d); /* a zeroed one is allowed; no sequence is left */
 
-/* Any thread. E_INVALID says what is wrong with the grammar. *out is the caller's to unref. */
-int guided_compile(struct guided *d, const struct grammar_spec *spec, struct grammar **out,
-                   struct err *e);
+/* Any thread. b: what it may take; NULL: the usual (grammar.h). E_INVALID says what is wrong with the
+ * grammar; E_MEMORY: compiled grammars hold too much memory. *out is the caller's to unref. */
+int guided_compile(struct guided *d, const struct grammar_spec *spec, struct budget *b,
+                   struct grammar **out, struct err *e);
 /* The cached grammar for spec, with a reference; NULL: it is not cached. Any thread, returns at
  * once. */
 struct grammar *guided_find(struct guided *d, const struct grammar_spec *spec);

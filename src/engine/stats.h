@@ -26,6 +26,10 @@ struct engine_stats {
     struct gauge queue_peak;                                   /* waiting requests at most */
     struct gauge step_begin_ns; /* start of the step under way, for the watchdog; 0: none */
     struct gauge beat_ns;       /* last time the engine thread was seen at work */
+    struct gauge grammar_jobs;  /* grammars that wait or are being compiled */
+    struct gauge grammar_bytes,
+        matcher_bytes; /* of cached grammars; of the state of those in use */
+    struct counter grammars_compiled, grammars_refused, grammars_cancelled;
     struct hist ttft, itl, e2e, queue, prefill, decode; /* seconds */
     struct hist prompt_len, output_len, step_size;      /* tokens */
     struct hist cancel_ms, gone_ms; /* from a cancel to the end: asked for, client gone */

@@ -126,6 +126,15 @@ static void write_kv_blocks(struct jsonw *w, int block_tokens, const struct engi
     jsonw_end(w);
 }
 
+static void write_grammars(struct jsonw *w, const struct engine_stats *s)
+{
+    open_object(w, "grammars");
+    write_int(w, "jobs", s ? gauge_get(&s->grammar_jobs) : 0);
+    write_int(w, "cached_bytes", s ? gauge_get(&s->grammar_bytes) : 0);
+    write_int(w, "matcher_bytes", s ? gauge_get(&s->matcher_bytes) : 0);
+    jsonw_end(w);
+}
+
 /* The settings as the engine uses them: defaults are filled in. */
 static void write_effective(struct jsonw *w, const struct engine_opt *o)
 {
@@ -206,6 +215,7 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     write_text(w, "kv_type", now ? i.kv_type : "");
     write_model_memory(w, &i);
     write_kv_blocks(w, i.block_tokens, s);
+    write_grammars(w, s);
     write_effective(w, &i.opt);
     write_int(w, "running", s ? gauge_get(&s->running) : 0);
     write_int(w, "waiting", s ? gauge_get(&s->waiting) : 0);
