@@ -164,9 +164,9 @@ static int open_grammars(struct engine *g, struct err *e)
     int rc;
 
     ends_find(&g->ends, g->plan->source, g->tokenizer, g->lim.n_vocab);
-    if ((rc = guided_init(&g->guided, g->tokenizer, &g->ends, g->lim.n_sample, &g->stats, e)) != OK)
+    if ((rc = guided_init(&g->guided, g->tokenizer, &g->ends, g->lim.n_sample, g->stats, e)) != OK)
         return rc;
-    return compiler_init(&g->compiler, &g->guided, &g->stats, e);
+    return compiler_init(&g->compiler, &g->guided, g->stats, e);
 }
 
 /* The engine thread: rounds while there is work, else asleep until a request arrives. When every

@@ -68,6 +68,7 @@ void guided_release(struct guided *d)
         pthread_mutex_destroy(&d->lock);
         pthread_mutex_destroy(&d->vocab_lock);
     }
+    if (d->stats) gauge_set(&d->stats->grammar_bytes, 0), gauge_set(&d->stats->matcher_bytes, 0);
     vocabtrie_close(d->vocab);
     mem_free(d->uses);
     mem_free(d->logits);

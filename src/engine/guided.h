@@ -1,9 +1,10 @@
 /* guided.h - the grammars of an engine: compiled once, used by any number of sequences.
  *
- * Compiling happens on the submitting thread or the compiler's (compile.h); results are cached by
- * the grammar's text, up to a number of bytes. Matcher caches (token masks that a grammar has computed for this vocabulary)
- * belong to the engine thread; those without a sequence stay while there is room. The trie of the
- * vocabulary is built when first needed, or by the engine's warm-up. */
+ * Compiling happens on the submitting thread or one of the compiler's (compile.h); results are cached
+ * by the grammar's text, up to a number of bytes. Matcher caches (token masks that a grammar has
+ * computed for this vocabulary) belong to the engine thread; those without a sequence stay while
+ * there is room. The trie of the vocabulary is built when first needed, or by the engine's
+ * warm-up. */
 #ifndef TERN_ENGINE_GUIDED_H
 #define TERN_ENGINE_GUIDED_H
 

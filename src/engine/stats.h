@@ -27,8 +27,8 @@ struct engine_stats {
     struct gauge step_begin_ns; /* start of the step under way, for the watchdog; 0: none */
     struct gauge beat_ns;       /* last time the engine thread was seen at work */
     struct gauge grammar_jobs;  /* grammars that wait or are being compiled */
-    struct gauge grammar_bytes,
-        matcher_bytes; /* of cached grammars; of the state of those in use */
+    struct gauge grammar_bytes; /* of cached grammars */
+    struct gauge matcher_bytes; /* of token masks and other state of grammars */
     struct counter grammars_compiled, grammars_refused, grammars_cancelled;
     struct hist ttft, itl, e2e, queue, prefill, decode; /* seconds */
     struct hist prompt_len, output_len, step_size;      /* tokens */

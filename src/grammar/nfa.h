@@ -24,7 +24,8 @@ struct nfa {
     bool full;             /* more states than are allowed */
 };
 
-/* E_INVALID: the tree takes too many states, or more than the budget of env->g allows. *a is released by the caller in any case. */
+/* E_INVALID: the tree takes too many states, or more than the budget of env->g allows. *a is
+ * released by the caller in any case. */
 int nfa_build(struct nfa *a, const struct rule_node *n, struct dfa_env *env, struct err *e);
 void nfa_release(struct nfa *a);
 
