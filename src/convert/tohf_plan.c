@@ -32,6 +32,8 @@ struct planner {
     struct map used_tensors;   /* names of GGUF tensors that have a place in the folder */
     struct map used_parts;     /* "name:first row" of parts that have one */
     bool nomem;
+    struct err
+        wrong; /* the first tensor with another shape or type than its row has; code OK: none */
 };
 
 /* Sets the sticky flag in place of returning an error from every step of the plan. */
@@ -187,9 +189,15 @@ static const struct source_tensor *find_gguf_tensor(const struct planner *p,
                                                                         : NULL;
 }
 
+/* The first tensor that is not as its row says ends the plan; it is read nowhere. */
+static void note_check(struct planner *p, struct layout *y, const struct source_tensor *t)
+{
+    if (p->wrong.code == OK) layout_check(y, p->src, t, false, &p->wrong);
+}
+
 /* Finds the GGUF tensor that fills the struct member at offset `at`: one with a name of its own, or
  * a part of a packed one. `like` is the folder's table row. */
-static bool find_member(const struct planner *p, const struct tensor_row *like, size_t at, int l,
+static bool find_member(struct planner *p, const struct tensor_row *like, size_t at, int l,
                         struct tohf_part *out)
 {
     int it = 0;
@@ -206,6 +214,7 @@ static bool find_member(const struct planner *p, const struct tensor_row *like, 
             if (g->at + (size_t)k * member_size(g) != at) continue;
             const struct source_tensor *t = find_gguf_tensor(p, g, l);
             if (!t) break;
+            note_check(p, &y, t);
             *out = (struct tohf_part){ .t = t, .first = first, .each = y.rows };
             return true;
         }
@@ -214,12 +223,17 @@ static bool find_member(const struct planner *p, const struct tensor_row *like, 
 }
 
 /* Fills part[0..y->n_parts); false: the GGUF file lacks one of them. */
-static bool find_parts(const struct planner *p, const struct tensor_row *r, int l,
-                       const struct layout *y, struct tohf_part *part)
+static bool find_parts(struct planner *p, const struct tensor_row *r, int l, const struct layout *y,
+                       struct tohf_part *part)
 {
     const struct source_tensor *t = r->gguf ? find_gguf_tensor(p, r, l) : NULL;
+    struct layout stored;
     int64_t first = 0;
 
+    if (t) {
+        layout_of(&stored, p->hp, r, l, SOURCE_GGUF);
+        note_check(p, &stored, t);
+    }
     for (int k = 0; k < y->n_parts; first += y->part[k++]) {
         if (t) part[k] = (struct tohf_part){ .t = t, .first = first, .each = y->rows };
         else if (!find_member(p, r, r->at + (size_t)k * member_size(r), l, &part[k])) return false;
@@ -469,6 +483,7 @@ static int plan_types(struct planner *p, struct err *e)
 {
     struct tohf_plan *out = p->out;
 
+    if (p->wrong.code != OK) return err_set(e, p->wrong.code, "%s", p->wrong.msg);
     if (p->nomem || p->arena->failed) return err_nomem(e, "the plan of the folder's tensors");
     out->main_type = p->want != DT_NONE ? p->want : find_main_type(out);
     for (int i = 0; i < out->n; i++) {

@@ -205,8 +205,8 @@ static int read_factor_tensor(const struct meta *m, struct arena *a, const char 
     const struct source_tensor *t = source_find(m->src, name);
     float *f;
     if (!t) return OK;
-    if (t->n_dims != 1 || t->dims[0] != n || !quant_can_decode(t->type))
-        return err_set(e, E_FORMAT, "%s: tensor %s is %s with %lld elements, expected %d",
+    if (t->n_dims != 1 || t->dims[0] != n || (t->type != DT_F32 && t->type != DT_F16))
+        return err_set(e, E_FORMAT, "%s: tensor %s is %s with %lld elements, expected F32 with %d",
                        source_path(m->src), name, dtype_name((int)t->type), (long long)t->dims[0],
                        n);
     if (!(f = arena_array(a, (size_t)n, sizeof *f))) return err_nomem(e, "rotary factors");

@@ -109,13 +109,13 @@ enum dtype layout_type(const struct layout *y, const struct source_tensor *t)
 }
 
 /* "X_blocks" has its scales in "X_scales", one byte per block of 32. */
-bool layout_scales(struct layout *y, const struct source *src, const struct source_tensor *t)
+static bool find_scales(struct layout *y, const struct source *src, const struct source_tensor *t)
 {
     char name[256];
     bool fits;
 
     if (!y->mx) return true;
-    if (y->cols % MX_BLOCK || t->type != DT_U8 || !str_ends(t->name, STR("_blocks"))) return false;
+    if (y->cols % MX_BLOCK || !str_ends(t->name, STR("_blocks"))) return false;
     snprintf(name, sizeof name, "%.*s_scales", (int)t->name.n - 7, t->name.p);
     y->scales = source_find(src, name);
     fits = y->scales && y->scales->type == DT_U8 && y->scales->n_dims == y->n_dims - 1;
@@ -142,8 +142,9 @@ bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *fl
     bool same = t->n_dims == y->n_dims;
 
     *flipped = false;
-    for (int i = 0; i < t->n_dims; i++) n *= t->dims[i];
-    for (int i = 0; i < y->n_dims; i++) want *= y->dims[i];
+    for (int i = 0; i < t->n_dims; i++) n *= t->dims[i]; /* its bytes are in the file */
+    for (int i = 0; i < y->n_dims; i++)
+        if (__builtin_mul_overflow(want, y->dims[i], &want)) return false;
     for (int i = 0; same && i < y->n_dims; i++) same = t->dims[i] == y->dims[i];
     if (same) return true;
     if (n != want) return false;
@@ -164,6 +165,54 @@ void layout_text(const struct layout *y, char *out, size_t cap)
     for (int i = 0; i < y->n_dims && n < cap; i++)
         n += (size_t)snprintf(out + n, cap - n, "%s%lld", i ? ", " : "", (long long)y->dims[i]);
     if (n < cap) snprintf(out + n, cap - n, "]");
+}
+
+/* The types that a tensor of this layout may have, as text for messages; NULL: t's type is one.
+ * Vectors and transposed matrices are read element by element, which blocks do not allow. */
+static const char *expected_type(const struct layout *y, const struct source_tensor *t)
+{
+    const struct dtype_info *d = dtype_info((int)t->type);
+    bool is_float = t->type == DT_F32 || t->type == DT_F16 || t->type == DT_BF16 ||
+                    t->type == DT_F64 || t->type == DT_F8_E4M3 || t->type == DT_F8_E5M2;
+
+    if (y->mx) return t->type == DT_U8 ? NULL : "U8, which holds MXFP4 numbers";
+    if (is_float) return NULL;
+    if (y->vector) return "F32, F16, BF16 or another floating-point type: it is a vector";
+    if (y->transposed) return "F32, F16, BF16 or another floating-point type: it is transposed";
+    if (d && d->quantized && quant_can_decode(t->type) && y->cols % d->block == 0) return NULL;
+    return "a floating-point or quantized type";
+}
+
+static int fail_shape(const struct layout *y, const struct source *src,
+                      const struct source_tensor *t, struct err *e)
+{
+    char want[64], have[128] = "[";
+
+    for (int i = 0; i < t->n_dims; i++) {
+        size_t n = strlen(have);
+        snprintf(have + n, sizeof have - n, "%s%lld", i ? ", " : "", (long long)t->dims[i]);
+    }
+    layout_text(y, want, sizeof want);
+    return err_set(e, E_FORMAT, "%s: tensor %.*s is %s], expected %s", source_path(src),
+                   STR_ARG(str_take(t->name, 100)), have, want);
+}
+
+int layout_check(struct layout *y, const struct source *src, const struct source_tensor *t,
+                 bool may_flip, struct err *e)
+{
+    struct str name = str_take(t->name, 100);
+    const char *expected;
+    bool flipped;
+
+    if (!layout_fits(y, t, &flipped) || (flipped && !may_flip)) return fail_shape(y, src, t, e);
+    if (flipped) y->transposed = !y->transposed;
+    if ((expected = expected_type(y, t)))
+        return err_set(e, E_UNSUPPORTED, "%s: tensor %.*s is %s, expected %s", source_path(src),
+                       STR_ARG(name), dtype_name((int)t->type), expected);
+    if (!find_scales(y, src, t))
+        return err_set(e, E_FORMAT, "%s: tensor %.*s has no tensor of scales of its shape",
+                       source_path(src), STR_ARG(name));
+    return OK;
 }
 
 /* ORDER_GROUPS: the stored row of row r of q, k, v one after the other. */

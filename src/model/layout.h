@@ -47,10 +47,14 @@ void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_r
 
 /* The tensor has this shape. *flipped: it is a matrix [in, out], as some files store the embedding. */
 bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *flipped);
+/* Can t be the tensor of this layout? Everything that reads a tensor through a layout calls it
+ * first: a tensor that passes can be read whole, whatever else the file says. Finds the scales of
+ * an MXFP4 tensor, too. may_flip: a matrix may be stored as [in, out], and y becomes transposed.
+ * E_FORMAT: another shape; E_UNSUPPORTED: a type that this layout cannot have. */
+int layout_check(struct layout *y, const struct source *src, const struct source_tensor *t,
+                 bool may_flip, struct err *e);
 /* The type of the tensor in memory and in GGUF files. */
 enum dtype layout_type(const struct layout *y, const struct source_tensor *t);
-/* Finds the scales of an MXFP4 tensor t; false: they are missing or have another shape. */
-bool layout_scales(struct layout *y, const struct source *src, const struct source_tensor *t);
 /* The stored shape as text: "[4, 320, 64]". */
 void layout_text(const struct layout *y, char *out, size_t cap);
 

@@ -40,28 +40,6 @@ static int claim_tensor(struct plan *p, const struct source_tensor *t, struct er
     return map_put(&p->used, t->name, 1) == E_NOMEM ? err_nomem(e, "a plan of tensors") : OK;
 }
 
-/* Checks shape and type of a tensor, and finds the scales of MXFP4. */
-static int check_tensor(struct plan *p, const struct source_tensor *t, struct layout *y,
-                        struct err *e)
-{
-    char want[64];
-    bool flipped;
-
-    if (!layout_fits(y, t, &flipped) || flipped) {
-        layout_text(y, want, sizeof want);
-        return err_set(e, E_FORMAT, "%s: tensor %.*s has another shape, expected %s",
-                       source_path(p->src), STR_ARG(t->name), want);
-    }
-    if (!layout_scales(y, p->src, t))
-        return err_set(e, E_FORMAT, "%s: tensor %.*s has no matching tensor of scales",
-                       source_path(p->src), STR_ARG(t->name));
-    if (y->scales && claim_tensor(p, y->scales, e) != OK) return E_NOMEM;
-    if (!quant_can_decode(t->type) || (y->transposed && dtype_info((int)t->type)->quantized))
-        return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s' has type %s, which weights cannot have",
-                       source_path(p->src), STR_ARG(t->name), dtype_name((int)t->type));
-    return OK;
-}
-
 /* Finds the tensors of a row. *from NULL: they do not exist and are not required. */
 static int find_row_tensors(struct plan *p, const struct tensor_row *r, int l, struct layout *y,
                             const struct source_tensor ***from, struct err *e)
@@ -79,7 +57,8 @@ static int find_row_tensors(struct plan *p, const struct tensor_row *r, int l, s
             (!hparams_needs(p->hp, r, l) || hparams_covered(p->hp, p->src, r, l)))
             return OK;
         if (!list[i]) return fail_missing(p, name, y, e);
-        if ((rc = check_tensor(p, list[i], y, e)) != OK) return rc;
+        if ((rc = layout_check(y, p->src, list[i], false, e)) != OK) return rc;
+        if (y->scales && (rc = claim_tensor(p, y->scales, e)) != OK) return rc;
         if ((rc = claim_tensor(p, list[i], e)) != OK) return rc;
     }
     *from = list;

@@ -13,39 +13,6 @@
 
 /* ---- finding ---- */
 
-static int wrong_shape(const struct source *src, const struct weight_item *w, const char *name,
-                       struct err *e)
-{
-    char want[64], have[128] = "[";
-
-    for (int i = 0; i < w->t->n_dims; i++) {
-        size_t n = strlen(have);
-        snprintf(have + n, sizeof have - n, "%s%lld", i ? ", " : "", (long long)w->t->dims[i]);
-    }
-    layout_text(&w->lay, want, sizeof want);
-    return err_set(e, E_FORMAT, "%s: tensor %s is %s], expected %s", source_path(src), name, have,
-                   want);
-}
-
-/* Shape, scales and type. Some files store the embedding transposed: that is recognised. */
-static int check_tensor(const struct source *src, struct weight_item *w, const char *name,
-                        struct err *e)
-{
-    bool flipped;
-
-    if (!layout_fits(&w->lay, w->t, &flipped) || (flipped && w->r->rows != DIM_VOCAB))
-        return wrong_shape(src, w, name, e);
-    if (flipped) w->lay.transposed = !w->lay.transposed;
-    if (!layout_scales(&w->lay, src, w->t))
-        return err_set(e, E_FORMAT, "%s: tensor %s has no tensor of scales of its shape",
-                       source_path(src), name);
-    if (!quant_can_decode(w->t->type) ||
-        (w->lay.transposed && dtype_info((int)w->t->type)->quantized))
-        return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, which is no weight type",
-                       source_path(src), name, dtype_name((int)w->t->type));
-    return OK;
-}
-
 /* Most rows are one tensor. Rows with a '#' in their name are one tensor per expert or head. */
 static int find_row(struct weight_list *out, const struct hparams *hp, const struct source *src,
                     const struct tensor_row *r, int l, struct err *e)
@@ -67,7 +34,8 @@ static int find_row(struct weight_list *out, const struct hparams *hp, const str
             return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(src),
                            name, want);
         }
-        if ((rc = check_tensor(src, &w, name, e)) != OK) return rc;
+        /* Some files store the embedding transposed. */
+        if ((rc = layout_check(&w.lay, src, w.t, r->rows == DIM_VOCAB, e)) != OK) return rc;
         out->items[out->n++] = w;
         out->file_bytes += w.t->bytes;
         out->n_params += (uint64_t)w.lay.count * (uint64_t)w.lay.rows * (uint64_t)w.lay.cols;
