@@ -59,6 +59,8 @@ TEST_SRC := $(wildcard tests/test_*.c tests/ops/test_*.c)
 TESTS    := $(TEST_SRC:%.c=$(B)/%)
 FAULT_SRC := $(wildcard tests/fault/fault_*.c)
 FAULTS   := $(FAULT_SRC:%.c=$(B)/%)
+MUTANTS_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/mutants/*.c))
+MUTANTS  := $(B)/tests/mutants/mutants
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZERS  := $(FUZZ_SRC:%.c=$(B)/%)
 TOOL_SRC := $(wildcard tools/*.c)
@@ -133,7 +135,7 @@ $(B)/commit.inc: FORCE
 	@echo '"$(COMMIT)"' | cmp -s - $@ || echo '"$(COMMIT)"' >$@
 $(B)/src/cli/version.o: $(B)/commit.inc
 
-tests: $(TESTS) $(FAULTS)
+tests: $(TESTS) $(FAULTS) $(MUTANTS)
 tools: $(TOOLS)
 benches: $(BENCHES)
 
@@ -150,6 +152,10 @@ $(FAULTS): $(B)/%: $(B)/%.o $(B)/tests/fault/fault.o $(B)/libserve.a $(B)/libcor
 	$(Q)$(CC) $(LDFLAGS) $(FAULT_LDFLAGS) -o $@ $< $(B)/tests/fault/fault.o $(B)/tests/support.o $(B)/libserve.a $(B)/libcore.a \
 	  $(SERVE_LIBS) $(LDLIBS) -lcmocka
 
+$(MUTANTS): $(MUTANTS_OBJ) $(B)/libserve.a $(B)/libcore.a
+	$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(MUTANTS_OBJ) $(B)/libserve.a $(B)/libcore.a $(SERVE_LIBS) $(LDLIBS)
+
 # Counts how often hyper-parameters are read.
 $(B)/tests/test_loadplan: LDFLAGS += -Wl,--wrap=hparams_read
 # A library that one test opens by name.
@@ -164,7 +170,7 @@ $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libcore.a
 
 # Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
 test: all tests tools $(if $(SAN),,lib)
-	TERN_BUILD=$(B) tests/run tests/api/run tests/abuse/run $(if $(SAN),,tests/abi/run) tests/cli/*.sh $(TESTS) $(FAULTS) tests/soak/run tests/soak/chaos
+	TERN_BUILD=$(B) tests/run tests/api/run tests/abuse/run tests/mutants/run $(if $(SAN),,tests/abi/run) tests/cli/*.sh $(TESTS) $(FAULTS) tests/soak/run tests/soak/chaos
 
 # The server under people's own clients, and the page in a browser: Node, npm packages, Chromium.
 clients: all
@@ -184,6 +190,15 @@ fault: $(FAULTS)
 
 asan:
 	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+
+# Damaged models: structured mutants of GGUF files, Hugging Face folders and ONNX files, through load and two tokens,
+# with sanitizers and leak checks. make mutants N=20000 SEED=1
+N ?= 2000
+SEED ?= 1
+.PHONY: mutants
+mutants:
+	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' build/asan/tests/mutants/mutants
+	build/asan/tests/mutants/mutants $(SEED) $(N)
 
 # The threaded ones, and the whole server under chaos; ThreadSanitizer and the rest do not go together.
 TSAN_TESTS := api workers engine_ends engine_live par compile ops chan pool http conn conn_limit loop
