@@ -1,12 +1,13 @@
 /* Fuzz target: an arbitrary config.json in a folder with tensors of several families, or an
  * arbitrary GGUF file.
  *
- * Hyper-parameters are read. If they are valid, every tensor of the naming table is looked up,
- * and its first and last row are read. */
+ * Hyper-parameters are read. If they are valid, every tensor of the naming table is looked up, and
+ * its first and last row are read. Then the model is loaded and runs a step of two tokens. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/naming.h"
+#include "fuzz/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ static const struct {
 } tensors[] = {
     { "model.embed_tokens.weight", 16, 8 },
     { "model.norm.weight", 8, 0 },
+    { "lm_head.weight", 16, 8 },
     { "model.layers.0.self_attn.q_proj.weight", 8, 8 },
     { "model.layers.0.self_attn.k_proj.weight", 4, 8 },
     { "model.layers.0.self_attn.v_proj.weight", 4, 8 },
@@ -100,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     bool is_gguf = n >= 4 && memcmp(data, "GGUF", 4) == 0;
     struct source *src = NULL;
     struct arena a = { 0 };
-    struct hparams hp;
+    struct hparams hp = { 0 };
     struct gguf_item *items;
     struct err e;
     int n_items;
@@ -110,6 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (source_open(&src, is_gguf ? gguf : dir, &e) == OK && hparams_read(&hp, &a, src, &e) == OK &&
         !is_gguf && hp.n_layers <= 64 && naming_plan(&hp, src, &a, &items, &n_items, &e) == OK)
         for (int i = 0; i < n_items; i++) read_ends(&items[i]);
+    if (hp.n_layers && hp.n_layers <= 64) load_and_step(is_gguf ? gguf : dir);
     arena_release(&a);
     source_close(src);
     return 0;
