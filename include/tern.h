@@ -61,6 +61,7 @@ typedef struct {
     int gpu_layers;     /* a GPU: only the last so many layers lie there; 0: as many as fit */
     int vram_only;      /* a GPU: all layers, or the model does not open */
     const char *chat_template; /* file with a Jinja chat template; NULL: the model's own template */
+    int allow_nan; /* weights may be NaN or infinite; otherwise such a model does not open */
 } tern_options;
 
 typedef struct {

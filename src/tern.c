@@ -126,6 +126,7 @@ static int open_model(struct tern_model *m, const char *path, const tern_options
                              .reference = o->reference != 0,
                              .gpu_layers = o->gpu_layers,
                              .vram_only = o->vram_only != 0,
+                             .allow_nan = o->allow_nan != 0,
                              .n_ctx = o->context,
                              .max_batch = o->batch,
                              .max_seqs = o->sequences,

@@ -6,13 +6,19 @@
 
 /* Hyper-parameters and the tensor list are allocated in a, which the caller releases after the
  * model. */
-static inline int open_model_over(struct model **out, struct arena *a, const struct source *src,
-                                  const struct backend_share *shares, int n, struct err *e)
+static inline int open_model_with(struct model **out, struct arena *a, const struct source *src,
+                                  const struct backend_share *shares, int n, bool allow_nan,
+                                  struct err *e)
 {
     struct hparams *hp = arena_new(a, struct hparams);
     struct weight_list *list = arena_new(a, struct weight_list);
     struct model_input in = {
-        .source = src, .hp = hp, .weights = list, .shares = shares, .n_shares = n
+        .source = src,
+        .hp = hp,
+        .weights = list,
+        .shares = shares,
+        .n_shares = n,
+        .allow_nan = allow_nan,
     };
     int rc = hparams_read(hp, a, src, e);
 
@@ -20,8 +26,14 @@ static inline int open_model_over(struct model **out, struct arena *a, const str
     return rc == OK ? model_open(out, &in, e) : rc;
 }
 
-static inline int open_model(struct model **out, struct arena *a, const struct source *src,
-                             struct backend *be, struct err *e)
+static inline int open_model_over(struct model **out, struct arena *a, const struct source *src,
+                                  const struct backend_share *shares, int n, struct err *e)
+{
+    return open_model_with(out, a, src, shares, n, false, e);
+}
+
+static inline int open_model_allowing(struct model **out, struct arena *a, const struct source *src,
+                                      struct backend *be, bool allow_nan, struct err *e)
 {
     struct hparams *hp = arena_new(a, struct hparams);
     struct backend_share all = { .be = be };
@@ -29,6 +41,12 @@ static inline int open_model(struct model **out, struct arena *a, const struct s
 
     if (rc != OK) return rc;
     all.n_layers = hp->n_layers;
-    return open_model_over(out, a, src, &all, 1, e);
+    return open_model_with(out, a, src, &all, 1, allow_nan, e);
+}
+
+static inline int open_model(struct model **out, struct arena *a, const struct source *src,
+                             struct backend *be, struct err *e)
+{
+    return open_model_allowing(out, a, src, be, false, e);
 }
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "kernel/quant.h"
+#include "model/scan.h"
 
 #include <unistd.h>
 
@@ -14,6 +15,7 @@ struct edit {
     const char *poison;  /* tensor whose last value becomes NaN */
     const char *transpose;
     const char *widen; /* tensor to store as F64 */
+    bool allow_nan;
 };
 
 static void add_widened(struct folder *f, const char *name, const struct source_tensor *t)
@@ -79,7 +81,7 @@ static int open_edited(const char *name, struct edit how, struct err *e)
     assert_int_equal(source_open(&src, f.dir, e), OK);
     assert_int_equal(
         backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, e), OK);
-    rc = open_model(&m, &a, src, be, e);
+    rc = open_model_allowing(&m, &a, src, be, how.allow_nan, e);
     model_close(m);
     arena_release(&a);
     for (int i = 0; i < MEM_KINDS; i++)
@@ -151,7 +153,7 @@ static char *capture_warnings(const char *poison)
     assert_non_null(f);
     fflush(stderr);
     dup2(fileno(f), 2);
-    int rc = open_edited("poisoned", (struct edit){ .poison = poison }, &e);
+    int rc = open_edited("poisoned", (struct edit){ .poison = poison, .allow_nan = true }, &e);
     fflush(stderr);
     dup2(saved, 2);
     close(saved);
@@ -162,21 +164,62 @@ static char *capture_warnings(const char *poison)
     return text;
 }
 
-static void nan_weights_are_loaded_with_a_warning(void **state)
+static const char *const poisoned[] = { "model.layers.1.input_layernorm.weight",
+                                        "model.layers.2.mlp.down_proj.weight",
+                                        "model.embed_tokens.weight" };
+
+static void nan_weights_are_refused_by_tensor_and_row(void **state)
 {
-    static const char *const names[] = { "model.layers.1.input_layernorm.weight",
-                                         "model.layers.2.mlp.down_proj.weight",
-                                         "model.embed_tokens.weight" };
+    static const char *const where[] = { "in element 63;", "in row 63;", "in row 319;" };
+    struct err e = { 0 };
     (void)state;
-    for (size_t i = 0; i < N(names); i++) {
-        char *text = capture_warnings(names[i]);
-        assert_non_null(strstr(text, names[i]));
+    for (size_t i = 0; i < N(poisoned); i++) {
+        assert_int_equal(open_edited("nan", (struct edit){ .poison = poisoned[i] }, &e), E_DAMAGED);
+        if (!strstr(e.msg, where[i])) print_message("result: %s\n", e.msg);
+        assert_non_null(strstr(e.msg, poisoned[i]));
+        assert_non_null(strstr(e.msg, where[i]));
+    }
+}
+
+static void nan_weights_are_loaded_with_a_warning_where_they_are_allowed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N(poisoned); i++) {
+        char *text = capture_warnings(poisoned[i]);
+        assert_non_null(strstr(text, poisoned[i]));
         assert_non_null(strstr(text, "NaN"));
         mem_free(text);
     }
     char *text = capture_warnings("nothing");
     assert_string_equal(text, "");
     mem_free(text);
+}
+
+/* As for a model that is too large to be scanned while it loads. */
+static void a_scan_in_the_background_damages_the_source(void **state)
+{
+    struct folder f;
+    struct source *src = NULL;
+    struct hparams hp;
+    struct weight_list list;
+    struct arena a = { 0 };
+    struct scan *c;
+    struct err e = { 0 };
+    (void)state;
+    write_edited(&f, golden("bitnet"), "later", (struct edit){ .poison = poisoned[1] });
+    assert_int_equal(source_open(&src, f.dir, &e), OK);
+    assert_int_equal(hparams_read(&hp, &a, src, &e), OK);
+    assert_int_equal(weights_find(&list, &a, &hp, src, &e), OK);
+    assert_non_null(c = scan_start(src, &list));
+    for (int i = 0; i < 20000 && !source_is_damaged(src, &e); i++) usleep(1000);
+    assert_true(source_is_damaged(src, &e));
+    assert_non_null(strstr(e.msg, poisoned[1]));
+    scan_stop(c);
+    /* stopped before its end */
+    assert_non_null(c = scan_start(src, &list));
+    scan_stop(c);
+    arena_release(&a);
+    source_close(src);
 }
 
 static void a_transposed_embedding_is_transposed_back(void **state)
@@ -205,7 +248,9 @@ int main(void)
         cmocka_unit_test(a_position_beyond_the_learned_positions_is_refused),
         cmocka_unit_test(the_error_for_a_missing_tensor_names_it_and_its_shape),
         cmocka_unit_test(the_error_for_a_wrong_shape_names_both_shapes),
-        cmocka_unit_test(nan_weights_are_loaded_with_a_warning),
+        cmocka_unit_test(nan_weights_are_refused_by_tensor_and_row),
+        cmocka_unit_test(nan_weights_are_loaded_with_a_warning_where_they_are_allowed),
+        cmocka_unit_test(a_scan_in_the_background_damages_the_source),
         cmocka_unit_test(a_transposed_embedding_is_transposed_back),
         cmocka_unit_test(a_type_without_kernels_is_converted),
     };

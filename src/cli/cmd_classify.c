@@ -25,7 +25,7 @@ static const struct verb verb = {
 struct job {
     const char *model, *file;
     int n_threads;
-    bool pairs;
+    bool pairs, allow_nan;
     struct arena arena;
     struct buf out;
     struct str *labels; /* [n_labels] copies in the arena: they outlive the engine */
@@ -74,7 +74,9 @@ static int print_classes(struct feed *t, const struct request *r, int i, struct 
 /* Only ONNX graphs have labels; see onnx/card. */
 static int open_classifier(struct job *j, struct feed *t, struct err *e)
 {
-    struct engine_opt o = { .n_threads = j->n_threads, .kv_type = DT_NONE };
+    struct engine_opt o = { .n_threads = j->n_threads,
+                            .kv_type = DT_NONE,
+                            .allow_nan = j->allow_nan };
     struct engine_info info;
     int rc = engine_open(&t->engine, j->model, &o, e);
 
@@ -100,6 +102,8 @@ int cmd_classify(int argc, char **argv)
           "read texts from a file, one per line; -: stdin" },
         { "--pairs", NULL, ARG_FLAG, &j.pairs, NULL,
           "two texts per line, with a tab between them" },
+        { "--allow-nan", NULL, ARG_FLAG, &j.allow_nan, NULL,
+          "use a model whose weights contain NaN or infinity" },
         { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (physical cores)" },
         { 0 },
     };

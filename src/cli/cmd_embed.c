@@ -27,7 +27,7 @@ static const struct verb verb = {
 struct job {
     const char *model, *file;
     int n_threads, dimensions;
-    bool similarity;
+    bool similarity, allow_nan;
     struct buf out;
     float *first; /* [n_embd] the first text's vector, for --similarity */
     int n_embd;
@@ -75,7 +75,9 @@ static int print_embedding(struct feed *t, const struct request *r, int i, struc
 /* DT_NONE: the engine chooses the KV type; encoders have no KV cache. */
 static int open_encoder(struct job *j, struct feed *t, struct err *e)
 {
-    struct engine_opt o = { .n_threads = j->n_threads, .kv_type = DT_NONE };
+    struct engine_opt o = { .n_threads = j->n_threads,
+                            .kv_type = DT_NONE,
+                            .allow_nan = j->allow_nan };
     struct engine_info info;
     int rc = engine_open(&t->engine, j->model, &o, e);
 
@@ -104,6 +106,8 @@ int cmd_embed(int argc, char **argv)
           "shorten vectors to N dimensions (all)" },
         { "--similarity", NULL, ARG_FLAG, &j.similarity, NULL,
           "print each text's cosine similarity to the first one" },
+        { "--allow-nan", NULL, ARG_FLAG, &j.allow_nan, NULL,
+          "use a model whose weights contain NaN or infinity" },
         { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (physical cores)" },
         { 0 },
     };

@@ -46,13 +46,19 @@ int evalmodel_prepare(struct evalmodel *v, const struct eval_opt *opt, struct ev
                           .max_seqs = shape.n_seqs,
                           .max_out = shape.max_tokens,
                           .kv_type = opt->kv_type,
-                          .no_prefix = true };
+                          .no_prefix = true,
+                          .allow_nan = opt->allow_nan };
     int rc;
 
     if ((rc = loadplan_make(v->plan, &o, e)) != OK) return rc;
     if ((rc = runner_open(&v->runner, v->plan, e)) != OK) return rc;
     v->model = decoder_model(v->runner);
     return block_pool_open(&v->pool, v->runner->lim.n_blocks, e);
+}
+
+int evalmodel_check(const struct evalmodel *v, struct err *e)
+{
+    return source_is_damaged(v->plan->source, e) ? E_DAMAGED : OK;
 }
 
 void evalmodel_release(struct evalmodel *v)
@@ -107,6 +113,8 @@ int cmd_eval(int argc, char **argv)
         { "--device", NULL, ARG_STR, &o.device, "NAME", "device: cpu, cuda, cuda:1 (cpu)" },
         { "--gpu-layers", "-ngl", ARG_INT, &o.gpu_layers, "N",
           "GPU: run only the last N layers there (as many as fit)" },
+        { "--allow-nan", NULL, ARG_FLAG, &o.allow_nan, NULL,
+          "use a model whose weights contain NaN or infinity" },
         { "--threads", "-t", ARG_INT, &o.n_threads, "N", "threads (physical cores)" },
         { 0 },
     };

@@ -158,6 +158,7 @@ int eval_logits(const struct eval_opt *opt, struct buf *out, struct err *e)
     n_blocks = (g.n + g.n_greedy + KV_BLOCK - 1) / KV_BLOCK;
     rc = evalmodel_prepare(&v, opt, (struct eval_shape){ g.n, 1, n_blocks }, e);
     if (rc != OK || (rc = measure_agreement(&v, &g, &r, e)) != OK) goto out;
+    if ((rc = evalmodel_check(&v, e)) != OK) goto out;
     jsonw_obj(&w);
     jsonw_key(&w, "rel_err"), jsonw_num(&w, r.rel_err);
     jsonw_key(&w, "max_abs_err"), jsonw_num(&w, r.max_abs_err);

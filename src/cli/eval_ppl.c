@@ -185,7 +185,7 @@ int eval_ppl_run(const struct eval_opt *opt, struct eval_ppl_result *out, struct
     if ((rc = prepare_batches(&p, e)) != OK) goto out;
     if (opt->opened && (rc = opt->opened(opt->arg, &p.v, e)) != OK) goto out;
     start = clock_ns();
-    if ((rc = run_windows(&p, e)) != OK) goto out;
+    if ((rc = run_windows(&p, e)) != OK || (rc = evalmodel_check(&p.v, e)) != OK) goto out;
     *out = (struct eval_ppl_result){ exp(p.sum / (double)p.n_scored), p.n_scored,
                                      clock_ms_since(start) / 1e3 };
 out:

@@ -26,6 +26,7 @@ struct eval_opt {
     const char *golden;  /* logits: NULL is golden.safetensors in the folder */
     const char *file;    /* ppl: the text */
     const char *device;  /* NULL: the CPU */
+    bool allow_nan;      /* weights may be NaN or infinite */
     bool reference;      /* plain C kernels and an F32 KV cache */
     const char *kv_name; /* --kv-type; NULL: F32 for logits, F16 for ppl */
     enum dtype kv_type;  /* the same as a type */
@@ -45,6 +46,8 @@ int evalmodel_open(struct evalmodel *v, const struct eval_opt *opt, struct err *
 /* Loads the model, once the shape of the batches is known. */
 int evalmodel_prepare(struct evalmodel *v, const struct eval_opt *opt, struct eval_shape shape,
                       struct err *e);
+/* After the last batch: E_DAMAGED if the model's files have changed since, or have a NaN. */
+int evalmodel_check(const struct evalmodel *v, struct err *e);
 void evalmodel_release(struct evalmodel *v); /* a zeroed one is fine */
 
 struct eval_ppl_result {

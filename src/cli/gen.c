@@ -132,6 +132,7 @@ int gen_open(struct gen *g, const char *verb)
     o.threads = g->threads;
     o.gpu_layers = g->gpu_layers;
     o.vram_only = g->vram_only;
+    o.allow_nan = g->allow_nan;
     o.context = g->context;
     o.sequences = 1;
     o.chat_template = g->chat_template;

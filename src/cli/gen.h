@@ -19,7 +19,7 @@ struct gen {
     uint64_t seed;                    /* GEN_SEED_NONE: not given */
     const char *grammar, *schema;     /* files */
     char *grammar_text, *schema_text; /* their contents, owned */
-    bool ignore_eos, verbose, quiet, vram_only;
+    bool ignore_eos, verbose, quiet, vram_only, allow_nan;
     /* Filled by gen_open. */
     tern_model *m;
     tern_model_info info;
@@ -45,6 +45,8 @@ struct gen {
       "GPU: run the last N layers there, the others on the CPU (as many as fit)" },                \
     { "--vram-only", NULL, ARG_FLAG, &(g)->vram_only, NULL,                                        \
       "GPU: fail unless all layers fit" },                                                         \
+    { "--allow-nan", NULL, ARG_FLAG, &(g)->allow_nan, NULL,                                        \
+      "use a model whose weights contain NaN or infinity" },                                       \
     { "--chat-template", NULL, ARG_STR, &(g)->chat_template, "F",                                  \
       "file with a Jinja chat template (the model's)" }
 

@@ -21,6 +21,7 @@ static const struct entry verbs[] = {
     { "run", cmd_run, "generate text for one prompt" },
     { "chat", cmd_chat, "chat with a model in the terminal" },
     { "inspect", cmd_inspect, "show the contents of a model file" },
+    { "verify", cmd_verify, "check a model's files, down to every number in them" },
     { "tokenize", cmd_tokenize, "turn text into token ids, and back" },
     { "embed", cmd_embed, "turn texts into embedding vectors" },
     { "classify", cmd_classify, "classify texts with an ONNX classifier" },

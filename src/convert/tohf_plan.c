@@ -370,6 +370,12 @@ static void add_table_row(struct planner *p, const struct tensor_row *r, int l)
     if ((r->flags & ROW_MX && !mx) || (r->flags & ROW_NO_MX && mx)) return;
     if (!is_folder_form(p, r, l) || !claim_parts(p, &like)) return;
     for (int k = 0; k < like.y.n_parts; k++) add_key(p, &p->used_tensors, like.part[k].t->name, 1);
+    if (!layout_rows_fit(&like.y)) {
+        if (p->wrong.code == OK)
+            err_set(&p->wrong, E_FORMAT, "%s: tensor %.*s: its heads are not of one size",
+                    source_path(p->src), STR_ARG(like.part[0].t->name));
+        return;
+    }
     like.row_of = make_row_table(p->arena, &like.y);
     like.scale = read_scale(p, like.part[0].t->name);
     if (r->flags & ROW_NORM && p->hp->info->flags & ARCH_NORM1) like.add = -1;

@@ -37,7 +37,8 @@ static struct load_opt load_opt_of(const struct engine_opt *o)
                               .max_batch = o->max_batch,
                               .max_seqs = o->max_seqs,
                               .kv_type = o->kv_type,
-                              .no_prefix = o->no_prefix };
+                              .no_prefix = o->no_prefix,
+                              .allow_nan = o->allow_nan };
 }
 
 static int check_opt(const struct engine_opt *o, struct err *e)

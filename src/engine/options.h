@@ -23,6 +23,7 @@ struct engine_opt {
     int max_seqs;       /* sequences running at once; default: 16 */
     enum dtype kv_type; /* of keys and values; default: F16, with the reference kernels F32 */
     bool no_prefix;     /* prefixes are not shared */
+    bool allow_nan;     /* weights may be NaN or infinite; otherwise such a model is E_DAMAGED */
     /* the queue */
     int max_requests;     /* waiting and running; default: 16 times max_seqs */
     int max_queue_tokens; /* prompt tokens waiting; default: 64 contexts */

@@ -1,6 +1,9 @@
 /* decoderload.c - the load plan of a decoder: hyper-parameters, tensors, layers on devices. */
 #include "model/decoder.h"
+
+#include "base/log.h"
 #include "model/loadplan.h"
+#include "model/scan.h"
 #include "model/scratch.h"
 #include "model/weightlist.h"
 
@@ -119,14 +122,21 @@ static int open_decoder(struct runner **out, struct loadplan *p, struct err *e)
                               .hp = p->hp,
                               .weights = p->weights,
                               .shares = p->place.shares,
-                              .n_shares = p->place.n_shares };
+                              .n_shares = p->place.n_shares,
+                              .allow_nan = p->opt.allow_nan };
     struct decoder_opt dec = decoder_opt_of(p);
     struct model *m = NULL;
     int rc;
 
     if ((rc = model_open(&m, &in, e)) != OK) return rc;
-    if ((rc = decoder_open(out, m, &dec, e)) != OK) model_close(m);
-    return rc;
+    if ((rc = decoder_open(out, m, &dec, e)) != OK) {
+        model_close(m);
+        return rc;
+    }
+    if (!p->opt.allow_nan && p->weights->file_bytes > SCAN_AT_ONCE &&
+        !(p->scan = scan_start(p->source, p->weights)))
+        log_warn("%s: no thread to look for NaN in the weights", source_path(p->source));
+    return OK;
 }
 
 const struct loader decoder_loader = { read_decoder, place_decoder, open_decoder, NULL };

@@ -197,6 +197,22 @@ static int fail_shape(const struct layout *y, const struct source *src,
                    STR_ARG(str_take(t->name, 100)), have, want);
 }
 
+bool layout_rows_fit(const struct layout *y)
+{
+    int64_t sum = 0;
+
+    for (int p = 0; p < y->n_parts; p++) sum += y->part[p];
+    if (y->order == ORDER_KV_B) return y->rows == y->part[1] + y->per_weight * y->each;
+    if (sum != y->rows) return false;
+    if (y->order == ORDER_PLAIN) return true;
+    for (int p = 0; p < y->n_parts; p++)
+        for (int64_t r = 0; r < y->part[p]; r++) {
+            int64_t at = layout_row(y, p, r);
+            if (at < 0 || at >= y->rows) return false;
+        }
+    return true;
+}
+
 int layout_check(struct layout *y, const struct source *src, const struct source_tensor *t,
                  bool may_flip, struct err *e)
 {
@@ -205,6 +221,9 @@ int layout_check(struct layout *y, const struct source *src, const struct source
     bool flipped;
 
     if (!layout_fits(y, t, &flipped) || (flipped && !may_flip)) return fail_shape(y, src, t, e);
+    if (!layout_rows_fit(y))
+        return err_set(e, E_FORMAT, "%s: tensor %.*s: its heads are not of one size",
+                       source_path(src), STR_ARG(name));
     if (flipped) y->transposed = !y->transposed;
     if ((expected = expected_type(y, t)))
         return err_set(e, E_UNSUPPORTED, "%s: tensor %.*s is %s, expected %s", source_path(src),

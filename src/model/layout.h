@@ -53,6 +53,9 @@ bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *fl
  * E_FORMAT: another shape; E_UNSUPPORTED: a type that this layout cannot have. */
 int layout_check(struct layout *y, const struct source *src, const struct source_tensor *t,
                  bool may_flip, struct err *e);
+/* Does the order lead every row of every part to a stored row? Orders by head need heads of one
+ * size, which a file may not have. layout_check asks it, too. */
+bool layout_rows_fit(const struct layout *y);
 /* The type of the tensor in memory and in GGUF files. */
 enum dtype layout_type(const struct layout *y, const struct source_tensor *t);
 /* The stored shape as text: "[4, 320, 64]". */

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "format/source.h"
+#include "model/scan.h"
 
 enum {
     CTX_DEFAULT = 4096,
@@ -43,6 +44,7 @@ out:
 void loadplan_close(struct loadplan *p)
 {
     if (!p) return;
+    scan_stop(p->scan);
     if (p->loader && p->loader->release) p->loader->release(p);
     place_release(&p->place);
     source_close(p->source);

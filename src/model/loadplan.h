@@ -45,6 +45,7 @@ struct load_opt {
     int max_out;        /* rows of logits of a step; default: max_seqs */
     enum dtype kv_type; /* default: F16, with the reference kernels F32 */
     bool no_prefix;     /* prefixes are not shared: no memory for snapshots of recurrent state */
+    bool allow_nan;     /* weights may be NaN or infinite: they are not looked for (scan.h) */
 };
 
 /* Memory on one device, in bytes. */
@@ -65,6 +66,7 @@ struct source;
 struct hparams;
 struct weight_list;
 struct onnxrunner;
+struct scan;
 
 struct loadplan {
     const struct loader *loader; /* how this kind of model is planned and opened */
@@ -82,6 +84,7 @@ struct loadplan {
     int n_saved;         /* slots of recurrent state for snapshots, behind max_seqs others */
     struct place place;
     struct load_memory memory[PLACE_DEVICES]; /* of place.shares */
+    struct scan *scan; /* of a large decoder, from runner_open on; NULL: none */
 };
 
 /* path: see source_open. */

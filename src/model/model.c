@@ -64,7 +64,7 @@ int model_open(struct model **out, const struct model_input *in, struct err *e)
     if ((rc = make_parts(m, in->shares, in->n_shares, e)) != OK) goto out;
     if ((rc = check_devices(m, e)) != OK) goto out;
     if ((rc = make_layers(m, e)) != OK) goto out;
-    if ((rc = weights_load(m, in->source, in->weights, e)) != OK) goto out;
+    if ((rc = weights_load(m, in->source, in->weights, in->allow_nan, e)) != OK) goto out;
     *out = m;
     m = NULL;
 out:

@@ -71,10 +71,11 @@ struct model_input {
     const struct weight_list *weights;  /* of source and hp: weights_find */
     const struct backend_share *shares; /* [n_shares], 1 to MODEL_PARTS: all layers, in order */
     int n_shares;
+    bool allow_nan; /* numbers that are not finite are a warning, not E_DAMAGED */
 };
 
-/* A device that lacks an operation the model needs is E_UNSUPPORTED. Numbers that are not finite
- * are a warning. */
+/* A device that lacks an operation the model needs is E_UNSUPPORTED. E_DAMAGED: a weight is not
+ * finite; the matrices of large models are not looked at here (scan.h). */
 int model_open(struct model **out, const struct model_input *in, struct err *e);
 void model_close(struct model *m); /* NULL is allowed */
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "kernel/cpu/cpu.h"
 #include "model/loadplan.h"
+#include "model/scan.h"
 
 #include <string.h>
 
@@ -324,8 +325,9 @@ static int open_graph(struct runner **out, struct loadplan *p, struct err *e)
 {
     struct onnxrunner *g = p->graph;
     const struct load_opt *o = &p->opt;
+    int rc = o->allow_nan ? OK : scan_graph(g->file, e);
 
-    (void)e;
+    if (rc != OK) return rc;
     g->r = (struct runner){ .lim = { .n_vocab = g->card.n_vocab,
                                      .n_vec = g->card.width,
                                      .max_tokens = o->max_batch,

@@ -12,6 +12,7 @@
 #include "kernel/quant.h"
 #include "model/layout.h"
 #include "model/rotary.h"
+#include "model/scan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ struct loader {
     struct model *m;
     const struct source *src;
     const struct weight_list *list;
+    bool allow_nan;
     int n_bad;    /* tensors with numbers that are not finite */
     float *stage; /* the vectors of a device, before they are put there */
     size_t n_stage;
@@ -41,42 +43,18 @@ static struct part *part_of(struct model *m, const struct weight_item *w)
 
 /* ---- numbers that are not finite ---- */
 
-static bool all_finite(const float *p, int64_t n)
+/* A find ends the load, or is a warning where the user allows it. Large models are scanned later,
+ * except for their vectors, which are read here anyway. */
+static int check_finite(struct loader *ld, const struct weight_item *w, struct err *e)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(p[i])) return false;
-    return true;
-}
+    bool later =
+        !row_is_vector(w->r) && w->r->kind != ROW_SCALE && ld->list->file_bytes > SCAN_AT_ONCE;
+    int rc = later ? OK : scan_item(ld->src, w, e);
 
-static void warn_not_finite(struct loader *ld, const struct weight_item *w)
-{
+    if (rc == OK || !ld->allow_nan) return rc;
     if (ld->n_bad++ < 8)
         log_warn("%s: tensor %.*s contains NaN or Inf", source_path(ld->src), STR_ARG(w->t->name));
-}
-
-/* Looks at all rows of a small matrix, and at the first, middle and last row of a large one:
- * reading all weights would take longer than loading. */
-static void warn_if_not_finite(struct loader *ld, const struct weight_item *w)
-{
-    int64_t cols = w->t->dims[w->t->n_dims - 1], rows = 1;
-    bool whole = w->t->bytes <= 65536;
-    int64_t n;
-    uint64_t row_bytes;
-    float *row;
-
-    if (!dtype_row_bytes(w->t->type, (uint64_t)cols, &row_bytes)) return;
-    for (int i = 0; i + 1 < w->t->n_dims; i++) rows *= w->t->dims[i];
-    n = whole ? rows : rows < 3 ? rows : 3;
-    row = mem_array((size_t)cols, sizeof *row);
-    for (int64_t i = 0; row && i < n; i++) {
-        int64_t r = whole || n < 3 ? i : i * (rows - 1) / 2;
-        quant_decode(w->t->type, (const char *)w->t->data + (size_t)r * row_bytes, row, cols);
-        if (!all_finite(row, cols)) {
-            warn_not_finite(ld, w);
-            break;
-        }
-    }
-    mem_free(row);
+    return OK;
 }
 
 /* ---- matrices ---- */
@@ -144,7 +122,7 @@ static int load_matrix(struct loader *ld, const struct weight_item *w, struct er
     int rc;
 
     filemap_need(w->t->data, w->t->bytes);
-    if (!y->mx) warn_if_not_finite(ld, w);
+    if ((rc = check_finite(ld, w, e)) != OK) return rc;
     dtype_row_bytes(w->t->type, (uint64_t)y->cols, &row_bytes);
     for (int i = 0; i < y->count; i++)
         for (int p = 0; p < y->n_parts; p++) {
@@ -181,7 +159,6 @@ static void load_scale(struct loader *ld, const struct weight_item *w)
 {
     float v;
     quant_decode(w->t->type, w->t->data, &v, 1);
-    if (!isfinite(v)) warn_not_finite(ld, w);
     memcpy((char *)&ld->m->layers[w->layer] + w->r->at, &v, sizeof v);
 }
 
@@ -200,7 +177,6 @@ static void load_vector(struct loader *ld, const struct weight_item *w, const st
         float *v = ld->stage + ld->n_stage + w->index * n, *there = to->vectors + ld->n_stage, tmp;
         for (int64_t k = 0; k < n * y->count; k++)
             layout_read(y, w->t, (int)(k / n), p, k % n, DT_F32, &v[k], &tmp);
-        if (!all_finite(v, n * y->count)) warn_not_finite(ld, w);
         for (int64_t k = 0; k < n * y->count; k++) {
             if (w->r->flags & ROW_NORM) v[k] += hp->norm_bias1;
             if (w->r->flags & ROW_RESIDUAL) v[k] *= hp->residual_scale;
@@ -259,6 +235,8 @@ static int load_vectors(struct loader *ld, struct part *p, struct err *e)
     for (int i = 0; i < ld->list->n; i++) {
         const struct weight_item *w = &ld->list->items[i];
         if (part_of(ld->m, w) != p) continue;
+        if ((row_is_vector(w->r) || w->r->kind == ROW_SCALE) && (rc = check_finite(ld, w, e)) != OK)
+            return rc;
         if (row_is_vector(w->r)) load_vector(ld, w, p);
         if (w->r->kind == ROW_SCALE) load_scale(ld, w);
     }
@@ -351,9 +329,9 @@ static int check_latent(const struct loader *ld, struct err *e)
 }
 
 int weights_load(struct model *m, const struct source *src, const struct weight_list *list,
-                 struct err *e)
+                 bool allow_nan, struct err *e)
 {
-    struct loader ld = { .m = m, .src = src, .list = list };
+    struct loader ld = { .m = m, .src = src, .list = list, .allow_nan = allow_nan };
     int rc;
 
     for (int i = 0; i < list->n; i++) {

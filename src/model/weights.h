@@ -10,6 +10,6 @@
 #include "model/weightlist.h"
 
 int weights_load(struct model *m, const struct source *src, const struct weight_list *list,
-                 struct err *e);
+                 bool allow_nan, struct err *e);
 void weights_drop(struct model *m); /* whatever was loaded, also after a failure */
 #endif

@@ -270,7 +270,8 @@ static int open_pool(struct server *v, struct err *e)
                              .step_ms = (int)s->step_ms,
                              .stretch = s->stretch,
                              .age_ms = (int)s->age_ms,
-                             .no_prefix = !s->prefix_cache };
+                             .no_prefix = !s->prefix_cache,
+                             .allow_nan = s->allow_nan };
     return pool_open(&v->pool, &o, e);
 }
 

@@ -46,7 +46,7 @@ struct settings {
         max_queue_tokens;
     double kv_overcommit, stretch;
     int64_t step_ms, age_ms;
-    bool prefix_cache, warm, vram_only;
+    bool prefix_cache, warm, vram_only, allow_nan;
     char *prefix_scope;   /* "server" or "tenant" */
     int64_t memory_limit; /* bytes of weights, KV cache and scratch of all models; 0: none */
 

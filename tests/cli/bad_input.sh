@@ -70,8 +70,11 @@ t = h["model.norm.weight"]
 f.seek(8 + n + t["data_offsets"][0])
 f.write(b"\xc0\x7f" if t["dtype"] == "BF16" else b"\x00\x00\xc0\x7f")
 P
-"$TERN" eval logits "$TMP/nan" >"$TMP/out" 2>"$TMP/err"
-if grep -qi 'warning.*nan' "$TMP/err"; then ok "NaN weights cause a warning"; else not_ok "NaN weights cause a warning: $(cat "$TMP/err")"; fi
+fails_with "NaN weights" model.norm.weight "NaN or an infinite number in element 0" -- "$TERN" eval logits "$TMP/nan"
+fails_with "NaN weights, verify" "1 of 38 tensors" -- "$TERN" verify "$TMP/nan"
+"$TERN" eval logits "$TMP/nan" --allow-nan >"$TMP/out" 2>"$TMP/err"
+if grep -qi 'warning.*nan' "$TMP/err"; then ok "NaN weights cause a warning where they are allowed"; else not_ok "NaN weights cause a warning where they are allowed: $(cat "$TMP/err")"; fi
+if "$TERN" verify $M >"$TMP/out" 2>&1 && grep -q sound "$TMP/out"; then ok "verify of a sound model"; else not_ok "verify of a sound model: $(cat "$TMP/out")"; fi
 
 cp $M "$TMP/locked.gguf"
 chmod 000 "$TMP/locked.gguf"

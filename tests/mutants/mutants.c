@@ -36,6 +36,8 @@
 enum { BATCH = 64, LIMIT_S = 5, LIMIT_MB = 1500, MOST_BASES = 64, MOST_FAILURES = 50 };
 
 /* An allocation beyond the limit fails instead of ending the process. */
+const char *__ubsan_default_options(void);
+const char *__ubsan_default_options(void) { return "print_stacktrace=1"; }
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -104,6 +106,15 @@ static void add_bases(void)
 }
 
 /* ---- one mutant ---- */
+
+/* Processor time of a process: how long a mutant takes does not depend on what else runs here. */
+static uint64_t used_ns(clockid_t clock)
+{
+    struct timespec t = { 0 };
+
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
 
 static void remove_tree(const char *path)
 {
@@ -176,7 +187,8 @@ static void load_and_run(struct mutation *m, const char *path)
                               .max_seqs = 2,
                               .kv_type = DT_NONE,
                               .manual = true,
-                              .reference = chance(m, 50) };
+                              .reference = chance(m, 50),
+                              .allow_nan = chance(m, 30) };
     struct engine *g = NULL;
     struct err e = { 0 };
     int rc = engine_open(&g, path, &opt, &e);
@@ -238,7 +250,8 @@ static void run_mutant(uint64_t seed)
     path = b->kind == BASE_GGUF ? mutate_gguf(&m, b, dir)
            : b->kind == BASE_HF ? mutate_hf(&m, b, dir)
                                 : mutate_onnx(&m, b, dir);
-    if (telling) printf("%s: %s\n", b->path, buf_cstr(&m.what));
+    if (telling) printf("%s: %s\n", b->path, buf_cstr(&m.what)), fflush(stdout);
+    atomic_store(&board->since_ns, used_ns(CLOCK_PROCESS_CPUTIME_ID)); /* making it is free */
     load_and_run(&m, path);
     if (chance(&m, 25)) convert(&m, path, b->kind, dir);
     buf_release(&m.what);
@@ -247,23 +260,14 @@ static void run_mutant(uint64_t seed)
 
 /* ---- batches ---- */
 
-/* Processor time of a process: how long a mutant takes does not depend on what else runs here. */
-static uint64_t used_ns(clockid_t clock)
-{
-    struct timespec t = { 0 };
-
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void run_batch(uint64_t seed, int n)
 {
     for (int i = 0; i < n; i++) {
-        uint64_t start = used_ns(CLOCK_PROCESS_CPUTIME_ID), took;
-        atomic_store(&board->since_ns, start);
+        uint64_t took;
+        atomic_store(&board->since_ns, UINT64_MAX / 2);
         atomic_store(&board->seed, seed + (uint64_t)i);
         run_mutant(seed + (uint64_t)i);
-        took = used_ns(CLOCK_PROCESS_CPUTIME_ID) - start;
+        took = used_ns(CLOCK_PROCESS_CPUTIME_ID) - atomic_load(&board->since_ns);
         if (took > atomic_load(&board->most_ns)) atomic_store(&board->most_ns, took);
     }
     atomic_store(&board->since_ns, used_ns(CLOCK_PROCESS_CPUTIME_ID));

@@ -19,7 +19,9 @@ void x256_make(void *dst, const float *x, int cols)
         __m512 up = _mm512_set1_ps(top > 0 ? 127 / top : 0);
         __m512i ia = _mm512_cvtps_epi32(_mm512_mul_ps(a, up)),
                 ic = _mm512_cvtps_epi32(_mm512_mul_ps(c, up));
-        float s0 = (float)_mm512_reduce_add_epi32(ia), s1 = (float)_mm512_reduce_add_epi32(ic);
+        /* As floats, exactly: NaN became INT_MIN above, and two of them overflow. */
+        float s0 = _mm512_reduce_add_ps(_mm512_cvtepi32_ps(ia)),
+              s1 = _mm512_reduce_add_ps(_mm512_cvtepi32_ps(ic));
 
         _mm_store_si128((__m128i *)(o->q[g % 4] + 16 * (g / 4)), _mm512_cvtepi32_epi8(ia));
         _mm_store_si128((__m128i *)(o->q[g % 4 + 1] + 16 * (g / 4)), _mm512_cvtepi32_epi8(ic));
