@@ -41,6 +41,10 @@ struct api_end {
     bool stream;
     int n_choices, prompt_tokens, cached_tokens, output_tokens;
     double total_ms, queue_ms, prefill_ms, decode_ms, first_ms; /* first_ms: to the first byte */
+    /* The way to the first token of the first choice: the request was read ─admission─► accepted by
+     * the engine ─scheduling─► planned ─dispatch─► on the device ─compute─► token. */
+    bool has_phases; /* there was a token */
+    double admission_ms, scheduling_ms, dispatch_ms, compute_ms;
     const char *peer;
     struct str prompt; /* with opt.log_prompts: its beginning */
 };
@@ -57,6 +61,9 @@ struct api_opt {
     int request_queue; /* calls that wait for one, half of them of one tenant; then 429; 0: 4096 */
     bool salt_by_tenant; /* the prefix cache is shared within a tenant only */
     bool log_prompts;
+    /* Called when an error is sent as the whole answer. ran: a part of the request was accepted by
+     * an engine before. */
+    void (*failed)(void *arg, int status, const char *code, bool ran);
     /* Called once for every handler call, after its HTTP request was answered and its engine
      * requests ended. For limits, metrics and the access log. */
     void (*ended)(void *arg, const struct api_end *end);

@@ -76,6 +76,7 @@ static void refuse_call(struct api *a, struct http_req *q, const struct api_who 
 
     end.total_ms = clock_ms_since(http_start_ns(q));
     http_reply_nomem(q);
+    if (a->opt.failed) a->opt.failed(a->opt.arg, f.status, f.code, false);
     if (a->opt.ended) a->opt.ended(a->opt.arg, &end);
 }
 
@@ -108,6 +109,7 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
     c->route = route;
     c->model_id = "";
     c->start_ns = http_start_ns(q);
+    c->open_ns = clock_ns();
     link_call(a, c);
     c->holds++; /* until call_end_handler */
     call_make_id(c, strstr(route, "chat")       ? "chatcmpl"
@@ -329,6 +331,22 @@ int call_check_length(struct call *c, const struct str *texts, int n, const char
 
 /* ---- answers and errors ---- */
 
+/* An error with c->status and c->code was the answer. */
+static void report_failure(const struct call *c)
+{
+    if (c->api->opt.failed)
+        c->api->opt.failed(c->api->opt.arg, c->status, c->code, c->n_choices > 0);
+}
+
+/* wanted: the status of the error; without memory for it another one was sent. */
+static void end_failed(struct call *c, int wanted, int sent)
+{
+    c->status = sent;
+    c->q = NULL;
+    if (sent != wanted) snprintf(c->code, sizeof c->code, "%s", fail_lookup(E_NOMEM).code);
+    report_failure(c);
+}
+
 /* c->out has failed if any part of the body found no memory. */
 void call_send_body(struct call *c, int status)
 {
@@ -341,8 +359,10 @@ void call_send_body(struct call *c, int status)
     }
     c->first_ns = c->first_ns ? c->first_ns : clock_ns();
     c->status = http_reply(c->q, status, "application/json", c->out.p, c->out.n);
-    if (c->status != status) snprintf(c->code, sizeof c->code, "%s", fail_lookup(E_NOMEM).code);
     c->q = NULL;
+    if (c->status == status) return;
+    snprintf(c->code, sizeof c->code, "%s", fail_lookup(E_NOMEM).code);
+    report_failure(c);
 }
 
 /* The status 200 was sent already. Clients raise an error when they read an "error" event; [DONE]
@@ -374,8 +394,8 @@ void call_fail(struct call *c, const struct err *e, const char *param)
         if (c->head_sent) {
             send_error_event(c, e, param);
         } else {
-            c->status = fail_send(c->q, e, param, c->who.correlation);
-            c->q = NULL;
+            end_failed(c, fail_lookup(e->code).status,
+                       fail_send(c->q, e, param, c->who.correlation));
         }
     }
     call_cancel_choices(c, CANCEL_ASKED);
@@ -386,8 +406,7 @@ void call_fail_status(struct call *c, int status, const char *code, const char *
 {
     if (!c->q) return;
     snprintf(c->code, sizeof c->code, "%s", code);
-    c->status = fail_send_status(c->q, status, code, msg, c->who.correlation);
-    c->q = NULL;
+    end_failed(c, status, fail_send_status(c->q, status, code, msg, c->who.correlation));
 }
 
 bool call_cancel_choices(struct call *c, int why)
@@ -438,6 +457,11 @@ static void report_end(struct call *c)
         end.queue_ms = ch->queue_ms;
         end.prefill_ms = ch->prefill_ms;
         end.decode_ms = ch->decode_ms;
+        end.has_phases = ch->has_phases;
+        end.admission_ms = ch->admission_ms;
+        end.scheduling_ms = ch->scheduling_ms;
+        end.dispatch_ms = ch->dispatch_ms;
+        end.compute_ms = ch->compute_ms;
     }
     if (c->first_ns) end.first_ms = (double)(c->first_ns - c->start_ns) / 1e6;
     if (c->api->opt.ended) c->api->opt.ended(c->api->opt.arg, &end);

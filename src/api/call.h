@@ -100,6 +100,7 @@ struct call {
     char code[32];  /* of the error sent */
     char gone_reason[24];
     uint64_t start_ns, first_ns, last_ns; /* arrival; first and last bytes of the answer */
+    uint64_t open_ns;                     /* the request was read */
     struct str prompt_log;
 };
 

@@ -36,6 +36,8 @@ struct choice {
     float *vec; /* embedding or class scores; from mem_alloc */
     int n_out, n_cached;
     double queue_ms, prefill_ms, decode_ms;
+    bool has_phases; /* the four below, as in struct api_end */
+    double admission_ms, scheduling_ms, dispatch_ms, compute_ms;
 };
 
 /* respond.c: reads the events that are there and advances the call, which may end. */

@@ -340,6 +340,22 @@ static void get_error(const struct request *r, enum finish finish, struct err *e
     else err_set(e, E_CANCELLED, "the request was cancelled");
 }
 
+static double ms_between(uint64_t from, uint64_t to)
+{
+    return to > from ? (double)(to - from) / 1e6 : 0;
+}
+
+/* The phases up to the first token; a request that got none has no phases. */
+static void collect_phases(struct choice *ch, const struct request *r)
+{
+    ch->has_phases = r->first_ns && r->dispatch_ns;
+    if (!ch->has_phases) return;
+    ch->admission_ms = ms_between(ch->call->open_ns, r->submit_ns);
+    ch->scheduling_ms = ms_between(r->submit_ns, r->start_ns);
+    ch->dispatch_ms = ms_between(r->start_ns, r->dispatch_ns);
+    ch->compute_ms = ms_between(r->dispatch_ns, r->first_ns);
+}
+
 /* Copies the results of the request and gives it back. */
 static void collect_results(struct choice *ch, enum finish finish, struct err *e)
 {
@@ -350,9 +366,10 @@ static void collect_results(struct choice *ch, enum finish finish, struct err *e
     ch->finish = finish;
     ch->n_out = r->n_out;
     ch->n_cached = r->n_cached;
-    if (began > r->submit_ns) ch->queue_ms = (double)(began - r->submit_ns) / 1e6;
-    if (first > began) ch->prefill_ms = (double)(first - began) / 1e6;
-    if (r->end_ns > first) ch->decode_ms = (double)(r->end_ns - first) / 1e6;
+    ch->queue_ms = ms_between(r->submit_ns, began);
+    ch->prefill_ms = ms_between(began, first);
+    ch->decode_ms = ms_between(first, r->end_ns);
+    collect_phases(ch, r);
     get_error(r, finish, e);
     ch->vec = r->vec;
     r->vec = NULL;

@@ -80,6 +80,7 @@ struct request {
     int n_cached;   /* prompt tokens found in the prefix cache */
     int n_preempted;
     uint64_t submit_ns, start_ns, first_ns, end_ns; /* submitted, begun, first token, ended */
+    uint64_t dispatch_ns;                           /* the device had its first step */
     uint64_t arrival_ns;                            /* its place in the queue */
     _Atomic uint64_t cancel_ns;                     /* when the cancel was requested */
     struct admitted { /* what admission counted for the request; given back exactly once */

@@ -545,6 +545,17 @@ static bool end_in_step(void *arg)
     return !left;
 }
 
+/* The device has the first step of these requests. */
+static void note_dispatch(struct engine *g)
+{
+    uint64_t now = clock_ns();
+
+    for (int i = 0; i < g->step.n_seqs; i++) {
+        struct request *r = g->step.seqs[i] ? g->step.seqs[i]->r : NULL;
+        if (r && !r->dispatch_ns) r->dispatch_ns = now;
+    }
+}
+
 /* Starts the step, emits the last one's events meanwhile, waits, and takes the results. */
 static void run_step(struct engine *g)
 {
@@ -556,6 +567,7 @@ static void run_step(struct engine *g)
     gauge_set(&g->stats->step_begin_ns, (int64_t)begin_ns);
     token_plan_samples(g);
     rc = step_start(&g->step, end_in_step, g, &e);
+    note_dispatch(g);
     engine_emit(g);
     set_gauges(g);
     if (rc == OK) rc = step_wait(&g->step, &logits, &e);

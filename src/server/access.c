@@ -205,7 +205,9 @@ static void log_end_of_call(const struct api_end *end, const struct trace *trace
         log_int(&ev, "prompt_tokens", end->prompt_tokens);
         log_int(&ev, "cached_tokens", end->cached_tokens);
         log_int(&ev, "output_tokens", end->output_tokens);
+        log_ms(&ev, "admission_ms", end->admission_ms);
         log_ms(&ev, "queue_ms", end->queue_ms);
+        log_ms(&ev, "dispatch_ms", end->dispatch_ms);
         log_ms(&ev, "prefill_ms", end->prefill_ms);
         log_ms(&ev, "decode_ms", end->decode_ms);
         log_ms(&ev, "first_ms", end->first_ms);
@@ -215,10 +217,26 @@ static void log_end_of_call(const struct api_end *end, const struct trace *trace
     log_end(&ev);
 }
 
-/* A request of which a part ran and then failed, for its deadline or for memory, was not refused. */
-static bool is_failed_run(const struct api_end *end)
+/* api_opt.failed. A request of which a part ran and then failed, for its deadline or for memory, was
+ * not refused. */
+void access_failed(void *arg, int status, const char *code, bool ran)
 {
-    return end->n_choices > 0 && end->status >= 500;
+    struct server *v = arg;
+
+    if (!ran || status < 500) refused_count(&v->refused, status, code);
+}
+
+static void add_phases(struct server *v, const struct api_end *end)
+{
+    const double ms[] = { end->admission_ms, end->scheduling_ms, end->dispatch_ms,
+                          end->compute_ms };
+    double total = 0;
+
+    for (int i = 0; i < PHASE_TOTAL; i++) {
+        hist_add(&v->phases[i], ms[i] / 1e3);
+        total += ms[i];
+    }
+    hist_add(&v->phases[PHASE_TOTAL], total / 1e3);
 }
 
 /* Once for every request that visit_hand_over passed on. */
@@ -228,9 +246,9 @@ void access_ended(void *arg, const struct api_end *end)
     struct trace *trace = remove_trace(v, end->who->correlation);
 
     if (routes_is_limited(end->who->route)) limit_give(v->limit, end->who->tenant);
-    if (!is_failed_run(end)) refused_count(&v->refused, end->status, end->code);
     count_reply(v, end->who->route, end->status);
     recent_add(&v->recent, end);
+    if (end->has_phases) add_phases(v, end);
     if (v->s->access_log) log_end_of_call(end, trace);
     mem_free(trace);
 }

@@ -172,6 +172,32 @@ static void write_outcomes(struct server *v, struct buf *out)
     buf_release(&b);
 }
 
+void metrics_init(struct server *v)
+{
+    /* 10, 20, 50, 100 and 180 ms are the budgets of the phases. */
+    static const double bounds[] = { 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
+                                     0.18,   0.25,   0.5,   1,     2.5,   5,    10,   30,   60 };
+
+    for (int i = 0; i < N_PHASES; i++)
+        hist_init(&v->phases[i], bounds, (int)(sizeof bounds / sizeof *bounds));
+}
+
+/* The way to the first token, as struct api_end has it. */
+static void write_phases(struct server *v, struct buf *out)
+{
+    static const char *const names[] = { "admission", "scheduling", "dispatch", "first_token",
+                                         "total" };
+    const char *help = "From a request that was read to its first token, by phase";
+    struct buf b = { 0 };
+
+    for (int i = 0; i < N_PHASES; i++, help = NULL) {
+        buf_clear(&b);
+        stat_label(&b, "phase", str_c(names[i]));
+        stat_hist(out, "tern_phase_seconds", metrics_labels(&b, out), help, &v->phases[i]);
+    }
+    buf_release(&b);
+}
+
 /* Memory of each model by kind, and of the process. */
 static void write_memory(struct server *v, struct buf *out)
 {
@@ -355,6 +381,7 @@ void metrics_get(struct visit *t)
     metrics_write_table(v, per_model, sizeof per_model / sizeof *per_model, write_model_label,
                         &out);
     write_outcomes(v, &out);
+    write_phases(v, &out);
     write_memory(v, &out);
     write_load_times(v, &out);
     write_load_phases(v, &out);

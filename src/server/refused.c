@@ -49,7 +49,7 @@ void refused_count(struct refused *r, int status, const char *code)
 {
     int i;
 
-    if (status < 400 || status == 499) return;
+    if (status < 400 || status == 499 || !*code) return;
     i = find_reason(status, code);
     if (status == 500 && !reasons[i].code) return; /* "internal", "device_oom": it ran */
     counter_add(&r->n[i], 1);

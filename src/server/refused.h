@@ -14,8 +14,9 @@ struct refused {
     struct counter n[REFUSED_MAX]; /* by reason, in the order of the list */
 };
 
-/* Counts an error reply under its reason. Statuses below 400, and errors of requests that ran (499,
- * 500), are ignored. A code that has no reason of its own is counted as "other". */
+/* Counts an error reply under its reason. Statuses below 400, errors of requests that ran (499, 500),
+ * and replies that are no errors (/ready with 503; code "") are ignored. A code that has no reason of
+ * its own is counted as "other". */
 void refused_count(struct refused *r, int status, const char *code);
 const char *refused_name(int i); /* the label of the i-th reason; NULL: there are no more */
 #endif

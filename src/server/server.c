@@ -24,6 +24,7 @@
 #include "server/descriptors.h"
 #include "server/gpus.h"
 #include "server/limit.h"
+#include "server/metrics.h"
 #include "server/origin.h"
 #include "server/routes.h"
 #include "server/server_impl.h"
@@ -291,6 +292,7 @@ static int open_api(struct server *v, struct err *e)
                          .max_calls = all < CALLS_MIN ? CALLS_MIN : (int)all,
                          .salt_by_tenant = strcmp(s->prefix_scope, "tenant") == 0,
                          .log_prompts = s->log_prompts,
+                         .failed = access_failed,
                          .ended = access_ended,
                          .arg = v };
     return api_open(&v->api, &o, e);
@@ -363,6 +365,7 @@ static int server_open(struct server *v, struct err *e)
     clock_gettime(CLOCK_REALTIME, &now);
     v->start_ns = clock_ns();
     v->start_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    metrics_init(v);
     set_log_level(v->s);
     log_set_format(strcmp(v->s->log_format, "json") == 0 ? LOG_JSON : LOG_TEXT);
     if ((rc = auth_open(&v->auth, v->s->api_key, v->s->api_key_file, e)) != OK) return rc;

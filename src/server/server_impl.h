@@ -34,6 +34,16 @@ enum life {
     LIFE_FLUSH  /* no request runs; the last replies are being sent */
 };
 
+/* From a request that was read to its first token: phases that follow each other, and their sum. */
+enum phase {
+    PHASE_ADMISSION,
+    PHASE_SCHEDULING,
+    PHASE_DISPATCH,
+    PHASE_FIRST_TOKEN,
+    PHASE_TOTAL,
+    N_PHASES
+};
+
 struct server {
     struct settings *s; /* borrowed */
     struct loop *loop;
@@ -60,6 +70,7 @@ struct server {
     struct health health;
     struct history history;
     struct recent recent;
+    struct hist phases[N_PHASES];
     struct refused refused;
     struct counter replies[ROUTES_MAX + 1][STATUS_CLASSES]; /* [ROUTES_MAX]: of no route */
     uint64_t replied_ns;                                    /* when the last reply was sent */

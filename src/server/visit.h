@@ -39,5 +39,6 @@ void status_get(struct visit *t);
 
 /* access.c */
 void access_ended(void *arg, const struct api_end *end); /* api_opt.ended */
+void access_failed(void *arg, int status, const char *code, bool ran);
 void access_release(struct server *v);
 #endif

@@ -65,7 +65,7 @@ def test_paths_and_methods():
 
 
 def test_a_body_of_64_mib_is_rejected():
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864\r\n\r\n"
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 67108864\r\n\r\n"
     status, got = raw(head + b"x" * 100000)
     assert status == 413, got[:300]
     assert b'"request_too_large"' in got
@@ -73,13 +73,13 @@ def test_a_body_of_64_mib_is_rejected():
 
 def test_invalid_http_is_answered_or_closed():
     for data in (b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"\x00" * 1000, b"GET\r\n\r\n",
-                 b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-                 b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 1e3\r\n\r\n",
-                 b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-                 b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffff\r\n",
-                 b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-                 b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200000 + b"\r\n\r\n",
-                 b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"):
+                 b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+                 b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1e3\r\n\r\n",
+                 b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                 b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffff\r\n",
+                 b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                 b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200000 + b"\r\n\r\n",
+                 b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc"):
         status, got = raw(data, close_write=True)
         assert status is None or 400 <= status < 600, (data[:60], got[:200])
         assert not got.endswith(b"(timeout)"), data[:60]
@@ -88,8 +88,8 @@ def test_invalid_http_is_answered_or_closed():
 
 def test_keep_alive_and_pipelining():
     body = json.dumps({"messages": MESSAGES, "max_tokens": 2, "stream": True}).encode()
-    one = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    last = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    one = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    last = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     status, got = raw(one + one + last)
     assert status == 200 and got.count(b"HTTP/1.1 200") == 3 and got.count(b"[DONE]") == 2, got[-500:]
 
@@ -97,7 +97,7 @@ def test_keep_alive_and_pipelining():
 def test_half_open_connections_do_not_block_others():
     socks = [socket.create_connection((URL.hostname, URL.port)) for _ in range(50)]
     for s in socks:
-        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Le")
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Le")
     assert chat(max_tokens=2).status == 200
     for s in socks:
         s.close()

@@ -63,7 +63,7 @@ def send(data, is_head=False):
 def request(method, path, body=b"", *headers):
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
-    head = [f"{method} {path} HTTP/1.1", "Host: x", "Content-Type: application/json",
+    head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json",
             f"Content-Length: {len(body)}"]
     return "\r\n".join(head + list(headers) + ["", ""]).encode() + body
 
@@ -122,14 +122,14 @@ def bodies():
 
 
 def http():
-    p, h = b"POST /v1/completions HTTP/1.1\r\n", b"Host: x\r\n"
+    p, h = b"POST /v1/completions HTTP/1.1\r\n", b"Host: localhost\r\n"
     c = p + h + b"Transfer-Encoding: chunked\r\n\r\n"
     for name, data, status in (
             ("huge request line", b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n" + h + b"\r\n", 414),
             ("huge header", b"GET / HTTP/1.1\r\n" + h + b"X: " + b"a" * 100000 + b"\r\n\r\n", 431),
             ("many headers", b"GET / HTTP/1.1\r\n" + h + b"X: a\r\n" * 1000 + b"\r\n", 431),
             ("no host", b"GET /health HTTP/1.1\r\n\r\n", 400),
-            ("bare line feeds", b"GET /health HTTP/1.1\nHost: x\n\n", 400),
+            ("bare line feeds", b"GET /health HTTP/1.1\nHost: localhost\n\n", 400),
             ("folded header", b"GET /health HTTP/1.1\r\n" + h + b"X: a\r\n b\r\n\r\n", 400),
             ("nul in a header", b"GET /health HTTP/1.1\r\n" + h + b"X: \0\r\n\r\n", 400),
             ("garbage", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
@@ -229,7 +229,7 @@ def one_connection():
 
 
 def slow():
-    for name, data in (("headers", b"GET /health HTTP/1.1\r\nHost: x\r\n"),
+    for name, data in (("headers", b"GET /health HTTP/1.1\r\nHost: localhost\r\n"),
                        ("request line", b"GET /hea")):
         with socket.create_connection(ADDR, timeout=4) as s:
             s.sendall(data)

@@ -79,7 +79,7 @@ static void open_world(void)
     char *argv[] = { "serve" };
     struct err e = { 0 };
     bool helped;
-    struct api_opt ao = { .ended = access_ended, .arg = &w.v };
+    struct api_opt ao = { .failed = access_failed, .ended = access_ended, .arg = &w.v };
     struct http_opt ho = { .socket_path = w.path,
                            .nomem_body = FAIL_NOMEM_BODY,
                            .handler = routes_handle,
@@ -319,10 +319,20 @@ static struct ask other_asks[] = {
     ASK("the web page", "/", NULL, "</html>"),
 };
 
+static uint64_t count_refused(const char *reason)
+{
+    int i = 0;
+
+    while (refused_name(i) && strcmp(refused_name(i), reason) != 0) i++;
+    return refused_name(i) ? counter_get(&w.v.refused.n[i]) : 0;
+}
+
 static void run_asks(struct ask *asks, size_t n)
 {
     open_world();
     for (size_t i = 0; i < n; i++) fault_run(asks[i].name, run_request, &asks[i]);
+    assert_true(count_refused("out_of_memory") > 0); /* counted where it is answered */
+    assert_int_equal(count_refused("other"), 0);
     close_world();
 }
 
