@@ -44,6 +44,8 @@ enum {
     TERN_E_LOADING = -15,
     TERN_E_DEADLINE = -16,
     TERN_E_DENIED = -17,
+    TERN_E_DAMAGED = -18,
+    TERN_E_DEVICE_MEMORY = -19,
     TERN_E_INTERNAL = -99
 };
 

@@ -232,7 +232,7 @@ static void a_failed_request_does_not_stop_the_engine(void **state)
     submit_client(g, &bad), submit_client(g, &good);
     run_clients(g, all, 2);
     assert_int_equal(bad.finish, FINISH_ERROR);
-    assert_int_equal(bad.r->err.code, E_DEVICE);
+    assert_int_equal(bad.r->err.code, E_INVALID);
     assert_int_equal(bad.out.n, 0);
     truth = run_alone(2, 12, 20);
     assert_same(&good, &truth);

@@ -355,10 +355,10 @@ static void nan_is_never_sampled_and_a_row_of_only_nan_is_an_error(void **state)
         struct err e = { 0 };
         int32_t id;
         for (int i = 0; i < 200; i++) x[i] = NAN;
-        assert_int_equal(sampler_next(s, x, &id, &e), E_DEVICE);
+        assert_int_equal(sampler_next(s, x, &id, &e), E_DAMAGED);
         assert_non_null(strstr(e.msg, "logit"));
         for (int i = 0; i < 200; i++) x[i] = -INFINITY;
-        assert_int_equal(sampler_next(s, x, &id, &e), E_DEVICE);
+        assert_int_equal(sampler_next(s, x, &id, &e), E_DAMAGED);
         x[0] = NAN, x[77] = -5, x[130] = NAN;
         for (int i = 0; i < 50; i++) assert_int_equal(next_token(s, x), 77);
         sampler_close(s);
@@ -652,7 +652,7 @@ static void bans_override_adjustments_and_too_many_are_refused(void **state)
     assert_int_equal(execute_plan(&p, a, x, 4), 2);
     assert_int_equal(sampler_plan(s, bans, 3, &p, a, 1), -1);
     assert_int_equal(sampler_plan(s, bans, 0, &p, a, 0), -1);
-    assert_int_equal(sampler_accept_device(s, -1, &e), E_DEVICE);
+    assert_int_equal(sampler_accept_device(s, -1, &e), E_DAMAGED);
     sampler_close(s);
     o.typical = 0.5f;
     s = open_sampler(o, 4);

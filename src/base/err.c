@@ -64,6 +64,7 @@ const char *err_name(int code)
     case E_BYTES: return "body_bytes_limit";
     case E_DEADLINE: return "deadline_exceeded";
     case E_DENIED: return "unauthorized";
+    case E_DEVICE_MEMORY: return "device_oom";
     case E_DAMAGED: return "model_damaged";
     default: return "internal";
     }

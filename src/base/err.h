@@ -12,7 +12,7 @@ enum {
     E_INVALID = -1,      /* a flag, setting or request parameter has a value that is not allowed */
     E_IO = -2,           /* a system call failed: open, read, write, mmap, socket */
     E_FORMAT = -3,       /* malformed input: a file or message violates its format */
-    E_NOMEM = -4,        /* allocation failed, on the host or on a device; also threads */
+    E_NOMEM = -4,        /* allocation failed on the host; also threads */
     E_UNSUPPORTED = -5,  /* well-formed input that tern has no code for */
     E_NOTFOUND = -6,     /* no tensor, key, model or file of this name */
     E_CONTEXT = -7,      /* the request has more tokens than the context window */
@@ -27,8 +27,9 @@ enum {
     E_DEADLINE = -16,    /* the request's deadline has passed or cannot be met */
     E_DENIED = -17,      /* no API key, or a key without permission for this */
     E_DAMAGED = -18,     /* a model that was opened is damaged: its file changed, or it has NaNs */
-    E_BYTES = -20,       /* admission: the bodies of the tenant's requests have too many bytes */
-    E_INTERNAL = -99     /* a bug in tern */
+    E_DEVICE_MEMORY = -19, /* a device has not enough memory */
+    E_BYTES = -20,         /* admission: the bodies of the tenant's requests have too many bytes */
+    E_INTERNAL = -99       /* a bug in tern */
 };
 
 struct err {

@@ -381,13 +381,6 @@ void engine_stop(struct engine *g)
     compiler_close(&g->compiler);
 }
 
-int engine_error(struct engine *g, struct err *e)
-{
-    if (!atomic_load_explicit(&g->failed, memory_order_acquire)) return OK;
-    if (e) *e = g->failure;
-    return g->failure.code;
-}
-
 void engine_close(struct engine *g)
 {
     if (!g) return;

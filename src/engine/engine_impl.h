@@ -3,7 +3,8 @@
  * Which file does what:
  *   engine.c  opening and closing, submitting       round.c   one round: take, plan, run
  *   token.c   sampling the tokens of a step         emit.c    events, ends, statistics
- *   warm.c    the warm-up request                   check.c   all invariants, as code */
+ *   warm.c    the warm-up request                   check.c   all invariants, as code
+ *   failure.c when the engine has failed for good */
 #ifndef TERN_ENGINE_ENGINE_IMPL_H
 #define TERN_ENGINE_ENGINE_IMPL_H
 
@@ -78,6 +79,7 @@ struct engine {
     uint64_t round_ns;    /* when this round began */
     uint64_t last_end_ns; /* when a request ended last */
     uint64_t n_rounds;
+    int n_failed_steps;  /* in a row */
     int n_empty;         /* rounds since a step had tokens, while readers are behind */
     struct rng rng;      /* hard mode: sizes of chunks */
     int32_t *block_uses; /* [n_blocks] hard mode: scratch of engine_check; else NULL */
@@ -96,6 +98,8 @@ void engine_emit_one(struct engine *g, struct pending *p);
 void engine_end(struct engine *g, struct request *r, enum finish why, const struct err *e);
 /* Gives a sequence's slot of recurrent state back. */
 void engine_free_slot(struct engine *g, struct seq *s);
+/* Ends the request at live[i], after its pending events. */
+void engine_finish_live(struct engine *g, int i, enum finish why, const struct err *e);
 /* Removes live[i]. */
 void engine_unlist(struct engine *g, int i);
 int engine_find_live(const struct engine *g, const struct request *r); /* index in live, or -1 */
@@ -105,6 +109,12 @@ void token_plan_samples(struct engine *g);
 /* Samples a token for every sequence that has logits; results become pending. Sequences that ended
  * leave `live`, so that the next plan has their blocks. */
 void token_sample_all(struct engine *g, const float *logits);
+
+/* A step failed, and its requests have ended: does the engine fail for good? */
+void engine_judge_failed_step(struct engine *g, const struct err *e);
+/* Fails the engine if its model was damaged: what the last step computed is worth nothing. */
+bool engine_fail_if_damaged(struct engine *g);
+void engine_end_all(struct engine *g); /* with the failure's error */
 
 /* Checks every invariant of the engine's state. E_INTERNAL says what is wrong. */
 int engine_check(struct engine *g, struct err *e);

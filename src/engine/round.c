@@ -45,8 +45,7 @@ static int count_running(const struct engine *g)
     return n;
 }
 
-/* Ends the request at live[i], after its pending events. */
-static void finish_live(struct engine *g, int i, enum finish why, const struct err *e)
+void engine_finish_live(struct engine *g, int i, enum finish why, const struct err *e)
 {
     struct request *r = g->live[i];
 
@@ -90,13 +89,13 @@ static void end_if_over(struct engine *g, int i, uint64_t now)
 
     if (request_is_cancelled(r)) {
         err_set(&e, E_CANCELLED, "the request was cancelled");
-        finish_live(g, i, FINISH_CANCELLED, &e);
+        engine_finish_live(g, i, FINISH_CANCELLED, &e);
     } else if (r->deadline_ns && now >= r->deadline_ns) {
         err_set(&e, E_DEADLINE, "the deadline passed after %d tokens", r->n_out);
-        finish_live(g, i, FINISH_DEADLINE, &e);
+        engine_finish_live(g, i, FINISH_DEADLINE, &e);
     } else if (r->seq && r->seq->failed) {
         err_nomem(&e, "the text of the completion");
-        finish_live(g, i, FINISH_ERROR, &e);
+        engine_finish_live(g, i, FINISH_ERROR, &e);
     }
 }
 
@@ -405,7 +404,7 @@ static void begin_planned(struct engine *g)
     while (n_bad-- > 0) {
         for (int i = 0; i < n_bad; i++)
             if (bad[i] > bad[n_bad]) bad[i]--;
-        finish_live(g, bad[n_bad], FINISH_ERROR, &e[n_bad]);
+        engine_finish_live(g, bad[n_bad], FINISH_ERROR, &e[n_bad]);
     }
 }
 
@@ -439,7 +438,7 @@ static bool preempt_one(struct engine *g)
     }
     err_set(&e, E_NOMEM, "no KV block is free for a sequence of %zu tokens",
             g->live[last]->seq->tokens.n);
-    finish_live(g, last, FINISH_ERROR, &e);
+    engine_finish_live(g, last, FINISH_ERROR, &e);
     return true;
 }
 
@@ -497,7 +496,7 @@ static void pool_vectors(struct engine *g)
             if (s) pooler_add(p, s->vec_sum, row);
         if (!s || !s->r->embed || (size_t)s->n_kv < s->tokens.n) continue;
         pooler_finish(p, s->vec_sum, (int)s->tokens.n, s->r->vec);
-        finish_live(g, engine_find_live(g, s->r), FINISH_STOP, NULL);
+        engine_finish_live(g, engine_find_live(g, s->r), FINISH_STOP, NULL);
     }
 }
 
@@ -515,12 +514,13 @@ static void set_gauges(struct engine *g)
     gauge_set(&g->stats->beat_ns, (int64_t)clock_ns());
 }
 
-/* The runner failed: every sequence of the step ends with its error. The engine goes on. */
+/* The runner failed: every sequence of the step ends with its error. */
 static void fail_step(struct engine *g, const struct err *e)
 {
     for (int i = 0; i < g->step.n_seqs; i++)
         if (g->step.seqs[i])
-            finish_live(g, engine_find_live(g, g->step.seqs[i]->r), FINISH_ERROR, e);
+            engine_finish_live(g, engine_find_live(g, g->step.seqs[i]->r), FINISH_ERROR, e);
+    engine_judge_failed_step(g, e);
 }
 
 /* Called between layers of a running step: requests that were cancelled or are late end at once.
@@ -577,6 +577,8 @@ static void run_step(struct engine *g)
         fail_step(g, &e);
         return;
     }
+    if (engine_fail_if_damaged(g)) return;
+    g->n_failed_steps = 0;
     count_step(g, begin_ns);
     publish_prefixes(g);
     pool_vectors(g);
@@ -638,6 +640,7 @@ enum round engine_round(struct engine *g)
     g->n_rounds++;
     take_arrivals(g);
     end_cancelled(g);
+    if (atomic_load_explicit(&g->failed, RELAXED)) engine_end_all(g);
     if (g->n_live == 0) {
         engine_emit(g);
         set_gauges(g);

@@ -67,7 +67,8 @@ int place_fit(const uint64_t *bytes, int n_layers, uint64_t fixed, uint64_t room
 
 static unsigned long long mib(uint64_t n) { return (unsigned long long)((n + 0xfffff) >> 20); }
 
-/* *n: as many of the last layers as the GPU has room for; with vram_only all of them, or E_NOMEM. */
+/* *n: as many of the last layers as the GPU has room for; with vram_only all of them, or
+ * E_DEVICE_MEMORY. */
 static int fit_layers(int *n, struct backend *be, const struct backend_opt *opt,
                       const struct place_need *need, struct err *e)
 {
@@ -82,7 +83,7 @@ static int fit_layers(int *n, struct backend *be, const struct backend_opt *opt,
     *n = place_fit(g.layer, n_layers, g.fixed, room);
     if (*n == n_layers) --*n; /* all layers fit, but not the embedding beside them */
     if (*n == 0 || opt->vram_only)
-        rc = err_set(e, E_NOMEM,
+        rc = err_set(e, E_DEVICE_MEMORY,
                      "%s: %s has no room for %s of %d: %llu MiB are needed for layers and their "
                      "KV, %llu MiB for embedding, head and scratch; %llu MiB are free%s",
                      need->path, be->name, *n ? "all layers" : "a single layer", n_layers,

@@ -29,7 +29,7 @@ struct place {
 
 /* Opens the devices and shares the layers out. gpu_layers 0: as many of the last layers go to the
  * GPU as fit, in which case the others run on the CPU. A GPU without room for a single layer, or
- * for all of them with vram_only, is E_NOMEM with the numbers. After a failure p is empty. */
+ * for all of them with vram_only, is E_DEVICE_MEMORY with the numbers. After a failure p is empty. */
 int place_open(struct place *p, const struct backend_opt *opt, const struct place_need *need,
                struct err *e);
 /* Everything on one device, whatever its room. */

@@ -24,12 +24,13 @@
 #include <sys/stat.h>
 
 enum {
-    RETRY_FIRST_S = 1, /* a failed model is opened again after this, */
-    RETRY_MOST_S = 60, /* then after twice as long each time, up to this */
-    STEADY_S = 120     /* READY for so long: the next failure is the first again */
+    RETRY_FIRST_MS = 1000, /* a failed model is opened again after this, */
+    RETRY_MOST_MS = 60000, /* then after twice as long each time, up to this */
+    STEADY_MS = 120000     /* READY for so long: the next failure is the first again */
 };
 
-#define SECOND UINT64_C(1000000000)
+#define MS UINT64_C(1000000)
+#define SECOND (1000 * MS)
 
 /* Which file a path named: another one, or the same after a change, differs. */
 struct file_id {
@@ -46,7 +47,7 @@ struct slot {
     struct engine_stats stats; /* of all its instances */
     atomic_bool was_ready;
     /* the pool thread's */
-    struct file_id file; /* what the last load read */
+    struct file_id file; /* what the path named when it failed */
     uint64_t ready_ns;   /* when it became READY */
     uint64_t retry_ns;   /* FAILED: when it is opened again; 0: never */
     int n_fails;         /* failures in a row */
@@ -250,13 +251,13 @@ static bool is_same_file(const struct file_id *a, const struct file_id *b)
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* Seconds until a model that failed n times in a row is opened again. */
-static uint64_t retry_after_s(int n)
+/* Time until a model that failed n times in a row is opened again. */
+static uint64_t retry_after_ms(const struct pool *p, int n)
 {
-    uint64_t s = RETRY_FIRST_S;
+    uint64_t ms = p->opt.retry_ms > 0 ? (uint64_t)p->opt.retry_ms : RETRY_FIRST_MS;
 
-    while (--n > 0 && s < RETRY_MOST_S) s *= 2;
-    return s < RETRY_MOST_S ? s : RETRY_MOST_S;
+    while (--n > 0 && ms < RETRY_MOST_MS) ms *= 2;
+    return ms < RETRY_MOST_MS ? ms : RETRY_MOST_MS;
 }
 
 /* A model that never was READY has a mistake in its file or its settings: it stays FAILED. One that
@@ -266,15 +267,16 @@ static void mark_failed(struct pool *p, struct slot *s, struct err *e)
     uint64_t now = clock_ns(), wait;
 
     s->retry_ns = 0;
+    s->file = file_id_of(s->m.path);
     if (atomic_load(&s->was_ready)) {
-        if (s->ready_ns && now - s->ready_ns > STEADY_S * SECOND) s->n_fails = 0;
-        wait = retry_after_s(++s->n_fails);
+        if (s->ready_ns && now - s->ready_ns > STEADY_MS * MS) s->n_fails = 0;
+        wait = retry_after_ms(p, ++s->n_fails);
         s->ready_ns = 0;
-        s->retry_ns = now + wait * SECOND;
-        log_error("%s; the model is %s in %llu s", e->msg,
+        s->retry_ns = now + wait * MS;
+        log_error("%s; the model is %s in %.1f s", e->msg,
                   e->code == E_DAMAGED ? "opened again when its file has changed, first looked at"
                                        : "opened again",
-                  (unsigned long long)wait);
+                  (double)wait / 1e3);
     }
     set_state(p, s, POOL_FAILED, e);
 }
@@ -294,7 +296,6 @@ static void load_slot(struct pool *p, struct slot *s)
     struct pool_instance *m = NULL;
     struct err e = { 0 };
 
-    s->file = file_id_of(s->m.path);
     if (load_model(p, s, &m, &e) == OK) publish(p, s, m);
     else mark_failed(p, s, &e);
 }
@@ -319,7 +320,7 @@ static bool is_due(struct pool *p, struct slot *s, uint64_t now)
     if (state_of(s) != POOL_FAILED || !s->retry_ns || now < s->retry_ns) return false;
     id = file_id_of(s->m.path);
     if (s->err.code == E_DAMAGED && is_same_file(&s->file, &id)) {
-        s->retry_ns = now + retry_after_s(++s->n_fails) * SECOND;
+        s->retry_ns = now + retry_after_ms(p, ++s->n_fails) * MS;
         return false;
     }
     return !has_instance(p, s);
@@ -358,13 +359,14 @@ static void serve_slots(struct pool *p)
 
 /* When the next model is due; UINT64_MAX: none is. One whose instance is still in use is looked at
  * when that is released. */
-static uint64_t next_retry_ns(const struct pool *p)
+static uint64_t next_retry_ns(struct pool *p)
 {
     uint64_t at = UINT64_MAX, now = clock_ns();
 
     for (int i = 0; i < p->n; i++) {
-        uint64_t t = p->slots[i].retry_ns;
-        if (state_of(&p->slots[i]) == POOL_FAILED && t > now && t < at) at = t;
+        const struct slot *s = &p->slots[i];
+        if (state_of(s) != POOL_FAILED || !s->retry_ns) continue;
+        if (s->retry_ns < at && (s->retry_ns > now || !has_instance(p, s))) at = s->retry_ns;
     }
     return at;
 }
@@ -533,7 +535,7 @@ static int refuse(struct pool *p, int i, struct err *e)
 
     if (pool_state(p, i, &why) == POOL_FAILED) {
         if (e) *e = why;
-        if (e && pool_stats(p, i)) e->retry_ms = RETRY_FIRST_S * 1000;
+        if (e && pool_stats(p, i)) e->retry_ms = RETRY_FIRST_MS;
         return why.code ? why.code : E_INTERNAL;
     }
     rc = err_set(e, E_LOADING, "model '%s' is being loaded", p->slots[i].m.id);

@@ -57,6 +57,8 @@ struct pool_opt {
     uint64_t memory_limit; /* bytes of all models; one that does not fit is not loaded; 0: none */
     const char *chat_template; /* a file to use instead of the models' own; NULL or "": none */
     bool warm;                 /* a short run before READY */
+    int retry_ms;              /* a failed model is opened again after this, then after twice as
+                                * long each time, up to a minute; 0: 1000 */
     /* Called on the pool's thread when a model's state has changed. NULL: not called. */
     void (*changed)(void *arg);
     void *arg;

@@ -363,9 +363,13 @@ static int32_t sample_random(struct sampler *s, const float *x, float max)
     return sample_candidates(s, n);
 }
 
-static int fail_no_number(struct err *e)
+/* logits: as the model gave them, or NULL. If one of them is a number, every token is banned. */
+static int fail_no_number(const float *logits, int n, struct err *e)
 {
-    return err_set(e, E_DEVICE,
+    for (int i = 0; logits && i < n; i++)
+        if (logits[i] > -INFINITY)
+            return err_set(e, E_INVALID, "every token is banned, so none can be sampled");
+    return err_set(e, E_DAMAGED,
                    "no logit is a number: the weights are damaged or the device failed");
 }
 
@@ -376,10 +380,10 @@ int sampler_sample(struct sampler *s, const float *logits, int32_t *id, struct e
 
     if (s->opt.temp == 0) {
         *id = sample_greedy(x, s->n_vocab);
-        return *id < 0 || x[*id] == -INFINITY ? fail_no_number(e) : OK;
+        return *id < 0 || x[*id] == -INFINITY ? fail_no_number(logits, s->n_vocab, e) : OK;
     }
     max = filter_max(x, s->n_vocab, s->block_max);
-    if (max == -INFINITY) return fail_no_number(e);
+    if (max == -INFINITY) return fail_no_number(logits, s->n_vocab, e);
     if (max > FLT_MAX) { /* +Inf: all such logits are equally likely */
         for (int i = 0; i < s->n_vocab; i++) s->x[i] = x[i] > FLT_MAX ? FLT_MAX : x[i];
         x = s->x;
@@ -440,7 +444,7 @@ int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct samp
 
 int sampler_accept_device(struct sampler *s, int32_t id, struct err *e)
 {
-    if (id < 0 || id >= s->n_vocab) return fail_no_number(e);
+    if (id < 0 || id >= s->n_vocab) return fail_no_number(NULL, 0, e);
     sampler_accept(s, id);
     return OK;
 }

@@ -33,7 +33,7 @@ void sampler_close(struct sampler *s); /* NULL is allowed */
 /* Record a token for the penalties: one of the prompt, one of the completion. */
 void sampler_accept_prompt(struct sampler *s, int32_t id);
 void sampler_accept(struct sampler *s, int32_t id);
-/* Samples a token. logits is [n_vocab] and is not changed. NaN is never sampled; E_DEVICE: no logit
+/* Samples a token. logits is [n_vocab] and is not changed. NaN is never sampled; E_DAMAGED: no logit
  * is a number. Allocates nothing. */
 int sampler_sample(struct sampler *s, const float *logits, int32_t *id, struct err *e);
 /* sampler_sample and sampler_accept. */
@@ -44,7 +44,7 @@ int sampler_next(struct sampler *s, const float *logits, int32_t *id, struct err
  * need sampler_next on the host. Consumes as much of the random sequence as sampler_sample. */
 int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct sample_row *p,
                  struct logit_adjust *a, int max);
-/* Accepts the token that the device sampled; a negative id is E_DEVICE: no logit was a number. */
+/* Accepts the token that the device sampled; a negative id is E_DAMAGED: no logit was a number. */
 int sampler_accept_device(struct sampler *s, int32_t id, struct err *e);
 
 int32_t sample_greedy(const float *logits, int n); /* index of the largest; -1: all are NaN */

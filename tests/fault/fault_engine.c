@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/engine_impl.h"
 #include "engine/info.h"
 #include "engine/request.h"
 #include "engine/stats.h"
@@ -228,6 +229,52 @@ static void a_load_that_fails_leaves_the_serving_model_alone(void **state)
     engine_close(serving);
 }
 
+/* ---- a model that fails and is opened again ---- */
+
+static int fail_start(struct runner *r, const struct batch *b, struct err *e)
+{
+    (void)r, (void)b;
+    return err_set(e, E_DEVICE, "test: the device has failed");
+}
+
+/* The model fails after it was READY. The next load may fail for want of memory; the one after that
+ * succeeds. */
+static int run_reopen(void *arg, struct err *e)
+{
+    const char *paths[1] = { arg };
+    struct pool_opt o = { .paths = paths, .n = 1, .retry_ms = 1, .engine = options() };
+    struct pool_instance *m = NULL;
+    struct pool *p = NULL;
+    struct err ignored;
+    int rc = pool_open(&p, &o, e);
+
+    if (rc != OK) return rc;
+    while (pool_n_loaded(p) == 0) usleep(100);
+    if ((rc = pool_find(p, STR(""), &m, e)) == OK) {
+        m->engine->runner->start = fail_start;
+        while (engine_error(m->engine, NULL) == OK) submit_ids(m->engine, false, &ignored);
+        pool_release(m);
+        while (!(m = pool_acquire(p, 0)) || engine_error(m->engine, NULL) != OK) {
+            pool_release(m);
+            usleep(100);
+        }
+        fault_pause();
+        rc = submit_ids(m->engine, false, e);
+        fault_resume();
+        pool_release(m);
+    }
+    pool_close(p);
+    return rc;
+}
+
+static void a_failed_model_is_opened_again_whatever_fails_meanwhile(void **state)
+{
+    (void)state;
+    log_set_level(LOG_ERROR + 1);
+    fault_run("pool: a model that fails", run_reopen, (void *)repo("tests/golden/hf/qwen2"));
+    log_set_level(LOG_ERROR);
+}
+
 /* ---- the C ABI ---- */
 
 /* Opens and closes the model: the engine thread must have dropped its references before the count. */
@@ -290,6 +337,7 @@ int main(void)
         cmocka_unit_test(a_request_without_memory_leaves_the_engine_as_it_was),
         cmocka_unit_test(an_embedding_without_memory_is_an_error),
         cmocka_unit_test(a_load_that_fails_leaves_the_serving_model_alone),
+        cmocka_unit_test(a_failed_model_is_opened_again_whatever_fails_meanwhile),
         cmocka_unit_test(the_abi_without_memory_returns_an_error),
     };
 

@@ -330,7 +330,7 @@ static void an_allocation_larger_than_device_memory_is_refused(void **state)
     (void)state;
     need_gpu();
     before = gpu->used_bytes[MEM_KV];
-    assert_int_equal(gpu->alloc(gpu, &p, (size_t)1 << 44, MEM_KV, &e), E_NOMEM);
+    assert_int_equal(gpu->alloc(gpu, &p, (size_t)1 << 44, MEM_KV, &e), E_DEVICE_MEMORY);
     print_message("%s\n", e.msg);
     assert_non_null(strstr(e.msg, "free"));
     assert_null(p);
@@ -371,7 +371,7 @@ static void a_model_that_is_too_large_leaves_no_memory_in_use(void **state)
     (void)state;
     need_gpu();
     assert_int_equal(gpu->weight_put(gpu, &w, &e), OK);
-    assert_int_equal(gpu->weights_finish(gpu, &e), E_NOMEM);
+    assert_int_equal(gpu->weights_finish(gpu, &e), E_DEVICE_MEMORY);
     assert_non_null(strstr(e.msg, "weights"));
     assert_int_equal(gpu->used_bytes[MEM_WEIGHTS], 0);
     gpu->weight_drop(gpu, &w);

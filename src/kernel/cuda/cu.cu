@@ -15,11 +15,11 @@ void cu_fail(struct cuda *c, int rc, const char *fmt, ...)
     va_end(ap);
 }
 
-/* E_NOMEM is kept apart from E_DEVICE: the caller may retry with less. */
+/* E_DEVICE_MEMORY is kept apart from E_DEVICE: the caller may retry with less. */
 int cu_check(struct cuda *c, cudaError_t rc, const char *what)
 {
     if (rc == cudaSuccess) return OK;
-    int code = rc == cudaErrorMemoryAllocation ? E_NOMEM : E_DEVICE;
+    int code = rc == cudaErrorMemoryAllocation ? E_DEVICE_MEMORY : E_DEVICE;
     cu_fail(c, code, "%s: %s: %s", c->be.name, what, cudaGetErrorString(rc));
     return code;
 }

@@ -74,7 +74,7 @@ static inline struct cuda *cu_of(struct backend *be) { return (struct cuda *)be;
 
 /* Keeps the first failure until the next sync reports it. */
 void cu_fail(struct cuda *c, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* OK for cudaSuccess; otherwise E_NOMEM or E_DEVICE, kept by cu_fail with CUDA's text. what: the
+/* OK for cudaSuccess; otherwise E_DEVICE_MEMORY or E_DEVICE, kept by cu_fail with CUDA's text. what: the
  * failed call. */
 int cu_check(struct cuda *c, cudaError_t rc, const char *what);
 

@@ -85,7 +85,7 @@ static int report_no_room(struct cuda *c, size_t bytes, enum mem_kind kind, cons
     free_bytes = cu_mem_query(c);
     total = (size_t)c->stats.total_bytes;
     return err_set(
-        e, E_NOMEM,
+        e, E_DEVICE_MEMORY,
         "%s: no memory for %zu MiB of %s (%s): %zu of %zu MiB are free; in use here: weights %zu, "
         "keys and values %zu, scratch %zu MiB",
         c->be.name, (bytes + 0xfffff) >> 20, kind_name[kind], owner, free_bytes >> 20, total >> 20,

@@ -340,7 +340,7 @@ int upload_finish(struct cuda *c, struct err *e)
     mem_free(s.pieces);
     if (rc != cudaSuccess) {
         cudaGetLastError();
-        code = err_set(e, rc == cudaErrorMemoryAllocation ? E_NOMEM : E_DEVICE,
+        code = err_set(e, rc == cudaErrorMemoryAllocation ? E_DEVICE_MEMORY : E_DEVICE,
                        "%s: the upload of weights failed: %s", c->be.name, cudaGetErrorString(rc));
         goto out;
     }
