@@ -168,21 +168,38 @@ static void health_checks_are_served_above_the_limit(void **state)
     world_close(w);
 }
 
-static void silent_connections_do_not_keep_a_health_check_out(void **state)
+/* Many clients send the text and stay; a health check is answered. */
+static void expect_vital_beside(const char *text, bool is_answered)
 {
-    enum { SILENT = 60 };
+    enum { OTHERS = 40 };
     struct world *w = open_world(1);
-    struct peer a = hold(w), silent[SILENT], p;
+    struct peer a = hold(w), others[OTHERS], p;
 
-    (void)state;
-    for (int i = 0; i < SILENT; i++) silent[i] = connect_peer(w);
+    for (int i = 0; i < OTHERS; i++) {
+        others[i] = connect_peer(w);
+        send_bytes(&others[i], text, strlen(text));
+        if (is_answered) expect_reply(&others[i], 503, NULL);
+    }
     p = ask_on_new(w, VITAL);
     expect_reply(&p, 200, NULL);
     close_peer(&p);
     assert_true(read_stats(w).conns <= http_descriptors(1));
-    for (int i = 0; i < SILENT; i++) close_peer(&silent[i]);
+    for (int i = 0; i < OTHERS; i++) close_peer(&others[i]);
     close_peer(&a);
     world_close(w);
+}
+
+static void silent_and_slow_connections_do_not_keep_a_health_check_out(void **state)
+{
+    (void)state;
+    expect_vital_beside("", false);
+    expect_vital_beside("GET /echo HT", false);
+}
+
+static void refused_connections_that_stay_do_not_keep_a_health_check_out(void **state)
+{
+    (void)state;
+    expect_vital_beside(ECHO, true);
 }
 
 /* Whether b, which came when a had the only slot, is served after a is gone. */
@@ -253,7 +270,8 @@ int main(void)
         cmocka_unit_test(the_longest_idle_connection_is_closed_for_a_new_one),
         cmocka_unit_test(a_connection_that_sends_a_request_is_not_closed),
         cmocka_unit_test(health_checks_are_served_above_the_limit),
-        cmocka_unit_test(silent_connections_do_not_keep_a_health_check_out),
+        cmocka_unit_test(silent_and_slow_connections_do_not_keep_a_health_check_out),
+        cmocka_unit_test(refused_connections_that_stay_do_not_keep_a_health_check_out),
         cmocka_unit_test(a_connection_above_the_limit_is_served_if_a_slot_is_free_by_then),
         cmocka_unit_test(running_out_of_descriptors_ends_nothing),
     };

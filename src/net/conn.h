@@ -147,9 +147,9 @@ bool conn_send(struct http_req *c, const struct iovec *v, int n);
 void conn_idle_enter(struct http_req *c); /* c waits for the first byte of a request */
 void conn_idle_leave(struct http_req *c); /* it does no more */
 void conn_set_over(struct http_req *c, bool over);
-/* Closes the connection that has been idle the longest, among those over the limit or among the
- * others. false: there is none. */
-bool conn_close_idle(struct http *h, bool over);
+/* Closes the connection that has been idle the longest, or one that has had its last reply. false:
+ * there is none. */
+bool conn_close_idle(struct http *h);
 /* A place for a new connection. over: there is one only over the limit. false: not even that. */
 bool conn_find_place(struct http *h, bool *over);
 /* The head of a request was read: it must be refused, since its connection is over the limit. */

@@ -5,17 +5,24 @@
  * when it sends the next request. If none is idle, the new connection is "over" the limit: it is
  * accepted only to read the head of its request, which is then answered 503, or served if opt.vital
  * says so (a health check) or a slot is free by then. Over the limit there are as many further
- * places as over_places says; a client that sends nothing on one of them is closed for the next. So
- * neither idle connections nor silent ones keep a health check out.
+ * places as over_places says; a client that stays on one of them without having sent a whole head, or
+ * after its reply, is closed for the next. When all of these places are taken, accepting pauses for
+ * a moment, in which the loop reads what has come on them. So neither idle connections, nor silent or
+ * slow ones, nor refused ones that do not leave keep a health check out.
  *
  * http.idle_first to idle_last are the connections between two requests, those that have waited
  * longest first. Invariants (http_check): a connection is in that list if and only if its socket is
  * open, it is READING and no byte of a request has come; n_over counts those over the limit. */
 #include "net/conn.h"
 
+#include "net/listen.h"
+
 #include <sys/ioctl.h>
 
-enum { LOOKS_MAX = 64 }; /* idle connections that are looked at for one that may be closed */
+enum {
+    LOOKS_MAX = 64, /* idle connections that are looked at for one that may be closed */
+    PAUSE_MS = 2
+};
 
 /* An eighth of the limit, but some, and not many: each costs a descriptor. */
 static int over_places(int max_conns)
@@ -66,31 +73,69 @@ static bool has_unread(const struct http_req *c)
     return ioctl(c->fd, FIONREAD, &n) != 0 || n > 0;
 }
 
-bool conn_close_idle(struct http *h, bool over)
+/* The one that has waited longest for a request; NULL: none waits. */
+static struct http_req *find_idle(struct http *h)
 {
     int looks = 0;
 
     for (struct http_req *c = h->idle_first; c && looks < LOOKS_MAX; c = c->idle_next) {
-        if (c->over != over) continue;
+        if (c->over) continue;
         looks++;
-        if (!conn_is_idle(c) || has_unread(c)) continue;
-        h->stats.closed_idle++;
-        conn_drop(c, "closed");
-        return true;
+        if (conn_is_idle(c) && !has_unread(c)) return c;
     }
-    return false;
+    return NULL;
+}
+
+/* The oldest that has had its last reply; NULL: there is none. */
+static struct http_req *find_answered(struct http *h)
+{
+    struct http_req *found = NULL;
+
+    for (struct http_req *c = h->conns; c; c = c->next) /* the newest first */
+        if (c->bev && !c->over && c->state == CONN_LINGERING) found = c;
+    return found;
+}
+
+bool conn_close_idle(struct http *h)
+{
+    struct http_req *c = find_idle(h);
+
+    if (!c) c = find_answered(h);
+    if (!c) return false;
+    h->stats.closed_idle++;
+    conn_drop(c, "closed");
+    return true;
+}
+
+/* Closes the oldest connection over the limit that has sent no whole head, or has had its reply. */
+static bool close_over(struct http *h)
+{
+    struct http_req *found = NULL;
+
+    for (struct http_req *c = h->conns; c; c = c->next)
+        if (c->over && c->state != CONN_HANDLING && (c->state != CONN_READING || !has_unread(c)))
+            found = c;
+    if (found) conn_drop(found, "closed");
+    return found != NULL;
 }
 
 /* A slot below max_conns, free or made free. */
 static bool find_slot(struct http *h)
 {
-    return h->stats.conns - h->n_over < h->opt.max_conns || conn_close_idle(h, false);
+    return h->stats.conns - h->n_over < h->opt.max_conns || conn_close_idle(h);
 }
 
 bool conn_find_place(struct http *h, bool *over)
 {
+    int most = over_places(h->opt.max_conns);
+
     *over = !find_slot(h);
-    return !*over || h->n_over < over_places(h->opt.max_conns) || conn_close_idle(h, true);
+    if (!*over) return true;
+    if (h->n_over >= most && !close_over(h)) return false;
+    if (h->n_over + 1 < most) return true;
+    if (h->tcp) listener_pause(h->tcp, PAUSE_MS);
+    if (h->local) listener_pause(h->local, PAUSE_MS);
+    return true;
 }
 
 bool conn_is_refused(struct http_req *c)

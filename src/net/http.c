@@ -54,7 +54,7 @@ static void on_starved(void *arg)
 {
     struct http *h = arg;
 
-    conn_close_idle(h, false);
+    conn_close_idle(h);
     conn_verify(h);
 }
 

@@ -53,6 +53,13 @@ static void on_accept(struct evconnlistener *on, evutil_socket_t fd, struct sock
     s->fn(s->arg, fd, from);
 }
 
+void listener_pause(struct listener *s, int ms)
+{
+    if (!loop_timer_set(s->pause, (uint64_t)ms))
+        return; /* no memory: better to spin than to stop */
+    for (int i = 0; i < s->n; i++) evconnlistener_disable(s->on[i]);
+}
+
 static void on_accept_error(struct evconnlistener *on, void *arg)
 {
     struct listener *s = arg;
@@ -63,8 +70,7 @@ static void on_accept_error(struct evconnlistener *on, void *arg)
         s->logged_ns = clock_ns();
     }
     if (s->starved) s->starved(s->arg);
-    if (!loop_timer_set(s->pause, PAUSE_MS)) return; /* no memory: better to spin than to stop */
-    for (int i = 0; i < s->n; i++) evconnlistener_disable(s->on[i]);
+    listener_pause(s, PAUSE_MS);
 }
 
 static void on_pause_over(void *arg)

@@ -19,6 +19,8 @@ int listen_tcp(struct listener **out, struct loop *l, const char *host, int port
 int listen_unix(struct listener **out, struct loop *l, const char *path, listen_fn *fn, void *arg,
                 struct err *e);
 int listener_port(const struct listener *s);
+/* Accepts nothing for so long; connections wait in the kernel's queue. */
+void listener_pause(struct listener *s, int ms);
 /* fn(arg) is called when there is no descriptor for a connection; it may close one. */
 void listener_on_starved(struct listener *s, void (*fn)(void *arg));
 void listener_close(struct listener *s); /* NULL is allowed; removes the socket's path */
