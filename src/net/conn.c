@@ -316,7 +316,7 @@ static bool admit_body(struct http_req *c)
     if (c->admitted || n <= HTTP_SMALL_BODY) return true;
     c->admitted = true;
     count_body(c, (size_t)n);
-    if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) return true; /* use_parsed refuses it */
+    if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) return true; /* refuse_bodies does it */
     c->msg.keep_alive = false; /* for the reply of admit: the rest of the body is not read */
     if (c->h->opt.admit && !c->h->opt.admit(c->h->opt.arg, c)) return false;
     c->msg.keep_alive = keep;
@@ -331,21 +331,23 @@ static void send_continue(struct http_req *c)
         conn_drop_nomem(c);
 }
 
-static void refuse_bodies(struct http_req *c)
+/* Refuses a body with which all, or those of its group, would be too large; true: it did. */
+static bool refuse_bodies(struct http_req *c)
 {
-    refuse_request(c, 503, "too_many_bodies",
-                   "the bodies of all current requests exceed the server's limit");
+    if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes)
+        refuse_request(c, 503, "too_many_bodies",
+                       "the bodies of all current requests exceed the server's limit");
+    else if (c->in_group && c->group_max && c->h->groups[c->group] > c->group_max)
+        refuse_request(c, 429, "body_bytes_limit",
+                       "the bodies of this key's requests exceed their limit");
+    else return false;
+    return true;
 }
 
 /* The headers are complete, and the body is not. */
 static void read_body(struct http_req *c)
 {
-    if (!admit_body(c)) return;
-    if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) refuse_bodies(c);
-    else if (c->in_group && c->group_max && c->h->groups[c->group] > c->group_max)
-        refuse_request(c, 429, "body_bytes_limit",
-                       "the bodies of this key's requests exceed their limit");
-    else send_continue(c);
+    if (admit_body(c) && !refuse_bodies(c)) send_continue(c);
 }
 
 /* The input holds no more of a request. */
@@ -366,9 +368,7 @@ static void use_parsed(struct http_req *c)
         refuse_connection(c);
     } else if (c->msg.state == HTTPMSG_BODY) {
         read_body(c);
-    } else if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) {
-        refuse_bodies(c);
-    } else if (c->msg.state == HTTPMSG_DONE) {
+    } else if (c->msg.state == HTTPMSG_DONE && !refuse_bodies(c)) {
         call_handler(c); /* the request may have ended when this returns */
     }
 }

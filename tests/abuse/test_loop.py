@@ -1,0 +1,203 @@
+"""The event loop only moves bytes: whatever one client sends to be computed, others are answered meanwhile.
+
+Work that takes long is a body of very many numbers, which costs a request thread a tenth of a second and more. Orders are shown with a
+list to which every answer appends its name when it arrives."""
+import http.client
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+
+from abuse import JSON, LONG, ask, complete, open_servers, run, serve
+
+N = 100 if LONG else 4                                    # heavy requests at a time
+KEYS = ("sk-abuser name=abuser", "sk-other name=other", "sk-admin name=admin admin")
+ABUSER, OTHER, ADMIN = ({"Authorization": f"Bearer {line.split()[0]}"} for line in KEYS)
+
+
+def serve_keys(*flags):
+    """A server with three tenants."""
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
+        f.write("\n".join(KEYS) + "\n")
+        f.flush()
+        os.chmod(f.name, 0o600)
+        return serve("--api-key-file", f.name, *flags)
+
+
+def heavy(numbers=1_000_000 if LONG else 300_000, size=16_000_000 if LONG else 2_000_000):
+    """A body of this many JSON values and bytes. No context has room for it."""
+    each = max(size // numbers, 2)
+    return b'{"prompt":[' + (b"%*d," % (each - 1, 1)) * (numbers - 1) + b"1]}"
+
+
+class Crowd:
+    """Requests on threads of their own; `order` gets the name of each when its answer has come."""
+
+    def __init__(self, server):
+        self.server, self.order, self.answers, self.threads = server, [], [], []
+
+    def add(self, name, method, path, body, headers=None):
+        def one():
+            try:
+                a = ask(self.server, method, path, body, headers)
+                self.answers.append((a.status, a.code if a.status >= 400 else ""))
+            except (OSError, http.client.HTTPException) as e:
+                self.answers.append((0, type(e).__name__))
+            self.order.append(name)
+        t = threading.Thread(target=one)
+        t.start()
+        self.threads.append(t)
+
+    def join(self):
+        for t in self.threads:
+            t.join(300)
+            assert not t.is_alive(), self.order
+
+
+def calls(server, headers=None):
+    return json.loads(ask(server, "GET", "/status", headers=headers).body)["calls"]
+
+
+def wait_for_calls(server, n, headers=None):
+    """Waits until so many calls are with the request threads."""
+    for _ in range(3000):
+        if sum(c["state"] == "preparing" for c in calls(server, headers)) >= n:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the calls did not arrive")
+
+
+# A schema of 10 levels, each all of two references to the level below.
+BOMB = {"$ref": "#/$defs/l10", "$defs": {"l0": {"type": "string"}, **{
+    f"l{i}": {"allOf": [{"$ref": f"#/$defs/l{i - 1}"}, {"$ref": f"#/$defs/l{i - 1}"}]} for i in range(1, 11)}}}
+
+
+def send_all_kinds(crowd, headers=None):
+    """Heavy bodies on every path that computes, texts to tokenize, and schemas that are hard to compile."""
+    paths = ["/v1/completions", "/execute", "/v1/embeddings", "/detokenize", "/v1/chat/completions", "/v1/classify"]
+    body, text = heavy(), json.dumps({"content": "Once upon a time " * (60_000 if LONG else 20_000)})
+    for i in range(N):
+        crowd.add("heavy", "POST", paths[i % len(paths)], body, headers)
+    for i in range(N):
+        crowd.add("text", "POST", "/tokenize", text, headers)
+    for i in range(3):
+        crowd.add("bomb", "POST", "/v1/completions", json.dumps({
+            "prompt": "a", "max_tokens": 4, "response_format": {"type": "json_schema", "json_schema": {"schema": BOMB}}}), headers)
+
+
+def test_health_is_answered_while_bodies_are_read():
+    s = serve()
+    crowd = Crowd(s)
+    send_all_kinds(crowd)
+    wait_for_calls(s, 2)
+    for path in ("/health", "/ready", "/metrics", "/status", "/health", "/v1/models", "/"):
+        assert ask(s, "GET", path).status == 200
+        crowd.order.append(path)
+    assert ask(s, "POST", "/v1/requests/none/cancel", "{}").status == 404
+    crowd.order.append("cancel")
+    crowd.join()
+    assert crowd.order.index("cancel") < max(i for i, x in enumerate(crowd.order) if x == "heavy"), crowd.order
+    allowed = {(400, "context_exceeded"), (400, "invalid_request"), (200, ""), (503, "too_many_bodies"), (429, "queue_full")}
+    assert set(crowd.answers) <= allowed, set(crowd.answers) - allowed
+    assert complete(s).status == 200
+
+
+def test_small_requests_of_another_tenant_do_not_wait_for_heavy_ones():
+    s = serve_keys()
+    crowd = Crowd(s)
+    for i in range(N):
+        crowd.add("heavy", "POST", "/v1/completions", heavy(), ABUSER)
+    wait_for_calls(s, 2, ADMIN)
+    for i in range(10):
+        assert ask(s, "POST", "/tokenize", {"content": "a bird"}, OTHER).status == 200
+        assert complete(s, OTHER, max_tokens=2).status == 200
+    crowd.order.append("small")
+    crowd.join()
+    assert crowd.order[-1] == "heavy", crowd.order
+
+
+def test_a_stream_of_another_tenant_goes_on():
+    s = serve_keys("--ctx", "4096")
+    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=120)
+    c.request("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 3000, "ignore_eos": True, "temperature": 0,
+                                                     "stream": True}), {**JSON, **OTHER})
+    r = c.getresponse()
+    crowd = Crowd(s)
+    r.readline()
+    for i in range(N):
+        crowd.add("heavy", "POST", "/v1/completions", heavy(), ABUSER)
+    wait_for_calls(s, 2, ADMIN)
+    tokens = 0
+    while tokens < 30:
+        line = r.readline()
+        assert line, "the stream ended"
+        tokens += line.startswith(b"data: ")
+    crowd.order.append("tokens")
+    c.sock.close()
+    crowd.join()
+    assert crowd.order[-1] == "heavy", crowd.order
+
+
+def test_a_deadline_that_passes_in_the_queue_ends_the_request():
+    s = serve()
+    crowd = Crowd(s)
+    for i in range(8):
+        crowd.add("heavy", "POST", "/v1/completions", heavy())
+    wait_for_calls(s, 2)
+    late = ask(s, "POST", "/v1/completions", heavy(), {"X-Deadline": str(int(time.time() * 1000) + 30)})
+    crowd.order.append("late")
+    assert (late.status, late.code) == (504, "deadline_exceeded"), late.body
+    crowd.join()
+    assert crowd.order[-1] == "heavy", crowd.order
+
+
+def test_a_request_in_the_queue_can_be_cancelled():
+    s = serve()
+    crowd = Crowd(s)
+    for i in range(8):
+        crowd.add("heavy", "POST", "/v1/completions", heavy())
+    wait_for_calls(s, 2)
+    crowd.add("victim", "POST", "/v1/completions", heavy(), {"X-Correlation-Id": "victim"})
+    while not any(c["correlation_id"] == "victim" for c in calls(s)):
+        time.sleep(0.01)
+    a = ask(s, "POST", "/v1/requests/victim/cancel", "{}")
+    assert (a.status, a.json["cancelled"]) == (200, True), a.body
+    crowd.join()
+    assert crowd.order[-1] == "heavy" and (499, "cancelled") in crowd.answers, (crowd.order, crowd.answers)
+
+
+def test_clients_that_leave_cost_nothing_more():
+    s = serve()
+    body = heavy()
+    for i in range(8):
+        c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+        c.request("POST", "/v1/completions", body, JSON)
+        c.sock.close()
+    for i in range(3000):
+        if not calls(s):
+            break
+        time.sleep(0.01)
+    assert not calls(s)
+    assert complete(s).status == 200
+
+
+def test_a_second_signal_ends_requests_that_are_being_read():
+    s = serve()
+    crowd = Crowd(s)
+    for i in range(8):
+        crowd.add("heavy", "POST", "/v1/completions", heavy())
+    wait_for_calls(s, 2)
+    s.process.send_signal(signal.SIGTERM)
+    s.process.send_signal(signal.SIGTERM)
+    assert s.process.wait(60) == 0
+    crowd.join()
+    assert set(crowd.answers) <= {(503, "shutting_down"), (400, "context_exceeded"), (0, "ConnectionResetError"),
+                                  (0, "RemoteDisconnected"), (0, "BrokenPipeError")}, crowd.answers
+    open_servers.remove(s)
+    s.log.close()
+    os.unlink(s.log.name)
+
+
+run(globals())

@@ -1,0 +1,167 @@
+"""Everything that computes counts against the rate, the concurrency and the bytes of its tenant, and each refusal under its reason."""
+import http.client
+import json
+import os
+import socket
+import tempfile
+import time
+
+from abuse import JSON, ask, raw, run, serve
+
+PATHS = ["/tokenize", "/detokenize", "/v1/embeddings", "/v1/classify", "/classify", "/v1/completions", "/v1/chat/completions",
+         "/execute", "/v2/execute"]
+
+
+def serve_keys(lines, *flags):
+    """A server with these keys and that of an admin."""
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
+        f.write("\n".join([*lines, "sk-admin name=admin admin"]) + "\n")
+        f.flush()
+        os.chmod(f.name, 0o600)
+        return serve("--api-key-file", f.name, *flags)
+
+
+def key(name):
+    return {"Authorization": f"Bearer sk-{name}"}
+
+
+def refused(server, reason):
+    for line in ask(server, "GET", "/metrics", headers=key("admin")).body.decode().splitlines():
+        if line.startswith(f'tern_refused_total{{reason="{reason}"}}'):
+            return float(line.split()[-1])
+    raise AssertionError(f"no counter of {reason}")
+
+
+def assert_refused(server, answer, code):
+    """The answer is a 429 of this code, with Retry-After."""
+    assert (answer.status, answer.code) == (429, code), (answer.status, answer.body)
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert answer.json["error"]["type"] == "rate_limit_error"
+
+
+def test_every_path_that_computes_counts_against_the_rate():
+    s = serve_keys([f"sk-{i} name=t{i} rate=1/min" for i in range(len(PATHS))])
+    for i, path in enumerate(PATHS):
+        body = {"content": "a", "tokens": [1], "input": "a", "prompt": "a", "max_tokens": 1,
+                "messages": [{"role": "user", "content": "a"}]}
+        assert ask(s, "POST", path, body, key(i)).status in (200, 400), path
+        assert_refused(s, ask(s, "POST", path, body, key(i)), "rate_limited")
+        assert refused(s, "rate_limited") == i + 1
+    assert ask(s, "GET", "/v1/models", headers=key(0)).status == 200
+    assert ask(s, "POST", "/cancel", {"id": "none"}, key(0)).status == 404
+
+
+def test_tokenize_counts_against_the_concurrency():
+    s = serve_keys(["sk-one name=one concurrency=1"])
+    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+    c.request("POST", "/v1/completions", json.dumps({"prompt": "a", "max_tokens": 3000, "ignore_eos": True, "stream": True}),
+              {**JSON, **key("one")})
+    c.getresponse().readline()
+    assert_refused(s, ask(s, "POST", "/tokenize", {"content": "a"}, key("one")), "concurrency_limit")
+    assert refused(s, "concurrency_limit") == 1
+    c.sock.close()
+    for _ in range(1000):
+        if ask(s, "POST", "/tokenize", {"content": "a"}, key("one")).status == 200:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the place was not given back")
+
+
+def begin_upload(server, name, n, sent, path="/tokenize"):
+    """A request whose body has n bytes, of which `sent` are sent."""
+    c = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    c.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sk-{name}\r\nContent-Length: {n}\r\n\r\n".encode())
+    c.sendall(b" " * sent)
+    return c
+
+
+def tokenize(server, n, name):
+    return ask(server, "POST", "/tokenize", b'{"content":"a"}' + b" " * (n - 15), key(name))
+
+
+def test_bodies_in_flight_count_against_the_bytes_of_their_tenant():
+    s = serve_keys(["sk-a name=a", "sk-b name=b"], "--max-tenant-bodies", "1M")
+    c = begin_upload(s, "a", 900_000, 10)                 # the length counts, not what has come of it
+    for _ in range(1000):
+        a = tokenize(s, 200_000, "a")
+        if a.status != 200:
+            break
+        time.sleep(0.01)
+    assert_refused(s, a, "body_bytes_limit")
+    assert "1048576" in a.json["error"]["message"]
+    assert_refused(s, tokenize(s, 150_000, "a"), "body_bytes_limit")
+    assert refused(s, "body_bytes_limit") == 2
+    assert tokenize(s, 1000, "a").status == 200          # there is room for a small one,
+    assert tokenize(s, 900_000, "b").status == 200       # and for those of others
+    c.close()
+    for _ in range(1000):
+        if tokenize(s, 900_000, "a").status == 200:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the bytes were not given back")
+
+
+def test_a_chunked_body_is_counted_as_it_comes():
+    s = serve_keys(["sk-a name=a"], "--max-tenant-bodies", "1M")
+    head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sk-a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    got = raw(s, head + b"80000\r\n" + b" " * 0x80000 + b"\r\n80001\r\n" + b" " * 0x80001 + b"\r\n0\r\n\r\n")
+    assert got.startswith(b"HTTP/1.1 429 ") and b"body_bytes_limit" in got and b"Retry-After" in got, got[:600]
+    assert refused(s, "body_bytes_limit") == 1
+
+
+def test_a_large_body_is_not_read_where_the_headers_say_enough():
+    s = serve_keys(["sk-a name=a rate=1/min", "sk-b name=b"], "--max-bodies", "8M")
+    assert ask(s, "POST", "/tokenize", {"content": "a"}, key("a")).status == 200
+
+    def answer(name, path="/tokenize", n=3_000_000):      # no byte of the body is sent
+        c = begin_upload(s, name, n, 0, path)
+        got = b""
+        while part := c.recv(65536):
+            got += part
+        return got
+    got = answer("a")
+    assert got.startswith(b"HTTP/1.1 429 ") and b"rate_limited" in got and b"Connection: close" in got, got[:600]
+    assert answer("none").startswith(b"HTTP/1.1 401 ")
+    assert answer("b", n=5_000_000).startswith(b"HTTP/1.1 429 ")      # more than half of max-bodies
+    assert answer("b", "/nothing").startswith(b"HTTP/1.1 404 ")
+    assert answer("b", "/health").startswith(b"HTTP/1.1 405 ")
+    assert answer("b", "/cancel").startswith(b"HTTP/1.1 413 ")
+    assert refused(s, "rate_limited") == 1 and refused(s, "body_bytes_limit") == 1 and refused(s, "unauthorized") == 1
+    kept = [begin_upload(s, "b", 3_000_000, 0), begin_upload(s, "admin", 3_000_000, 0)]
+    for _ in range(1000):
+        got = answer("admin")
+        if b"too_many_bodies" in got:
+            break
+        time.sleep(0.01)
+    assert got.startswith(b"HTTP/1.1 503 ") and b"too_many_bodies" in got, got[:600]
+    for c in kept:
+        c.close()
+
+
+def test_a_full_queue_refuses_at_once():
+    s = serve_keys(["sk-a name=a"], "--request-queue", "2")
+    body = b'{"prompt":[' + b"1, " * 300_000 + b"1]}"
+    opened = []
+    for _ in range(6):                                    # one is read, one waits
+        c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=120)
+        c.request("POST", "/v1/completions", body, {**JSON, **key("a")})
+        opened.append(c)
+    got = [(r.status, json.loads(r.read())["error"]["code"], r.headers["Retry-After"]) for r in (c.getresponse() for c in opened)]
+    assert set(got) == {(400, "context_exceeded", None), (429, "queue_full", "1")}, got
+    assert refused(s, "queue_full") == sum(x[0] == 429 for x in got)
+
+
+def test_unknown_fields_are_logged_once():
+    os.environ["TERN_SERVE_LOG"] = "debug"
+    try:
+        s = serve()
+    finally:
+        del os.environ["TERN_SERVE_LOG"]
+    for _ in range(3):
+        a = ask(s, "POST", "/tokenize", {"content": "a", "x_thing": 1, "y_thing": 2})
+        assert a.status == 200 and a.headers["x-tern-ignored-fields"] == "x_thing, y_thing"
+    log = s.log_tail(100_000)
+    assert log.count("'x_thing'") == 1 and log.count("'y_thing'") == 1, log
+
+
+run(globals())
