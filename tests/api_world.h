@@ -230,7 +230,7 @@ static bool read_more(int fd, struct buf *b)
 }
 
 /* Reads until the text `what` was received. */
-static void read_until(int fd, struct buf *b, const char *what)
+__attribute__((unused)) static void read_until(int fd, struct buf *b, const char *what)
 {
     while (b->n == 0 || str_find(buf_str(b), str_c(what)) < 0)
         if (!read_more(fd, b)) fail_msg("'%s' was not received, but: %s", what, buf_cstr(b));
@@ -307,7 +307,7 @@ static int int_at(json_t *j, const char *path)
 }
 
 /* The events of a stream as a JSON array; *done: [DONE] was the last event. */
-static json_t *events_of(const struct answer *a, bool *done)
+__attribute__((unused)) static json_t *events_of(const struct answer *a, bool *done)
 {
     json_t *all = json_array();
     struct str rest = buf_str(&a->body);
@@ -334,7 +334,8 @@ static json_t *events_of(const struct answer *a, bool *done)
 }
 
 /* The text of choice `index`, joined from all chunks. */
-static void stream_text(json_t *events, int index, struct buf *out, char *finish)
+__attribute__((unused)) static void stream_text(json_t *events, int index, struct buf *out,
+                                                char *finish)
 {
     size_t i;
     json_t *ev;
@@ -367,7 +368,7 @@ static struct ended wait_ended(struct world *me, const char *correlation)
 {
     struct ended x = { 0 };
 
-    for (int i = 0; i < 10000; i++) {
+    for (int i = 0; i < 60000; i++) {
         if (find_ended(me, correlation, &x)) return x;
         usleep(1000);
     }
@@ -375,7 +376,7 @@ static struct ended wait_ended(struct world *me, const char *correlation)
     return x;
 }
 
-/* Waits until the API call with this id is in this state. */
+/* Waits until the API call with this id is in this state; NULL: any, once its body was read. */
 static void wait_state(const char *id, const char *state)
 {
     for (int i = 0; i < 5000; i++) {
@@ -385,6 +386,8 @@ static void wait_state(const char *id, const char *state)
         json_t *c;
         json_array_foreach (a.json, k, c)
             there |= !strcmp(text_at(c, "correlation_id"), id) &&
+                     !strcmp(text_at(c, "state"), "preparing") ==
+                         (state && !strcmp(state, "preparing")) &&
                      (!state || !strcmp(text_at(c, "state"), state));
         answer_release(&a);
         if (there) return;
