@@ -7,7 +7,7 @@
 
 #include <time.h>
 
-enum { VALUES = 200000, WAITING = 4 };
+enum { VALUES = 400000, WAITING = 4 };
 
 static char *large_body; /* objects, which take the longest per byte, and no prompt */
 
