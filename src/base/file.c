@@ -25,6 +25,7 @@ static const char *kind_of(mode_t mode)
            : S_ISCHR(mode)  ? "a character device"
            : S_ISBLK(mode)  ? "a block device"
            : S_ISSOCK(mode) ? "a socket"
+           : S_ISLNK(mode)  ? "a symbolic link"
                             : "not a regular file";
 }
 
@@ -41,6 +42,15 @@ static int open_regular(int *fd, struct stat *st, const char *path, struct err *
     else if (!S_ISREG(st->st_mode))
         rc = err_set(e, E_IO, "%s: is %s, expected a file", path, kind_of(st->st_mode));
     if (rc != OK) close(*fd);
+    return rc;
+}
+
+int file_check_input(const char *path, struct err *e)
+{
+    struct stat st;
+    int fd, rc = open_regular(&fd, &st, path, e);
+
+    if (rc == OK) close(fd);
     return rc;
 }
 
@@ -240,6 +250,35 @@ static int write_all(int fd, struct str data)
     return 0;
 }
 
+/* The name itself counts, not what a link leads to: a rename would replace the link. */
+static int check_output(const char *path, struct err *e)
+{
+    struct stat st;
+
+    if (lstat(path, &st) != 0) return errno == ENOENT ? OK : fail_errno(path, e);
+    if (S_ISREG(st.st_mode)) return OK;
+    return err_set(e, E_IO, "%s: is %s, which is not replaced; expected a file or nothing", path,
+                   kind_of(st.st_mode));
+}
+
+/* A temporary file that an earlier process of this number left behind is removed. */
+int file_create(int *fd, const char *temp, const char *path, struct err *e)
+{
+    int rc = check_output(path, e);
+
+    if (rc != OK) return rc;
+    unlink(temp);
+    *fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    return *fd < 0 ? fail_errno(path, e) : OK;
+}
+
+int file_rename(const char *temp, const char *path, struct err *e)
+{
+    int rc = check_output(path, e);
+
+    return rc != OK ? rc : rename(temp, path) != 0 ? fail_errno(path, e) : OK;
+}
+
 int file_replace(const char *path, struct str data, struct err *e)
 {
     struct buf name = { 0 };
@@ -249,14 +288,10 @@ int file_replace(const char *path, struct str data, struct err *e)
     buf_printf(&name, "%s.part-%ld", path, (long)getpid());
     tmp = buf_cstr(&name);
     if ((rc = buf_check(&name, e)) != OK) goto out;
-    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        rc = fail_errno(path, e);
-        goto out;
-    }
+    if ((rc = file_create(&fd, tmp, path, e)) != OK) goto out;
     if (write_all(fd, data) != 0) rc = fail_errno(path, e);
     if (close(fd) != 0 && rc == OK) rc = fail_errno(path, e); /* NFS reports a full disk here */
-    if (rc == OK && rename(tmp, path) != 0) rc = fail_errno(path, e);
+    if (rc == OK) rc = file_rename(tmp, path, e);
     if (rc != OK) unlink(tmp);
 out:
     buf_release(&name);

@@ -36,8 +36,19 @@ int file_read(struct buf *out, const char *path, size_t max_bytes, struct err *e
  * the file and the decompressed size. */
 int file_read_gz(struct buf *out, const char *path, size_t max_bytes, struct err *e);
 
-/* Writes data to "PATH.part-PID" and renames it to path, so that a reader sees either the old or
- * the new contents. On failure the old file is untouched and the temporary file is removed. */
+/* OK if path is a regular file that can be opened. What is read by another library (TLS keys) is
+ * checked by it first: a FIFO would be waited for. */
+int file_check_input(const char *path, struct err *e);
+
+/* Output is written to a temporary file beside path and renamed, so that a reader sees either the
+ * old or the new contents. Only regular files are replaced: a device, a FIFO, a socket or a
+ * symbolic link of that name stays, and the error (E_IO) says what it is.
+ *
+ * file_create opens temp for writing, a new file; it fails first where path cannot be replaced.
+ * file_rename puts it in place. */
+int file_create(int *fd, const char *temp, const char *path, struct err *e);
+int file_rename(const char *temp, const char *path, struct err *e);
+/* Both at once, with "PATH.part-PID" as the temporary file, which is removed on failure. */
 int file_replace(const char *path, struct str data, struct err *e);
 
 bool file_is_dir(const char *path);

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/gguf.h"
@@ -85,6 +86,7 @@ int ggufw_open(struct ggufw **out, const char *path, struct err *e)
 {
     struct ggufw *w = mem_new(struct ggufw);
     struct buf temp = { 0 };
+    int fd, rc;
 
     buf_printf(&temp, "%s.part-%ld", path, (long)getpid());
     buf_cstr(&temp);
@@ -94,9 +96,12 @@ int ggufw_open(struct ggufw **out, const char *path, struct err *e)
         return err_nomem(e, "a GGUF file");
     }
     w->temp = temp.p;
-    w->f = fopen(w->temp, "wbe");
-    if (!w->f) {
-        int rc = err_set(e, E_IO, "%s: %s", path, strerror(errno));
+    if ((rc = file_create(&fd, w->temp, path, e)) == OK && !(w->f = fdopen(fd, "wb"))) {
+        rc = err_nomem(e, "a GGUF file");
+        close(fd);
+        unlink(w->temp);
+    }
+    if (rc != OK) {
         ggufw_abort(w);
         return rc;
     }
@@ -336,8 +341,7 @@ int ggufw_close(struct ggufw *w, struct err *e)
                      w->tensors[w->at].name, (unsigned long long)w->done_bytes,
                      (unsigned long long)w->tensors[w->at].bytes);
     if (fclose(w->f) != 0) note_failure(w, E_IO, "%s", strerror(errno));
-    if (w->first.code == OK && rename(w->temp, w->path) != 0)
-        note_failure(w, E_IO, "%s", strerror(errno));
+    if (w->first.code == OK) file_rename(w->temp, w->path, &w->first);
     if (w->first.code != OK) unlink(w->temp);
     rc = w->first.code;
     if (rc != OK) err_set(e, rc, "%s", w->first.msg);

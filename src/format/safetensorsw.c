@@ -233,9 +233,13 @@ static void write_bytes(struct safetensorsw *w, const void *p, size_t n)
 
 static void open_shard(struct safetensorsw *w, struct shard *s)
 {
-    w->f = fopen(s->temp, "wbe");
-    if (!w->f) {
-        note_failure(w, E_IO, "%s: %s", s->name, strerror(errno));
+    int fd;
+
+    if (w->first.code != OK || file_create(&fd, s->temp, s->path, &w->first) != OK) return;
+    if (!(w->f = fdopen(fd, "wb"))) {
+        note_failure(w, E_NOMEM, "%s: out of memory: no room for a file", s->name);
+        close(fd);
+        unlink(s->temp);
         return;
     }
     setvbuf(w->f, NULL, _IOFBF, WRITE_BUF);
@@ -248,8 +252,7 @@ static void complete_shard(struct safetensorsw *w, struct shard *s)
     if (!w->f) return;
     if (fclose(w->f) != 0) note_failure(w, E_IO, "%s: %s", s->name, strerror(errno));
     w->f = NULL;
-    if (w->first.code == OK && rename(s->temp, s->path) != 0)
-        note_failure(w, E_IO, "%s: %s", s->name, strerror(errno));
+    if (w->first.code == OK) file_rename(s->temp, s->path, &w->first);
     if (w->first.code != OK) unlink(s->temp);
 }
 

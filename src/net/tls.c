@@ -4,6 +4,8 @@
  * close_notify is treated like one that closes a TCP connection. */
 #include "net/conn.h"
 
+#include "base/file.h"
+
 #include <openssl/err.h>
 
 /* E_FORMAT with OpenSSL's reason appended. */
@@ -19,10 +21,12 @@ static int fail_with_reason(struct err *e, const char *file, const char *what)
 
 int tls_open(SSL_CTX **out, const char *cert, const char *key, struct err *e)
 {
-    SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
-    int rc = OK;
+    SSL_CTX *ctx;
+    int rc;
 
-    if (!ctx) {
+    if ((rc = file_check_input(cert, e)) != OK) return rc;
+    if ((rc = file_check_input(key, e)) != OK) return rc;
+    if (!(ctx = SSL_CTX_new(TLS_server_method()))) {
         ERR_clear_error();
         return err_nomem(e, "the TLS context");
     }
