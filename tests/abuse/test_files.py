@@ -1,0 +1,218 @@
+"""Model files that are damaged, change while they are served, or are no files: the matter of one model."""
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+
+from abuse import MODEL, ROOT, ask, complete, open_servers, run, serving
+
+work = tempfile.mkdtemp(prefix="tern-files-")
+
+
+class Gguf:
+    """The directory of a GGUF file in memory: where each tensor's entry and data are."""
+
+    def __init__(self, path):
+        self.data = bytearray(open(path, "rb").read())
+        self.at = 8
+        n_tensors, n_keys = self.take("<QQ")
+        align = 32
+        for _ in range(n_keys):
+            name = self.text()
+            value = self.value(self.take("<I")[0])
+            align = value if name == b"general.alignment" else align
+        self.entries = {}
+        for _ in range(n_tensors):
+            name = self.text()
+            dims = self.take("<%dQ" % self.take("<I")[0])
+            self.entries[name.decode()] = (self.at, dims, *self.take("<IQ"))
+        self.start = (self.at + align - 1) // align * align
+
+    def take(self, form):
+        v = struct.unpack_from(form, self.data, self.at)
+        self.at += struct.calcsize(form)
+        return v
+
+    def text(self):
+        n = self.take("<Q")[0]
+        self.at += n
+        return bytes(self.data[self.at - n:self.at])
+
+    def value(self, kind):
+        if kind == 8:
+            return self.text()
+        if kind == 9:
+            kind, n = self.take("<IQ")
+            return [self.value(kind) for _ in range(n)]
+        return self.take({0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}[kind])[0]
+
+    def set_type(self, name, kind):
+        struct.pack_into("<I", self.data, self.entries[name][0], kind)
+
+    def write_at(self, name, offset, raw):
+        at = self.start + self.entries[name][3] + offset
+        self.data[at:at + len(raw)] = raw
+
+    def save(self, name):
+        path = os.path.join(work, name)
+        with open(path, "wb") as f:
+            f.write(self.data)
+        return path
+
+
+def copy_model(name):
+    path = os.path.join(work, name)
+    shutil.copyfile(MODEL, path)
+    return path
+
+
+def serve_beside(path, *flags):
+    """A server of the shipped model and of `path`, when both are loaded or failed."""
+    s = serving.Server([serving.TERN, "serve", "-m", MODEL, "-m", path, "--log-level", "error", *flags], ready="/health")
+    open_servers.append(s)
+    while any(m["state"] in ("loading", "cold") for m in ask(s, "GET", "/status").json["models"]):
+        time.sleep(0.02)
+    return s
+
+
+def model_of(server, name):
+    return next(m for m in ask(server, "GET", "/status").json["models"] if m["id"] == name)
+
+
+def await_failure(server, name):
+    """Asks until the model has failed; the files of a model are looked at once a second. Returns the last answer."""
+    for _ in range(2000):
+        a = complete(server, model=name)
+        if a.status != 200:
+            return a
+        time.sleep(0.02)
+    raise AssertionError("the model goes on serving")
+
+
+def others_serve(server):
+    assert complete(server, model="tern-tales").status == 200
+    assert ask(server, "GET", "/ready?model=tern-tales").status == 200
+
+
+def test_a_vector_of_a_quantized_type_fails_its_model_only():
+    g = Gguf(MODEL)
+    g.set_type("blk.0.attn_norm.weight", 8)
+    s = serve_beside(g.save("vector.gguf"))
+    m = model_of(s, "vector")
+    assert m["state"] == "failed", m
+    assert "blk.0.attn_norm.weight is Q8_0, expected F32" in m["error"], m["error"]
+    others_serve(s)
+
+
+def test_a_nan_refuses_its_model_by_tensor_and_row():
+    g = Gguf(MODEL)
+    row = 256 // 32 * 34
+    g.write_at("token_embd.weight", 17 * row, struct.pack("<H", 0x7e00))
+    path = g.save("nan.gguf")
+    s = serve_beside(path)
+    m = model_of(s, "nan")
+    assert m["state"] == "failed", m
+    assert "token_embd.weight has a NaN or an infinite number in row 17" in m["error"], m["error"]
+    others_serve(s)
+    p = subprocess.run([serving.TERN, "verify", path], capture_output=True, text=True)
+    assert p.returncode == 1 and "in row 17" in p.stdout and "1 of " in p.stderr, p
+
+
+def test_a_nan_that_is_allowed_ends_the_requests_that_meet_it():
+    g = Gguf(MODEL)
+    for row in range(4096):
+        g.write_at("token_embd.weight", row * 256 // 32 * 34, struct.pack("<H", 0x7e00))
+    s = serve_beside(g.save("allowed.gguf"), "--allow-nan")
+    assert model_of(s, "allowed")["state"] == "ready"
+    a = complete(s, model="allowed")
+    assert (a.status, a.code) == (500, "model_damaged"), (a.status, a.body)
+    others_serve(s)
+
+
+def test_a_file_that_is_truncated_fails_its_model_only():
+    path = copy_model("cut.gguf")
+    s = serve_beside(path)
+    assert complete(s, model="cut").status == 200
+    os.truncate(path, 1 << 20)
+    a = await_failure(s, "cut")
+    assert (a.status, a.code) == (500, "model_damaged"), (a.status, a.body)
+    m = model_of(s, "cut")
+    assert m["state"] == "failed" and "cut.gguf" in m["error"], m
+    others_serve(s)
+
+
+def test_a_file_that_is_written_to_fails_its_model_only():
+    path = copy_model("written.gguf")
+    s = serve_beside(path)
+    assert complete(s, model="written").status == 200
+    time.sleep(0.05)
+    with open(path, "r+b") as f:
+        f.seek(5 << 20)
+        f.write(os.urandom(4096))
+    a = await_failure(s, "written")
+    assert (a.status, a.code) == (500, "model_damaged"), (a.status, a.body)
+    assert "changed while it was in use" in model_of(s, "written")["error"]
+    others_serve(s)
+
+
+def test_a_file_that_is_replaced_by_rename_serves_on():
+    path = copy_model("renamed.gguf")
+    s = serve_beside(path)
+    before = complete(s, model="renamed").json["choices"][0]["text"]
+    with open(path + ".new", "wb") as f:
+        f.write(b"GGUF")
+    os.rename(path + ".new", path)
+    for _ in range(15):
+        a = complete(s, model="renamed")
+        assert a.status == 200 and a.json["choices"][0]["text"] == before, a.body
+        time.sleep(0.1)
+
+
+def refuses(argv, *words):
+    p = subprocess.run([serving.TERN, *argv], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert p.returncode == 1 or p.returncode == 2, (argv, p.returncode, p.stderr)
+    for w in words:
+        assert w in p.stderr, (argv, w, p.stderr)
+
+
+def test_pipes_and_devices_are_no_input():
+    fifo = os.path.join(work, "fifo")
+    os.mkfifo(fifo)
+    folder = os.path.join(work, "folder")
+    os.mkdir(folder)
+    os.mkfifo(os.path.join(folder, "config.json"))
+    os.mkfifo(os.path.join(folder, "model.safetensors"))
+    refuses(["run", "-m", fifo, "-p", "x"], "fifo: is a FIFO")
+    refuses(["inspect", "/dev/zero"], "is a character device")
+    refuses(["inspect", folder], "is a FIFO")
+    refuses(["run", "-m", MODEL, "-p", "x", "--chat-template", fifo], "is a FIFO")
+    refuses(["run", "-m", MODEL, "-p", "x", "--grammar", fifo], "is a FIFO")
+    refuses(["serve", "-m", MODEL, "--port", "0", "--config", fifo], "is a FIFO")
+    refuses(["serve", "-m", MODEL, "--port", "0", "--api-key-file", fifo], "is a FIFO")
+    refuses(["serve", "-m", MODEL, "--port", "0", "--tls-cert", fifo, "--tls-key", fifo], "is a FIFO")
+
+
+def test_outputs_replace_regular_files_only():
+    fifo, link, target = (os.path.join(work, n) for n in ("out.fifo", "out.link", "target"))
+    os.mkfifo(fifo)
+    with open(target, "w") as f:
+        f.write("precious")
+    os.symlink(target, link)
+    golden = os.path.join(ROOT, "tests/golden/hf/qwen2")
+    text = os.path.join(work, "text.txt")
+    with open(text, "w") as f:
+        f.write("Once upon a time there was a frog. " * 200)
+    for out, what in ((fifo, "is a FIFO"), (link, "is a symbolic link")):
+        refuses(["convert", golden, out], what)
+        refuses(["quantize", MODEL, out, "--type", "Q4_0", "--requantize"], what)
+        refuses(["imatrix", "-m", MODEL, "-f", text, "-o", out, "--chunks", "1"], what)
+    assert os.readlink(link) == target and open(target).read() == "precious"
+    assert sorted(n for n in os.listdir(work) if ".part-" in n) == []
+
+
+try:
+    run(globals())
+finally:
+    shutil.rmtree(work, ignore_errors=True)
