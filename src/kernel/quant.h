@@ -10,7 +10,7 @@
 #include "base/dtype.h"
 
 /* Decodes n elements, a multiple of the block size. All types except integers wider than 8 bits;
- * t must satisfy quant_can_decode. src needs no alignment. */
+ * t must satisfy quant_can_decode. src needs no alignment; blocks need that of their fields. */
 void quant_decode(enum dtype t, const void *src, float *dst, int64_t n);
 bool quant_can_decode(enum dtype t);
 
