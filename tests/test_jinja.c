@@ -202,6 +202,34 @@ static void endless_templates_are_stopped_by_limits(void **state)
     buf_release(&deep);
 }
 
+static void the_error_names_the_limit(void **state)
+{
+    json_t *vars = json_object();
+    atomic_bool cancelled = true;
+    struct jinja_limits limits = { .max_steps = 1000000, .max_bytes = 8 << 20 };
+    struct buf out = { 0 }, many = { 0 };
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(render_source("{% for a in range(100000) %}{% for b in range(100000) %}"
+                                   "{% endfor %}{% endfor %}",
+                                   vars, &limits, &out, &e),
+                     E_INVALID);
+    assert_non_null(strstr(e.msg, "rendering the template takes more than 1000000 steps"));
+    assert_int_equal(render_source("{{ [1] * 100000000 }}", vars, &limits, &out, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "rendering the template takes more than"));
+    limits.cancelled = &cancelled;
+    assert_int_equal(render_source("{{ 1 }}", vars, &limits, &out, &e), E_CANCELLED);
+    for (int i = 0; i < 900; i++) buf_printf(&many, "{%% set v%d = 1 %%}", i);
+    for (int i = 0; i < 40000; i++) buf_puts(&many, "{% if 1 %}{% endif %}"); /* copies the names */
+    assert_int_equal(render_source(buf_cstr(&many), vars, NULL, &out, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "reading the template takes more than 20000000 steps"));
+    assert_int_equal(out.n, 0);
+    buf_release(&out);
+    buf_release(&many);
+    json_decref(vars);
+}
+
 /* Renders with every memory limit up to the first that is enough: each allocation of the rendering
  * is refused once. Returns how many limits were too small. */
 static size_t refuse_each_allocation(const struct jinja *t, const json_t *vars)
@@ -213,7 +241,7 @@ static size_t refuse_each_allocation(const struct jinja *t, const json_t *vars)
         struct buf out = { 0 };
         struct err e = { 0 };
         int rc = jinja_render(t, vars, &limits, &out, &e);
-        bool refused = rc == E_FORMAT && strstr(e.msg, "needs more memory");
+        bool refused = rc == E_INVALID && strstr(e.msg, "memory, which is the limit");
         if (rc != OK) assert_int_equal(out.n, 0);
         buf_release(&out);
         if (!refused) return n;
@@ -315,6 +343,7 @@ int main(void)
         cmocka_unit_test(templates_of_real_models_render_as_jinja2_renders_them),
         cmocka_unit_test(errors_name_line_column_and_what_was_expected),
         cmocka_unit_test(endless_templates_are_stopped_by_limits),
+        cmocka_unit_test(the_error_names_the_limit),
         cmocka_unit_test(every_allocation_of_a_rendering_may_be_refused),
         cmocka_unit_test(one_template_can_be_rendered_by_many_threads),
         cmocka_unit_test(the_free_variables_of_a_template_are_known),

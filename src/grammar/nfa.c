@@ -308,7 +308,17 @@ static bool is_simple_repeat(const struct rule_node *n)
     return n->min <= 1 && (n->max == RULES_UNBOUNDED || n->max <= 1);
 }
 
-/* The size of a repetition's body is asked for once: repetitions may be nested a hundred deep. */
+/* The size of the body. Repetitions are nested hundreds deep and their sizes asked for at every copy
+ * of them, so it is kept: a body is complete when its automaton is built. */
+static int get_body_size(const struct rule_node *n, const int *rule_size)
+{
+    struct rule_node *body = n->children[0];
+
+    if (rule_size) return nfa_node_size(body, rule_size);
+    if (!body->size) body->size = nfa_node_size(body, NULL);
+    return body->size;
+}
+
 int nfa_node_size(const struct rule_node *n, const int *rule_size)
 {
     int64_t sum = 1;
@@ -320,7 +330,7 @@ int nfa_node_size(const struct rule_node *n, const int *rule_size)
     case NODE_TOKEN: return 4;
     case NODE_DFA: return n->dfa->n_states;
     case NODE_REPEAT:
-        sum = multiply_sizes(nfa_node_size(n->children[0], rule_size), count_rounds(n));
+        sum = multiply_sizes(get_body_size(n, rule_size), count_rounds(n));
         return is_simple_repeat(n) || sum <= UNROLL_SIZE ? (int)sum : 2;
     default: break;
     }
@@ -337,5 +347,5 @@ int nfa_node_size(const struct rule_node *n, const int *rule_size)
 bool nfa_repeat_is_small(const struct rule_node *n, const int *rule_size)
 {
     if (is_simple_repeat(n)) return true;
-    return multiply_sizes(nfa_node_size(n->children[0], rule_size), count_rounds(n)) <= UNROLL_SIZE;
+    return multiply_sizes(get_body_size(n, rule_size), count_rounds(n)) <= UNROLL_SIZE;
 }

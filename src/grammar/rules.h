@@ -55,6 +55,7 @@ struct rule_node {
     int rule;     /* REF */
     const struct rule_list *list;
     const struct dfa *dfa;
+    int size; /* of a repetition's body: kept by nfa.c; 0: not known */
 };
 
 struct rule {

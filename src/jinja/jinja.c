@@ -21,6 +21,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#define MAX_OPEN_STEPS UINT64_C(20000000)
+#define MAX_OPEN_BYTES ((size_t)256 << 20)
 #define MAX_STEPS UINT64_C(20000000)
 #define MAX_BYTES ((size_t)256 << 20)
 #define MAX_OUTPUT ((size_t)64 << 20)
@@ -44,8 +46,11 @@ static int read_source(struct jinja *t, struct str source, struct err *e)
 int jinja_open(struct jinja **out, struct str source, const char *name, struct err *e)
 {
     struct jinja *t = mem_new(struct jinja);
-    struct parser p = { .e = e };
-    struct scoping s = { .e = e };
+    struct budget b = { .what = "reading the template",
+                        .max_steps = MAX_OPEN_STEPS,
+                        .max_bytes = MAX_OPEN_BYTES };
+    struct parser p = { .e = e, .budget = &b };
+    struct scoping s = { .e = e, .budget = &b };
     int rc;
 
     if (!t) return err_nomem(e, "a template");
@@ -53,6 +58,7 @@ int jinja_open(struct jinja **out, struct str source, const char *name, struct e
         rc = err_nomem(e, "the name of a template");
         goto out;
     }
+    t->arena.budget = &b;
     if ((rc = read_source(t, source, e)) != OK) goto out;
     s.arena = p.arena = &t->arena;
     s.source = p.source = t->source;
@@ -62,9 +68,14 @@ int jinja_open(struct jinja **out, struct str source, const char *name, struct e
     if ((rc = scope_template(&s, t->root, &t->fn)) != OK) goto out;
     t->free_names = s.free_names.v;
     t->n_free_names = s.free_names.n;
+    t->arena.budget = NULL; /* it ends here */
     *out = t;
     t = NULL;
 out:
+    if (budget_failed(&b)) { /* whatever was made of it */
+        rc = budget_error(&b, e);
+        if (e) err_wrap(e, "%s", name ? name : "template");
+    }
     mem_free(p.tokens.v);
     jinja_close(t);
     return rc;
@@ -112,32 +123,43 @@ struct jval jv_fail_undef(struct render *r, struct jval v)
     return jv_fail(r, "%.*s", STR_ARG(v.u->what));
 }
 
+/* E_INVALID or E_CANCELLED, with the place at which the limit was met. */
+static bool fail_budget(struct render *r)
+{
+    struct err e = { 0 };
+    int rc = budget_error(&r->budget, &e);
+
+    if (r->failed) return false;
+    jv_fail(r, "%s", e.msg);
+    r->e->code = rc;
+    return false;
+}
+
 /* The limit of steps bounds the time of a rendering, whatever the template does. */
 bool jv_step(struct render *r, size_t n)
 {
     if (r->failed) return false;
-    if (n >= r->steps_left) {
-        jv_fail(r, "the template takes more steps than the limit allows");
-        return false;
-    }
-    r->steps_left -= n;
-    return true;
+    return budget_step(&r->budget, n) || fail_budget(r);
 }
 
 bool jv_check_room(struct render *r, size_t n)
 {
-    if (n <= r->max_bytes && r->arena.used_bytes <= r->max_bytes - n) return true;
-    jv_fail(r, "the template needs more memory than the limit of %zu KiB", r->max_bytes >> 10);
-    return false;
+    if (!budget_take(&r->budget, n)) return fail_budget(r);
+    budget_give(&r->budget, n);
+    return true;
 }
 
 /* The limit is checked before the system is asked, so that a template cannot use all memory of the
  * machine. */
 void *jv_alloc(struct render *r, size_t n)
 {
+    size_t whole = n > SIZE_MAX - 15 ? SIZE_MAX : (n + 15) & ~(size_t)15; /* as the arena counts */
     void *p;
 
-    if (!jv_check_room(r, n)) return NULL;
+    if (!budget_take(&r->budget, whole)) {
+        fail_budget(r);
+        return NULL;
+    }
     p = arena_alloc(&r->arena, n);
     if (!p && !r->failed) {
         r->failed = true;
@@ -220,8 +242,10 @@ int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_l
 {
     struct jinja_limits l = limits ? *limits : (struct jinja_limits){ 0 };
     struct render r = { .t = t,
-                        .steps_left = l.max_steps ? l.max_steps : MAX_STEPS,
-                        .max_bytes = l.max_bytes ? l.max_bytes : MAX_BYTES,
+                        .budget = { .what = "rendering the template",
+                                    .max_steps = l.max_steps ? l.max_steps : MAX_STEPS,
+                                    .max_bytes = l.max_bytes ? l.max_bytes : MAX_BYTES,
+                                    .cancelled = l.cancelled },
                         .max_output = l.max_output ? l.max_output : MAX_OUTPUT,
                         .random_state = clock_ns() };
     struct jtext text = { .r = &r };

@@ -21,6 +21,7 @@
 #include "base/err.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 #define JINJA_MAX_SOURCE (1u << 20) /* bytes of a template */
 
@@ -30,10 +31,12 @@ struct jinja_limits {   /* 0: the default */
     uint64_t max_steps; /* 20 million; a step is about one evaluated node or one loop item */
     size_t max_bytes;   /* 256 MiB of values while rendering */
     size_t max_output;  /* 64 MiB of text */
+    const atomic_bool *cancelled; /* set by any thread: the rendering ends; NULL: never */
 };
 
 /* `name` stands before line and column in error messages; NULL: "template". The source is copied.
- * E_FORMAT: not a valid template. E_UNSUPPORTED: a tag of jinja2 that chat templates cannot use. */
+ * E_FORMAT: not a valid template. E_UNSUPPORTED: a tag of jinja2 that chat templates cannot use.
+ * E_INVALID: reading it takes more than the limits. */
 int jinja_open(struct jinja **out, struct str source, const char *name, struct err *e);
 void jinja_close(struct jinja *t); /* NULL is allowed */
 
@@ -42,8 +45,9 @@ void jinja_close(struct jinja *t); /* NULL is allowed */
  * vars is an object with the variables. A string "YYYY-MM-DD HH:MM:SS" in the variable strftime_now
  * fixes the time that strftime_now() formats; otherwise it is the local time. limits may be NULL.
  *
- * E_INVALID: the template called raise_exception(); the message is the template's. E_FORMAT: the
- * rendering failed in another way. E_NOMEM: out of memory. */
+ * E_INVALID: the template called raise_exception(), and the message is the template's; or it takes
+ * more than a limit, which the message names. E_CANCELLED: it was cancelled. E_FORMAT: the rendering
+ * failed in another way. E_NOMEM: out of memory. */
 int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *limits,
                  struct buf *out, struct err *e);
 

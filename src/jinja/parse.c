@@ -17,6 +17,8 @@
  *     {% break %}  {% continue %} */
 #include "jinja/parse.h"
 
+#include "base/budget.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -148,7 +150,7 @@ static void raise_depth(struct parser *p, struct node *n, const struct node *chi
 struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, struct node *a,
                         struct node *b)
 {
-    struct node *n = arena_new(p->arena, struct node);
+    struct node *n = budget_step(p->budget, 1) ? arena_new(p->arena, struct node) : NULL;
 
     if (!n) {
         parse_fail_nomem(p);

@@ -20,6 +20,7 @@ struct parser {
     int n_loops;         /* loops around the current statement that break and continue may leave */
     struct node *blocks; /* every {% block %} so far, the last one first, linked by `other` */
     struct node spare;   /* stands for a node that found no memory */
+    struct budget *budget; /* of reading the template */
     struct err *e;
     int rc;
 };

@@ -5,6 +5,7 @@
 #ifndef TERN_JINJA_RENDER_H
 #define TERN_JINJA_RENDER_H
 
+#include "base/budget.h"
 #include "jinja/ast.h"
 #include "jinja/iter.h"
 #include "jinja/jinja.h"
@@ -34,10 +35,10 @@ struct activation {
 
 struct render {
     const struct jinja *t;
-    struct arena arena; /* all values; released when the rendering ends */
-    uint64_t steps_left;
-    size_t max_bytes, max_output; /* limits of the arena and of the text */
-    int depth;                    /* of jv_enter */
+    struct arena arena;   /* all values; released when the rendering ends */
+    struct budget budget; /* steps, bytes of the arena, and who may cancel */
+    size_t max_output;    /* bytes of the text */
+    int depth;            /* of jv_enter */
     bool failed;
     struct err *e;           /* the first failure; never NULL */
     uint32_t at;             /* offset in the source of what is being evaluated */

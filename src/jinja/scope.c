@@ -12,6 +12,7 @@
  * passes stop; the tree is then discarded. */
 #include "jinja/scope.h"
 
+#include "base/budget.h"
 #include "base/mem.h"
 #include "jinja/lex.h"
 
@@ -71,6 +72,14 @@ static void scope_fail_nomem(struct scoping *s)
     if (s->rc == OK) s->rc = err_nomem(s->e, "the variables of a template");
 }
 
+/* Lookups and copies of tables take time in proportion to their sizes, and count as so many steps.
+ * false: there is a failure. */
+static bool scope_step(struct scoping *s, size_t n)
+{
+    if (!budget_step(s->budget, n) && s->rc == OK) s->rc = budget_error(s->budget, s->e);
+    return s->rc == OK;
+}
+
 /* Makes room for one more item of an array in the arena: a larger copy; the old one stays there
  * unused. Returns the array, NULL: no memory. */
 static void *grow_array(struct scoping *s, void *v, size_t n, size_t *cap, size_t size)
@@ -92,6 +101,7 @@ static int find_or_add_slot(struct scoping *s, struct fn_scope *fn, int level, s
 {
     struct slot_key *v;
 
+    if (!scope_step(s, 1 + fn->n / 4)) return 0;
     for (size_t i = 0; i < fn->n; i++)
         if (fn->slots[i].level == level && str_eq(fn->slots[i].name, name)) return (int)i;
     if (!(v = grow_array(s, fn->slots, fn->n, &fn->cap, sizeof *v))) return 0;
@@ -102,18 +112,20 @@ static int find_or_add_slot(struct scoping *s, struct fn_scope *fn, int level, s
 }
 
 /* The symbol of this scope alone; NULL: none. */
-static struct symbol *find_symbol(const struct symbols *y, struct str name)
+static struct symbol *find_symbol(struct scoping *s, const struct symbols *y, struct str name)
 {
+    if (!scope_step(s, 1 + y->n / 4)) return NULL;
     for (size_t i = 0; i < y->n; i++)
         if (str_eq(y->v[i].name, name)) return &y->v[i];
     return NULL;
 }
 
 /* The variable of the innermost scope from y outwards; false: no scope has the name. */
-static bool find_variable(const struct symbols *y, struct str name, struct variable *out)
+static bool find_variable(struct scoping *s, const struct symbols *y, struct str name,
+                          struct variable *out)
 {
     for (; y; y = y->parent) {
-        const struct symbol *found = find_symbol(y, name);
+        const struct symbol *found = find_symbol(s, y, name);
         if (!found) continue;
         *out = (struct variable){ y->fn, found->slot };
         return true;
@@ -125,7 +137,7 @@ static bool find_variable(const struct symbols *y, struct str name, struct varia
 static struct symbol *find_or_add_symbol(struct scoping *s, struct symbols *y, struct str name,
                                          enum load_kind load)
 {
-    struct symbol *at = find_symbol(y, name);
+    struct symbol *at = find_symbol(s, y, name);
 
     if (!at) {
         if (!mem_ensure(y->v, y->cap, y->n + 1)) {
@@ -152,19 +164,19 @@ static void declare_param(struct scoping *s, struct symbols *y, struct str name)
 static void declare_load(struct scoping *s, struct symbols *y, struct str name)
 {
     struct variable ref;
-    if (!find_variable(y, name, &ref)) find_or_add_symbol(s, y, name, LOAD_RESOLVE);
+    if (!find_variable(s, y, name, &ref)) find_or_add_symbol(s, y, name, LOAD_RESOLVE);
 }
 
 /* A name is set: the variable belongs to this scope. If an outer scope has the name too, it starts
  * as a copy of that variable. */
 static void declare_store(struct scoping *s, struct symbols *y, struct str name)
 {
-    struct symbol *at = find_symbol(y, name);
+    struct symbol *at = find_symbol(s, y, name);
     struct variable ref = { 0 };
     bool outside;
 
     if (!at) {
-        outside = y->parent && find_variable(y->parent, name, &ref);
+        outside = y->parent && find_variable(s, y->parent, name, &ref);
         at = find_or_add_symbol(s, y, name, outside ? LOAD_ALIAS : LOAD_UNDEFINED);
         if (at) at->alias = ref;
     }
@@ -176,6 +188,7 @@ static struct symbols copy_symbols(struct scoping *s, const struct symbols *y)
 {
     struct symbols c = *y;
 
+    scope_step(s, y->n);
     c.v = y->n ? mem_dup(y->v, y->n * sizeof *y->v) : NULL;
     if (y->n && !c.v) {
         scope_fail_nomem(s);
@@ -200,11 +213,11 @@ static void merge_branches(struct scoping *s, struct symbols *y, const struct sy
             to->stored |= from->stored;
         }
     for (size_t i = 0; i < y->n; i++) {
-        struct symbol *at = &y->v[i], *was = find_symbol(&before, at->name);
+        struct symbol *at = &y->v[i], *was = find_symbol(s, &before, at->name);
         struct variable ref;
         /* Only variables that a branch sets, and that were not set before the if. */
         if (!at->stored || (was && was->stored)) continue;
-        if (y->parent && find_variable(y->parent, at->name, &ref))
+        if (y->parent && find_variable(s, y->parent, at->name, &ref))
             at->load = LOAD_ALIAS, at->alias = ref;
         else at->load = LOAD_RESOLVE;
     }
@@ -283,30 +296,30 @@ static void visit_node(struct scoping *s, struct symbols *y, const struct node *
 
 /* What the first occurrence of a name in a list of nodes does: 1 reads it, -1 sets it, 0: there is
  * none. Decides whether a macro uses caller, kwargs or varargs, and a loop `loop`. */
-static int find_use(const struct node *n, const char *name)
+static int find_use(struct scoping *s, const struct node *n, const char *name)
 {
     int found = 0;
 
-    for (; n && !found; n = n->next) {
+    for (; n && !found && scope_step(s, 1); n = n->next) {
         const struct node *parts[] = { n->a, n->b, n->c, n->d, n->list2, n->list, n->other };
         /* A block does not see the variables of a macro or loop around it. */
         if (n->type == NODE_BLOCK) continue;
         if (n->type == NODE_NAME && str_is(n->name, name)) return n->store ? -1 : 1;
         if (n->type == NODE_PARAM && str_is(n->name, name)) return -1;
         for (size_t i = 0; i < sizeof parts / sizeof *parts && !found; i++)
-            if (parts[i]) found = find_use(parts[i], name);
+            if (parts[i]) found = find_use(s, parts[i], name);
     }
     return found;
 }
 
 /* Whether a list of nodes assigns to a name anywhere. */
-static bool sets_name(const struct node *n, const char *name)
+static bool sets_name(struct scoping *s, const struct node *n, const char *name)
 {
-    for (; n; n = n->next) {
+    for (; n && scope_step(s, 1); n = n->next) {
         const struct node *parts[] = { n->a, n->list2, n->list, n->other };
         if (n->type == NODE_NAME && n->store && str_is(n->name, name)) return true;
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            if (parts[i] && sets_name(parts[i], name)) return true;
+            if (parts[i] && sets_name(s, parts[i], name)) return true;
     }
     return false;
 }
@@ -327,10 +340,10 @@ static struct ref ref_of(struct scoping *s, struct symbols *y, struct str name)
 {
     struct variable o;
 
-    if (find_variable(y, name, &o)) return ref_from(y, o);
+    if (find_variable(s, y, name, &o)) return ref_from(y, o);
     /* A filter of a set block may read a name that the first pass did not see. */
     declare_load(s, y, name);
-    return find_variable(y, name, &o) ? ref_from(y, o) : (struct ref){ 0, 0 };
+    return find_variable(s, y, name, &o) ? ref_from(y, o) : (struct ref){ 0, 0 };
 }
 
 /* An empty table for a scope inside `parent`; NULL: it sees nothing outside. */
@@ -359,6 +372,7 @@ static void note_free_name(struct scoping *s, struct str name)
     struct scope_names *f = &s->free_names;
     struct str *v;
 
+    if (!scope_step(s, 1 + f->n / 4)) return;
     for (size_t i = 0; i < f->n; i++)
         if (str_eq(f->v[i], name)) return;
     if (!(v = grow_array(s, f->v, f->n, &f->cap, sizeof *v))) return;
@@ -456,8 +470,8 @@ static void scope_for(struct scoping *s, struct scope at, struct node *n)
     struct symbols body = make_symbols(at.sym, fn), other = make_symbols(at.sym, fn);
     struct scope in = { &body, false, false };
 
-    n->extended = n->recursive || find_use(n->list, "loop") > 0;
-    if (sets_name(n->a, "loop") || sets_name(n->list, "loop"))
+    n->extended = n->recursive || find_use(s, n->list, "loop") > 0;
+    if (sets_name(s, n->a, "loop") || sets_name(s, n->list, "loop"))
         scope_fail(s, n->at, "a for loop cannot set its variable", STR("loop"));
     /* The variable loop exists only where it is used: creating it costs memory in every iteration
      * of an outer loop. */
@@ -496,7 +510,7 @@ static void declare_special(struct scoping *s, struct symbols *y, const struct n
 {
     for (const struct node *i = n->list2; i; i = i->next)
         if (str_is(i->name, name)) return;
-    if (find_use(n->list, name) <= 0) return;
+    if (find_use(s, n->list, name) <= 0) return;
     declare_param(s, y, str_c(name));
     *out = ref_of(s, y, str_c(name));
 }
@@ -511,7 +525,7 @@ static void scope_macro(struct scoping *s, struct scope at, struct node *n)
     for (struct node *i = n->list2; i; i = i->next) declare_param(s, &y, i->name);
     for (struct node *i = n->list2; i; i = i->next) {
         if (i->a) visit_node(s, &y, i->a, false);
-        if (str_is(i->name, "caller") && !i->a && find_use(n->list, "caller"))
+        if (str_is(i->name, "caller") && !i->a && find_use(s, n->list, "caller"))
             scope_fail(s, i->at, "a default value is required for the parameter", i->name);
     }
     declare_special(s, &y, n, "caller", &n->caller);

@@ -19,6 +19,7 @@ struct scoping {
     struct str source;
     const char *name;              /* of the template, in error messages */
     struct scope_names free_names; /* looked up in the caller's variables */
+    struct budget *budget;         /* of reading the template */
     struct err *e;
     int rc; /* the first failure */
 };

@@ -3,6 +3,7 @@
 #define TERN_TESTS_FUZZ_BYTES_H
 
 #include "grammar/matcher.h"
+#include "grammar/vocabtrie.h"
 
 static inline struct vocabtrie *byte_vocab(void)
 {

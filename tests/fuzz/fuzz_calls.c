@@ -7,6 +7,7 @@
 #include "toolcall/toolparse.h"
 #include "base/mem.h"
 #include "bytes.h"
+#include "work.h"
 
 static const char *const templates[] = {
     "<tool_call>",
@@ -101,6 +102,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct grammar_spec spec;
     struct grammar *g = NULL;
     struct err e = { 0 };
+    struct budget b = { .max_steps = WORK_STEPS, .max_bytes = WORK_BYTES };
+    struct grammar_env env = { .budget = &b };
+    struct work w;
     int rc;
 
     if (!json_is_object(schema)) {
@@ -110,7 +114,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     f.tools = tools = json_pack("[{s:s, s:{s:s, s:o}}]", "type", "function", "function", "name",
                                 "f", "parameters", schema);
     if (toolforce_make_spec(&f, &text, &spec, &e) != OK) __builtin_trap();
-    rc = grammar_compile(&g, &spec, NULL, &e);
+    w = work_begin();
+    rc = grammar_compile(&g, &spec, &env, &e);
+    work_end(&w, &b);
     if (rc == OK && make_shortest(grammar_pda(g), &call)) read_back(template, tools, &call);
     if (rc != OK && (rc != E_INVALID || !e.msg[0])) __builtin_trap();
     grammar_unref(g);

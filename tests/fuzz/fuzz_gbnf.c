@@ -1,11 +1,12 @@
 /* Fuzz target: an arbitrary grammar (GBNF; after '/' a regular expression, after '[' a choice),
  * and after the first NUL a text to match.
  *
- * A grammar is refused with a message, or it can be matched, and its masks contain exactly the
- * tokens that can be accepted. */
+ * A grammar is refused with a message, within a budget, or it can be matched, and its masks contain
+ * exactly the tokens that can be accepted. */
 #include "base/mem.h"
 #include "grammar/grammar.h"
 #include "bytes.h"
+#include "work.h"
 
 static struct vocabtrie *text_vocab(void)
 {
@@ -53,13 +54,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = str_of(copy, n_text) };
     struct grammar *g = NULL;
     struct err e = { 0 };
+    struct budget b = { .max_steps = WORK_STEPS, .max_bytes = WORK_BYTES };
+    struct grammar_env env = { .budget = &b };
+    struct work w;
     int rc;
 
     if (n && (data[0] == '/' || data[0] == '[')) { /* a regular expression or a choice */
         spec.kind = data[0] == '/' ? GRAMMAR_REGEX : GRAMMAR_CHOICE;
         if (data[0] == '/') spec.text = str_skip(spec.text, 1);
     }
-    rc = grammar_compile(&g, &spec, NULL, &e);
+    w = work_begin();
+    rc = grammar_compile(&g, &spec, &env, &e);
+    work_end(&w, &b);
     if (rc == OK)
         match_text(grammar_pda(g), cut ? str_skip(str_of(copy, n), n_text) : STR("a1\"{[ x"));
     else if (rc != E_INVALID || !e.msg[0]) __builtin_trap();

@@ -1,7 +1,8 @@
-/* Fuzz target: an arbitrary template over arbitrary variables. The input is the template's
- * source up to the first NUL, then JSON. */
+/* Fuzz target: an arbitrary template over arbitrary variables, within small limits. The input is the
+ * template's source up to the first NUL, then JSON. */
 #include "base/mem.h"
 #include "jinja/jinja.h"
+#include "work.h"
 
 #include <stdint.h>
 
@@ -28,9 +29,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct jinja *t = NULL;
     struct buf out = { 0 };
     struct err e = { 0 };
+    struct work w;
     json_t *vars;
 
     if (!copy) return 0;
+    w = work_begin();
     if (jinja_open(&t, source, "fuzz", &e) == OK) {
         vars = parse_variables(rest);
         if (jinja_render(t, vars, &limits, &out, &e) != OK && (!e.msg[0] || out.n))
@@ -39,6 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     } else if (!e.msg[0]) {
         __builtin_trap();
     }
+    work_end(&w, NULL);
     jinja_close(t);
     buf_release(&out);
     mem_free(copy);

@@ -1,8 +1,10 @@
-/* Fuzz target: an arbitrary JSON schema. It is refused with a message, or the shortest text of
- * its grammar is valid JSON. */
+/* Fuzz target: an arbitrary JSON schema. It is refused with a message, within a budget, or the
+ * shortest text of its grammar is valid JSON. */
+#include "base/buf.h"
 #include "base/mem.h"
 #include "grammar/grammar.h"
 #include "bytes.h"
+#include "work.h"
 
 #include <jansson.h>
 
@@ -39,8 +41,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct grammar_spec spec = { .kind = GRAMMAR_SCHEMA, .text = str_of(copy, n) };
     struct grammar *g = NULL;
     struct err e = { 0 };
-    int rc = grammar_compile(&g, &spec, NULL, &e);
+    struct budget b = { .max_steps = WORK_STEPS, .max_bytes = WORK_BYTES };
+    struct grammar_env env = { .budget = &b };
+    struct work w = work_begin();
+    int rc = grammar_compile(&g, &spec, &env, &e);
 
+    work_end(&w, &b);
     if (rc == OK) make_shortest(grammar_pda(g));
     else if (rc != E_INVALID || !e.msg[0]) __builtin_trap();
     grammar_unref(g);
