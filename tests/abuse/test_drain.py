@@ -58,7 +58,8 @@ def test_a_second_signal_ends_the_streams():
     s = serve("--max-seqs", 1, "--drain-timeout", "60s")
     stream = Stream(s, "long")
     s.process.send_signal(signal.SIGTERM)
-    assert ask(s, "GET", "/ready").status == 503
+    while ask(s, "GET", "/ready").status != 503:                                     # until the first signal has arrived
+        pass
     s.process.send_signal(signal.SIGTERM)
     stream.rest()
     assert s.process.wait(60) == 0

@@ -200,6 +200,8 @@ def test_draining():
     s = serve("--max-seqs", 1)
     stream = hold(s)
     s.process.send_signal(signal.SIGTERM)
+    while ask(s, "GET", "/ready").status != 503:         # until the signal has arrived
+        pass
     with counted(s, "shutting_down"):
         check(post(s), 503, "shutting_down")
     stream.close()
