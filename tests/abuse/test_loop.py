@@ -69,9 +69,9 @@ def wait_for_calls(server, n, headers=None):
     raise AssertionError("the calls did not arrive")
 
 
-# A schema of 10 levels, each all of two references to the level below.
-BOMB = {"$ref": "#/$defs/l10", "$defs": {"l0": {"type": "string"}, **{
-    f"l{i}": {"allOf": [{"$ref": f"#/$defs/l{i - 1}"}, {"$ref": f"#/$defs/l{i - 1}"}]} for i in range(1, 11)}}}
+# A schema of 40 levels, each all of two references to the level below.
+BOMB = {"$ref": "#/$defs/l40", "$defs": {"l0": {"type": "string"}, **{
+    f"l{i}": {"allOf": [{"$ref": f"#/$defs/l{i - 1}"}, {"$ref": f"#/$defs/l{i - 1}"}]} for i in range(1, 41)}}}
 
 
 def send_all_kinds(crowd, headers=None):
