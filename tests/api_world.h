@@ -184,7 +184,7 @@ static int connect_to(struct world *me)
 {
     struct sockaddr_un json_at = { .sun_family = AF_UNIX };
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    struct timeval limit = { .tv_sec = 60 };
+    struct timeval limit = { .tv_sec = 300 }; /* sanitizers are slow */
 
     memcpy(json_at.sun_path, me->path, sizeof me->path);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -379,6 +379,8 @@ static struct ended wait_ended(struct world *me, const char *correlation)
 /* Waits until the API call with this id is in this state; NULL: any, once its body was read. */
 static void wait_state(const char *id, const char *state)
 {
+    char last[1024] = "";
+
     for (int i = 0; i < 5000; i++) {
         struct answer a = send_and_read("/calls", "", NULL);
         bool there = false;
@@ -389,10 +391,11 @@ static void wait_state(const char *id, const char *state)
                      !strcmp(text_at(c, "state"), "preparing") ==
                          (state && !strcmp(state, "preparing")) &&
                      (!state || !strcmp(text_at(c, "state"), state));
+        snprintf(last, sizeof last, "%s", a.body.p);
         answer_release(&a);
         if (there) return;
         usleep(1000);
     }
-    fail_msg("request %s did not reach the state %s", id, state);
+    fail_msg("request %s did not reach the state %s: %s", id, state ? state : "(any)", last);
 }
 #endif
