@@ -102,6 +102,14 @@ static void a_request_that_cannot_meet_its_deadline_is_refused_at_once(void **st
     atomic_store(&a.prefill_ns, 1000000); /* 100 ms for the prompt */
     r->deadline_ns = 50;
     assert_int_equal(admit_request(&a, r, 100, &e), E_DEADLINE); /* the deadline has passed */
+    atomic_store(&a.prefill_ns, 1);
+    r->deadline_ns = 1000 + 9999999; /* nearer than 10 ms */
+    assert_int_equal(admit_request(&a, r, 1000, &e), E_DEADLINE);
+    assert_non_null(strstr(e.msg, "10 ms"));
+    r->deadline_ns = 1000 + 10000000;
+    assert_int_equal(admit_request(&a, r, 1000, &e), OK);
+    admit_release(&a, r);
+    atomic_store(&a.prefill_ns, 1000000);
     r->deadline_ns = 1000 + 50000000;
     assert_int_equal(admit_request(&a, r, 1000, &e), E_DEADLINE);
     assert_non_null(strstr(e.msg, "50 ms"));

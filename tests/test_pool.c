@@ -153,6 +153,40 @@ static void a_failed_load_keeps_its_reason_and_other_models_work(void **state)
     pool_close(p);
 }
 
+static atomic_bool may_go_on;
+
+/* The pool's thread stops here: models behind the first stay unloaded. */
+static void stop_loading(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&may_go_on)) nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+static void a_deadline_that_a_load_cannot_meet_is_refused(void **state)
+{
+    const char *paths[2] = { repo(MODEL), repo(MODEL) }, *aliases[2] = { "a", "b" };
+    struct pool_opt o = pool_options(paths, 2);
+    const uint64_t minute = UINT64_C(60000000000);
+    struct pool_instance *m = NULL;
+    struct pool *p = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    atomic_store(&may_go_on, false);
+    o.aliases = aliases;
+    o.changed = stop_loading;
+    assert_int_equal(pool_open(&p, &o, &e), OK);
+    assert_int_equal(pool_find_by(p, STR("b"), 0, &m, &e), E_LOADING);
+    assert_int_equal(pool_find_by(p, STR("b"), clock_ns() + minute, &m, &e), E_LOADING);
+    assert_int_equal(pool_find_by(p, STR("b"), clock_ns() + 99000000, &m, &e), E_DEADLINE);
+    assert_non_null(strstr(e.msg, "100 ms"));
+    while (pool_n_loaded(p) == 0) nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    assert_int_equal(pool_find_by(p, STR("a"), clock_ns() + 50000000, &m, &e), OK);
+    pool_release(m);
+    atomic_store(&may_go_on, true);
+    pool_close(p);
+}
+
 /* The planned memory of a model that is not loaded. */
 static struct membudget plan_memory(const char *path, const struct engine_opt *o)
 {
@@ -255,6 +289,7 @@ int main(void)
         cmocka_unit_test(two_models_of_one_name_are_refused),
         cmocka_unit_test(a_model_can_be_found_when_it_is_loaded),
         cmocka_unit_test(a_failed_load_keeps_its_reason_and_other_models_work),
+        cmocka_unit_test(a_deadline_that_a_load_cannot_meet_is_refused),
         cmocka_unit_test(a_model_that_exceeds_the_memory_limit_is_not_loaded),
         cmocka_unit_test(an_eight_bit_kv_cache_takes_half_the_memory),
         cmocka_unit_test(a_drained_pool_accepts_no_requests),

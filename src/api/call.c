@@ -235,7 +235,7 @@ static bool is_failed_model(struct pool *pool, struct str name)
 /* The call holds its model until it ends, also if the model fails or is replaced meanwhile. */
 static int find_model(struct call *c, struct err *e)
 {
-    int rc = pool_find(c->api->opt.pool, c->p.model, &c->model, e);
+    int rc = pool_find_by(c->api->opt.pool, c->p.model, c->deadline_ns, &c->model, e);
 
     if (rc == OK) {
         c->model_id = c->model->id;

@@ -85,6 +85,10 @@ static int check_deadline(struct admit *a, int64_t n_prompt, uint64_t deadline_n
 
     if (deadline_ns == 0) return OK;
     if (deadline_ns <= now_ns) return err_set(e, E_DEADLINE, "the deadline has already passed");
+    if (deadline_ns - now_ns < ADMIT_MARGIN_MS * UINT64_C(1000000))
+        return err_set(e, E_DEADLINE,
+                       "the deadline is in %.1f ms: one nearer than %d ms is not tried",
+                       (double)(deadline_ns - now_ns) / 1e6, ADMIT_MARGIN_MS);
     if (now_ns + wait <= deadline_ns) return OK;
     return set_retry(a,
                      err_set(e, E_DEADLINE,

@@ -11,6 +11,8 @@
 
 #include "engine/request.h"
 
+#define ADMIT_MARGIN_MS 10 /* a deadline that is nearer is refused */
+
 struct admit_limits {
     int n_ctx;                /* tokens of a sequence */
     int block;                /* tokens of a block */

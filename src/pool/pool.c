@@ -553,6 +553,18 @@ int pool_find(struct pool *p, struct str id, struct pool_instance **out, struct 
     return *out ? OK : refuse(p, i, e);
 }
 
+int pool_find_by(struct pool *p, struct str id, uint64_t deadline_ns, struct pool_instance **out,
+                 struct err *e)
+{
+    int rc = pool_find(p, id, out, e);
+
+    if (rc != E_LOADING || !deadline_ns || deadline_ns >= clock_ns() + POOL_MARGIN_MS * MS)
+        return rc;
+    return err_set(e, E_DEADLINE,
+                   "the model is being loaded, and the deadline is nearer than %d ms",
+                   POOL_MARGIN_MS);
+}
+
 int pool_n_loaded(struct pool *p)
 {
     int n = 0;

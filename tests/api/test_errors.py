@@ -54,6 +54,7 @@ def test_deadlines_in_the_past_are_not_queued():
     check(chat({"X-Deadline": "2001-01-01T00:00:00Z"}), 504, "deadline_exceeded")
     check(chat({"X-Deadline": str(int(time.time() * 1000) - 1)}), 504, "deadline_exceeded")
     check(chat(deadline_ms=-5), 504, "deadline_exceeded")
+    check(chat(deadline_ms=5), 504, "deadline_exceeded")   # nearer than 10 ms
     check(chat({"X-Deadline": "tomorrow"}), 400, "invalid_request", "X-Deadline")
 
 
