@@ -231,6 +231,92 @@ static void a_model_that_exceeds_the_memory_limit_is_not_loaded(void **state)
     pool_close(p);
 }
 
+/* Files of a machine with so much memory, in a folder that stands for "/". */
+static const char *make_machine(unsigned long long kb)
+{
+    static char root[300];
+    char path[400], text[200];
+    FILE *f;
+
+    snprintf(root, sizeof root, "%s", temp_dir());
+    snprintf(path, sizeof path, "%s/proc", root);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    snprintf(text, sizeof text, "MemTotal: %llu kB\nMemAvailable: %llu kB\n", kb, kb);
+    assert_non_null(f = fopen(path, "w"));
+    assert_true(fputs(text, f) >= 0);
+    fclose(f);
+    return root;
+}
+
+static void remove_machine(const char *root)
+{
+    char path[400];
+
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/proc", root);
+    rmdir(path);
+}
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long long all, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%llu %llu", &all, &resident), 2);
+    fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void a_model_that_the_machine_has_no_memory_for_is_not_loaded(void **state)
+{
+    const char *paths[1] = { repo(MODEL) }, *root;
+    struct pool_opt o = pool_options(paths, 1);
+    struct membudget b;
+    struct pool *p = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    b = plan_memory(paths[0], &o.engine);
+    root = make_machine((b.host_kv + b.host_scratch) / 1024 - 1);
+    o.memory_limit = POOL_MEMORY_AUTO;
+    o.sys_root = root;
+    assert_int_equal(pool_open(&p, &o, &e), OK);
+    assert_true(wait_loaded(p));
+    assert_int_equal(pool_state(p, 0, &e), POOL_FAILED);
+    assert_int_equal(e.code, E_MEMORY);
+    assert_non_null(strstr(e.msg, "MemAvailable is"));
+    pool_close(p);
+    remove_machine(root);
+}
+
+/* Memory that is only promised would be missing when the cache fills. */
+static void a_large_kv_cache_is_there_when_the_model_is_ready(void **state)
+{
+    const char *paths[1] = { repo(MODEL) }, *root;
+    struct pool_opt o = pool_options(paths, 1);
+    struct membudget b;
+    struct pool *p = NULL;
+    struct err e = { 0 };
+    uint64_t before = resident_bytes();
+
+    (void)state;
+    o.engine.kv_tokens = 65536;
+    b = plan_memory(paths[0], &o.engine);
+    assert_true(b.host_kv > 64 << 20);
+    root = make_machine(b.host_kv / 1024 * 2 + (1 << 20));
+    o.memory_limit = POOL_MEMORY_AUTO;
+    o.sys_root = root;
+    assert_int_equal(pool_open(&p, &o, &e), OK);
+    assert_true(wait_loaded(p));
+    if (pool_state(p, 0, &e) != POOL_READY) fail_msg("%s", e.msg);
+    assert_true(resident_bytes() - before > b.host_kv / 10 * 9);
+    pool_close(p);
+    remove_machine(root);
+}
+
 static void an_eight_bit_kv_cache_takes_half_the_memory(void **state)
 {
     const char *paths[1] = { repo(MODEL) };
@@ -291,6 +377,8 @@ int main(void)
         cmocka_unit_test(a_failed_load_keeps_its_reason_and_other_models_work),
         cmocka_unit_test(a_deadline_that_a_load_cannot_meet_is_refused),
         cmocka_unit_test(a_model_that_exceeds_the_memory_limit_is_not_loaded),
+        cmocka_unit_test(a_model_that_the_machine_has_no_memory_for_is_not_loaded),
+        cmocka_unit_test(a_large_kv_cache_is_there_when_the_model_is_ready),
         cmocka_unit_test(an_eight_bit_kv_cache_takes_half_the_memory),
         cmocka_unit_test(a_drained_pool_accepts_no_requests),
     };

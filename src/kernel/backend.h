@@ -189,6 +189,7 @@ struct backend {
     char detail[96];  /* "avx512+vnni+amx, 2 threads" */
     void *self;       /* the backend's own state */
     size_t used_bytes[MEM_KINDS];
+    bool fill_kv;      /* alloc takes the pages of KV memory at once: set before it is called */
     bool lost;         /* sync has failed for good: it must be closed, and opened again */
     uint64_t n_allocs; /* number of allocations so far: tests check that a step adds none */
 

@@ -1,24 +1,89 @@
-/* membudget.c - the plan's bytes against the pool's limit. */
+/* membudget.c - the plan's bytes against a limit, and against what the machine has. Devices other
+ * than the host check their own memory when the plan is made (model/place.c). */
 #include "pool/membudget.h"
 
+#include "base/log.h"
 #include "model/loadplan.h"
+#include "pool/memavail.h"
+
+#define MIB (1024.0 * 1024.0)
+
+enum { KV_SHARE = 8 }; /* a KV cache of an eighth of the free memory is large */
+
+/* Left free for the rest of the process and for others: a 32nd of the memory. */
+#define ROOM_SHARE 32
+#define ROOM_MOST ((uint64_t)1 << 30)
 
 struct membudget membudget_of(const struct loadplan *plan)
 {
     struct load_bytes b = loadplan_bytes(plan);
+    struct membudget out = { b.weights, b.kv, b.scratch, 0, 0, 0, 0 };
 
-    return (struct membudget){ b.weights, b.kv, b.scratch };
+    for (int i = 0; i < plan->place.n_shares; i++) {
+        const struct load_memory *m = &plan->memory[i];
+        out.mapped += m->mapped;
+        if (plan->place.shares[i].be->available_bytes) continue; /* a device of its own */
+        out.copied += m->weights;
+        out.host_kv += m->kv;
+        out.host_scratch += m->scratch + m->backend;
+    }
+    return out;
 }
 
 int membudget_check(const struct membudget *b, uint64_t taken, uint64_t limit, struct err *e)
 {
-    const double mib = 1024.0 * 1024.0;
-
-    if (limit == 0 || taken + membudget_total(b) <= limit) return OK;
+    if (taken + membudget_total(b) <= limit) return OK;
     return err_set(e, E_MEMORY,
                    "the model needs %.1f MiB (weights %.1f, KV %.1f, scratch %.1f), other models "
                    "take %.1f MiB, and memory-limit is %.1f MiB: a smaller ctx, kv-tokens or "
                    "max-batch needs less",
-                   (double)membudget_total(b) / mib, (double)b->weights / mib, (double)b->kv / mib,
-                   (double)b->scratch / mib, (double)taken / mib, (double)limit / mib);
+                   (double)membudget_total(b) / MIB, (double)b->weights / MIB, (double)b->kv / MIB,
+                   (double)b->scratch / MIB, (double)taken / MIB, (double)limit / MIB);
+}
+
+static uint64_t allocated(const struct membudget *b)
+{
+    return b->copied + b->host_kv + b->host_scratch;
+}
+
+static uint64_t room_of(const struct memavail *m)
+{
+    return m->total / ROOM_SHARE < ROOM_MOST ? m->total / ROOM_SHARE : ROOM_MOST;
+}
+
+static int refuse(const struct membudget *b, uint64_t has, const char *what, uint64_t room,
+                  struct err *e)
+{
+    return err_set(e, E_MEMORY,
+                   "the model needs %.1f MiB (KV %.1f, scratch %.1f, copied weights %.1f; beside "
+                   "%.1f of weights in its file), but %s is %.1f MiB, of which %.1f stay free: a "
+                   "smaller ctx, kv-tokens or max-batch needs less; memory-limit none does not "
+                   "check this",
+                   (double)allocated(b) / MIB, (double)b->host_kv / MIB,
+                   (double)b->host_scratch / MIB, (double)b->copied / MIB, (double)b->mapped / MIB,
+                   what, (double)has / MIB, (double)room / MIB);
+}
+
+int membudget_check_machine(const struct membudget *b, const struct memavail *m, struct err *e)
+{
+    uint64_t room = room_of(m), all = allocated(b) + b->mapped;
+
+    if (m->free != UINT64_MAX && allocated(b) + room > m->free)
+        return refuse(b, m->free, m->limit_by, room, e);
+    if (m->address != UINT64_MAX && all + room > m->address)
+        return refuse(b, m->address, "RLIMIT_AS (ulimit -v)", room, e);
+    if (m->total != UINT64_MAX && all + room > m->total)
+        return refuse(b, m->total, "the whole memory", room, e);
+    if (m->free != UINT64_MAX && all > m->free)
+        log_warn(
+            "the model's %.1f MiB of weights do not stay in memory beside %.1f MiB of KV cache "
+            "and scratch: %s is %.1f MiB, and they will be read from the file again and again",
+            (double)b->mapped / MIB, (double)allocated(b) / MIB, m->limit_by,
+            (double)m->free / MIB);
+    return OK;
+}
+
+bool membudget_is_kv_large(const struct membudget *b, const struct memavail *m)
+{
+    return m->free != UINT64_MAX && b->host_kv > m->free / KV_SHARE;
 }

@@ -14,7 +14,9 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/stats.h"
+#include "kernel/backend.h"
 #include "model/loadplan.h"
+#include "pool/memavail.h"
 #include "pool/membudget.h"
 #include "pool/modelname.h"
 #include "pool/prompter.h"
@@ -151,28 +153,50 @@ static void on_engine_failed(void *arg)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* The plan's memory is known before anything is loaded; on a GPU the backend may take more. */
+/* Before anything is loaded. A KV cache that is a large part of the free memory is taken when it is
+ * allocated, so that a model is not READY without it. */
+static int check_memory(struct pool *p, struct loadplan *plan, struct err *e)
+{
+    struct membudget b = membudget_of(plan);
+    struct memavail m;
+
+    if (p->opt.memory_limit == 0) return OK;
+    memavail_read(&m, p->opt.sys_root ? p->opt.sys_root : "");
+    for (int i = 0; i < plan->place.n_shares; i++)
+        plan->place.shares[i].be->fill_kv = membudget_is_kv_large(&b, &m);
+    if (p->opt.memory_limit == POOL_MEMORY_AUTO) return membudget_check_machine(&b, &m, e);
+    return membudget_check(&b, p->taken_bytes, p->opt.memory_limit, e);
+}
+
+/* On a GPU the backend may take more than planned; the engine has the plan, until it closes. */
+static int count_memory(struct pool *p, struct pool_instance *m, const struct loadplan *plan,
+                        struct err *e)
+{
+    struct membudget b = membudget_of(plan);
+    int rc = OK;
+
+    if (p->opt.memory_limit && p->opt.memory_limit != POOL_MEMORY_AUTO)
+        rc = membudget_check(&b, p->taken_bytes, p->opt.memory_limit, e);
+    if (rc == OK) p->taken_bytes += m->bytes = membudget_total(&b);
+    return rc;
+}
+
 static int open_engine(struct pool *p, struct slot *s, struct pool_instance *m, struct err *e)
 {
     struct engine_opt o = p->opt.engine;
     struct loadplan *plan = NULL;
-    struct membudget b;
     int rc;
 
     o.stats = &s->stats;
     o.failed = on_engine_failed;
     o.failed_arg = p;
     if ((rc = engine_plan(&plan, s->m.path, &o, e)) != OK) return rc;
-    b = membudget_of(plan);
-    if ((rc = membudget_check(&b, p->taken_bytes, p->opt.memory_limit, e)) != OK) {
+    if ((rc = check_memory(p, plan, e)) != OK) {
         loadplan_close(plan);
         return rc;
     }
     if ((rc = engine_open_plan(&m->engine, plan, &o, e)) != OK) return rc;
-    b = membudget_of(plan); /* the engine has it, until it closes */
-    if ((rc = membudget_check(&b, p->taken_bytes, p->opt.memory_limit, e)) != OK) return rc;
-    p->taken_bytes += m->bytes = membudget_total(&b);
-    return OK;
+    return count_memory(p, m, plan, e);
 }
 
 /* Templates are parsed once per instance. */

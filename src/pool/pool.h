@@ -49,12 +49,16 @@ struct pool_instance { /* a loaded model; read only */
     atomic_int refs;
 };
 
+#define POOL_MEMORY_AUTO UINT64_MAX
+
 struct pool_opt {
     const char *const *paths;   /* [n] */
     const char *const *aliases; /* [n] or NULL; entries may be NULL */
     int n;
     struct engine_opt engine;
-    uint64_t memory_limit; /* bytes of all models; one that does not fit is not loaded; 0: none */
+    uint64_t memory_limit; /* bytes of all models; one that does not fit is not loaded. 0: no limit;
+                            * POOL_MEMORY_AUTO: what the machine has when a model is loaded */
+    const char *sys_root;  /* a folder that stands for "/" when memory is looked up; NULL: "/" */
     const char *chat_template; /* a file to use instead of the models' own; NULL or "": none */
     bool warm;                 /* a short run before READY */
     int retry_ms;              /* a failed model is opened again after this, then after twice as

@@ -24,6 +24,9 @@ static const struct {
     { "model_not_found", "model_not_found", 0 },
     { "model_loading", "model_loading", 0 },
     { "model_failed", "model_load_failed", 0 },
+    { "device_failed", "device_failed", 0 },
+    { "device_oom", "device_oom", 0 },
+    { "model_damaged", "model_damaged", 0 },
     { "context_exceeded", "context_exceeded", 0 },
     { "queue_full", "queue_full", 0 },
     { "out_of_memory", "memory_admission", 503 },
@@ -51,7 +54,7 @@ void refused_count(struct refused *r, int status, const char *code)
 
     if (status < 400 || status == 499 || !*code) return;
     i = find_reason(status, code);
-    if (status == 500 && !reasons[i].code) return; /* "internal", "device_oom": it ran */
+    if (status == 500 && !reasons[i].code) return; /* "internal": it ran */
     counter_add(&r->n[i], 1);
 }
 

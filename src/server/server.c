@@ -250,7 +250,8 @@ static int open_pool(struct server *v, struct err *e)
                           .n = s->n_models,
                           .warm = s->warm,
                           .chat_template = s->chat_template,
-                          .memory_limit = (uint64_t)s->memory_limit,
+                          .memory_limit =
+                              s->memory_limit < 0 ? POOL_MEMORY_AUTO : (uint64_t)s->memory_limit,
                           .changed = on_pool_change,
                           .arg = v };
 

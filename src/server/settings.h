@@ -48,7 +48,8 @@ struct settings {
     int64_t step_ms, age_ms;
     bool prefix_cache, warm, vram_only, allow_nan;
     char *prefix_scope;   /* "server" or "tenant" */
-    int64_t memory_limit; /* bytes of weights, KV cache and scratch of all models; 0: none */
+    int64_t memory_limit; /* bytes of weights, KV cache and scratch of all models; 0: none; -1: what
+                           * the machine has */
 
     int64_t max_connections, max_body, max_header, max_unread;
     int64_t max_bodies, max_tenant_bodies;
@@ -73,6 +74,7 @@ struct knob {
     size_t at;           /* offset in struct settings */
     double least, most;  /* numbers; times in ms */
     const char *choices; /* "a|b|c" */
+    const char *words;   /* "none|auto": KNOB_SIZE also takes these, as 0 and -1 */
     const char *dflt;    /* as a user would write it */
     const char *help;
     bool reload;       /* SIGHUP applies a change */

@@ -140,8 +140,9 @@ const struct knob settings_knobs[] = {
       .dflt = "server",
       .help = "who shares prefixes: all requests, or only those of one tenant" },
     { .name = "memory-limit", .kind = KNOB_SIZE, .at = AT(memory_limit), .least = 0,
-      .most = 1024 * 1024 * GI, .dflt = "0",
-      .help = "memory of weights, KV cache and scratch of all models; 0: no limit" },
+      .most = 1024 * 1024 * GI, .words = "none|auto", .dflt = "auto",
+      .help = "memory of weights, KV cache and scratch of all models; auto: what the machine, the "
+              "cgroup and the limits of the process have; none or 0: no limit" },
     { .name = "allow-nan", .kind = KNOB_BOOL, .at = AT(allow_nan), .dflt = "false",
       .help = "serve models whose weights contain NaN or infinity; otherwise they are refused" },
     { .name = "warm", .alt = "--warmup", .kind = KNOB_BOOL, .at = AT(warm), .dflt = "true",

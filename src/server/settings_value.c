@@ -156,6 +156,11 @@ void knob_allowed(const struct knob *k, struct buf *out)
     write_limit(out, k, k->least);
     buf_puts(out, " to ");
     write_limit(out, k, k->most);
+    if (k->words) {
+        buf_puts(out, ", ");
+        for (const char *c = k->words; *c; c++)
+            buf_puts(out, *c == '|' ? " or " : (char[]){ *c, 0 });
+    }
     if (k->kind == KNOB_TIME)
         buf_printf(out, " (without a unit: %s)", is_in_ms(k) ? "milliseconds" : "seconds");
 }
@@ -195,26 +200,36 @@ static char *copy_text(struct str v)
     return p;
 }
 
+/* The first of k->words is 0, the second -1. */
+static bool parse_word(const struct knob *k, struct str v, double *out)
+{
+    ptrdiff_t bar = k->words ? str_find(str_c(k->words), STR("|")) : -1;
+
+    if (bar < 0) return false;
+    *out = str_eq(v, str_c(k->words + bar + 1)) ? -1 : 0;
+    return *out < 0 || str_eq(v, str_of(k->words, (size_t)bar));
+}
+
 /* All numbers are compared as doubles; integers up to 2^53 are exact. */
 static int set_number(struct settings *s, const struct knob *k, struct str v,
                       struct knob_source src, struct err *e)
 {
     double f = 0;
     int64_t i = 0;
-    bool good = false;
+    bool good = false, is_word = false;
 
     if (k->kind == KNOB_INT) {
         good = str_to_i64(v, &i);
         f = (double)i;
     } else if (k->kind == KNOB_SIZE) {
-        good = parse_size(v, &f);
+        good = parse_size(v, &f) || (is_word = parse_word(k, v, &f));
     } else if (k->kind == KNOB_TIME) {
         good = parse_time(k, v, &f);
         f = ceil(f); /* a fraction of a ms must not become 0, which often means "never" */
     } else {
         good = str_to_f64(v, &f);
     }
-    if (!good || !(f >= k->least && f <= k->most)) return refuse_value(k, v, src, e);
+    if (!good || (!is_word && !(f >= k->least && f <= k->most))) return refuse_value(k, v, src, e);
     if (keeps_better(s, k, src)) return OK;
     if (k->kind == KNOB_FLOAT) *(double *)field_of(s, k) = f;
     else *(int64_t *)field_of(s, k) = (int64_t)f;
@@ -313,8 +328,11 @@ void knob_json(const struct settings *s, const struct knob *k, struct buf *out)
 
     switch (k->kind) {
     case KNOB_LIST: write_list(&w, s, k); break;
-    case KNOB_INT:
-    case KNOB_SIZE: jsonw_int(&w, *(const int64_t *)p); break;
+    case KNOB_INT: jsonw_int(&w, *(const int64_t *)p); break;
+    case KNOB_SIZE:
+        if (*(const int64_t *)p < 0) jsonw_str(&w, str_c(strchr(k->words, '|') + 1));
+        else jsonw_int(&w, *(const int64_t *)p);
+        break;
     case KNOB_TIME: jsonw_num(&w, (double)*(const int64_t *)p / (is_in_ms(k) ? 1 : 1e3)); break;
     case KNOB_FLOAT: jsonw_num(&w, *(const double *)p); break;
     case KNOB_BOOL: jsonw_bool(&w, *(const bool *)p); break;

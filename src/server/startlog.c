@@ -35,7 +35,7 @@ void startlog_server(const struct server *v)
                    auth_n_keys(v->auth) == 1 ? "" : "s");
     log_info("tern %s listens on %s", TERN_VERSION, buf_cstr(&b));
     buf_clear(&b);
-    if (s->memory_limit) buf_printf(&b, ", memory %.1f MiB", mib((uint64_t)s->memory_limit));
+    if (s->memory_limit > 0) buf_printf(&b, ", memory %.1f MiB", mib((uint64_t)s->memory_limit));
     if (s->rate_per_min)
         buf_printf(&b, ", %lld requests per minute for a tenant", (long long)s->rate_per_min);
     if (s->concurrency)

@@ -10,6 +10,7 @@
 #include "engine/info.h"
 #include "engine/stats.h"
 #include "net/http.h"
+#include "pool/memavail.h"
 #include "pool/pool.h"
 #include "pool/prompter.h"
 #include "server/devices.h"
@@ -308,6 +309,16 @@ static void write_latencies(struct jsonw *w, struct server *v)
     jsonw_end(w);
 }
 
+/* The given limit, or what the machine or the cgroup has in all; 0: none. */
+static int64_t memory_limit(const struct server *v)
+{
+    struct memavail m;
+
+    if (v->s->memory_limit >= 0) return v->s->memory_limit;
+    memavail_read(&m, "");
+    return m.total <= INT64_MAX ? (int64_t)m.total : 0;
+}
+
 /* Memory and connections. */
 static void write_process(struct jsonw *w, struct server *v)
 {
@@ -325,7 +336,7 @@ static void write_process(struct jsonw *w, struct server *v)
     write_int(w, "weights", (int64_t)weights);
     write_int(w, "kv", (int64_t)kv);
     write_int(w, "scratch", (int64_t)scratch);
-    write_int(w, "limit", v->s->memory_limit);
+    write_int(w, "limit", memory_limit(v));
     jsonw_end(w);
 
     http_stats(v->http, &h);

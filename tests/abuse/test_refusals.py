@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import tempfile
@@ -196,6 +197,20 @@ def test_a_model_that_failed():
         check(post(s, {**ONCE, "model": "bad"}), 500, "model_load_failed")
 
 
+def test_a_model_that_is_damaged():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "other.gguf")
+        shutil.copy(MODEL, path)
+        s = serve("-m", path, "--ready", "any")
+        os.truncate(path, os.path.getsize(path) // 2)
+        while post(s, {**ONCE, "model": "other"}).status == 200:
+            pass
+        while ask(s, "GET", "/ready?model=other").status == 200:
+            pass
+        with counted(s, "model_damaged"):
+            check(post(s, {**ONCE, "model": "other"}), 500, "model_damaged")
+
+
 def test_draining():
     s = serve("--max-seqs", 1)
     stream = hold(s)
@@ -209,9 +224,10 @@ def test_draining():
 
 
 def test_every_reason_was_seen():
-    """But for out_of_memory, which needs a failed allocation (tests/fault), and other: codes that the list lacks."""
+    """But for out_of_memory, which needs a failed allocation (tests/fault), failures of devices, and other: codes that the
+    list lacks."""
     s = serve()
-    assert set(counts(s)) - seen == {"out_of_memory", "other"}, set(counts(s)) - seen
+    assert set(counts(s)) - seen == {"out_of_memory", "device_failed", "device_oom", "other"}, set(counts(s)) - seen
     assert counts(s)["other"] == 0
 
 

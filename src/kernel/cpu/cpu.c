@@ -8,8 +8,11 @@
 #include "kernel/cpu/recur.h"
 #include "kernel/quant.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 /* Elements an operation must touch before it is worth the microseconds that waking the team takes. */
 #define WORTH_SHARING 16384
@@ -56,6 +59,45 @@ void cpu_rows(struct cpu *c, int rows, long long work, cpu_rows_fn *fn, const vo
     }
 }
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+#define PIECE ((size_t)32 << 20)
+
+struct filled { /* argument of fill_pieces */
+    char *p;
+    size_t n;
+    atomic_int *failed;
+};
+
+/* On a kernel that does not know the advice, a page is taken by writing to it. */
+static void fill_pieces(const void *arg, int begin, int end)
+{
+    const struct filled *f = arg;
+
+    for (int i = begin; i < end; i++) {
+        size_t at = (size_t)i * PIECE, n = f->n - at < PIECE ? f->n - at : PIECE;
+        int rc = madvise(f->p + at, n, MADV_POPULATE_WRITE);
+        if (rc == 0) continue;
+        if (errno != EINVAL) atomic_store(f->failed, 1);
+        else
+            for (volatile char *q = f->p + at; q < f->p + at + n; q += 4096) *q = 0;
+    }
+}
+
+/* Takes all pages now, on the threads that will use them: on machines with several memories each
+ * page lies near one of them. false: the system has not so much. */
+static bool fill_pages(struct cpu *c, void *p, size_t bytes)
+{
+    atomic_int failed = 0;
+    struct filled f = { p, bytes, &failed };
+
+    if (bytes < PIECE) return true;
+    cpu_rows(c, (int)((bytes + PIECE - 1) / PIECE), (long long)bytes, fill_pieces, &f);
+    return !failed;
+}
+
 /* Host memory; aligned to 64 bytes, on huge pages if large. */
 static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind kind,
                      struct err *e)
@@ -67,6 +109,11 @@ static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind
         return err_set(e, E_NOMEM, "cpu: cannot allocate %zu MiB for the %s (%zu MiB are in use)",
                        bytes >> 20, what[kind],
                        (be->used_bytes[0] + be->used_bytes[1] + be->used_bytes[2]) >> 20);
+    if (kind == MEM_KV && be->fill_kv && !fill_pages(cpu_of(be), p, bytes)) {
+        mem_free_aligned(p, bytes);
+        return err_set(e, E_MEMORY, "cpu: the system has not the %zu MiB of the KV cache",
+                       bytes >> 20);
+    }
     be->used_bytes[kind] += bytes;
     be->n_allocs++;
     *out = p;

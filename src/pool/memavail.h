@@ -1,0 +1,18 @@
+/* memavail.h - how much memory this process can still take: what the machine has, what its control
+ * groups allow, what its limits allow. */
+#ifndef TERN_POOL_MEMAVAIL_H
+#define TERN_POOL_MEMAVAIL_H
+
+#include <stdint.h>
+
+struct memavail {
+    uint64_t free;        /* bytes that can be taken now; UINT64_MAX: not known */
+    uint64_t total;       /* the most that there could ever be: the machine's, or a group's limit */
+    uint64_t address;     /* bytes of address space left, also for mapped files (RLIMIT_AS) */
+    const char *limit_by; /* what makes `free` so: "MemAvailable", "the cgroup's memory.max" */
+};
+
+/* root: a folder that stands for "/"; "": the real one. What cannot be read, or makes no sense, does
+ * not limit. Any thread. */
+void memavail_read(struct memavail *out, const char *root);
+#endif
