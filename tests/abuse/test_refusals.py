@@ -201,7 +201,7 @@ def test_a_model_that_is_damaged():
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "other.gguf")
         shutil.copy(MODEL, path)
-        s = serve("-m", path, "--ready", "any")
+        s = serve("-m", path)
         os.truncate(path, os.path.getsize(path) // 2)
         while post(s, {**ONCE, "model": "other"}).status == 200:
             pass
