@@ -1,4 +1,5 @@
 """Model files that are damaged, change while they are served, or are no files: the matter of one model."""
+import json
 import os
 import shutil
 import struct
@@ -127,6 +128,22 @@ def test_a_nan_refuses_its_model_by_tensor_and_row():
     others_serve(s)
     p = subprocess.run([serving.TERN, "verify", path], capture_output=True, text=True)
     assert p.returncode == 1 and "in row 17" in p.stdout and "1 of " in p.stderr, p
+
+
+def test_a_nan_in_a_large_model_is_found_after_it_was_loaded():
+    folder = os.path.join(work, "large")
+    subprocess.run([serving.TERN, "convert", MODEL, folder, "--type", "F32"], check=True, capture_output=True)
+    with open(os.path.join(folder, "model.safetensors"), "r+b") as f:
+        head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        name, t = next((n, t) for n, t in head.items() if n.endswith("embed_tokens.weight"))
+        row = t["shape"][0] - 1
+        f.seek(f.tell() + t["data_offsets"][1] - 4)
+        f.write(struct.pack("<f", float("nan")))
+    s = serve_beside(folder)
+    a = await_failure(s, "large")
+    assert (a.status, a.code) == (500, "model_damaged"), (a.status, a.body)
+    assert f"{name} has a NaN or an infinite number in row {row};" in await_state(s, "large", "failed")["error"]
+    others_serve(s)
 
 
 def test_a_nan_that_is_allowed_ends_the_requests_that_meet_it():
