@@ -458,6 +458,33 @@ static void the_error_for_a_missing_device_names_it(void **state)
 }
 
 /* An argument selects tests by name: '*memory*'. */
+/* The last test: all backends on the device are lost with it. A gather from an address that nobody
+ * allocated is an error that CUDA keeps for the rest of the process's life. */
+static void a_lost_device_is_a_typed_error_until_the_end(void **state)
+{
+    struct backend *late = NULL;
+    struct err e = { 0 };
+    int32_t zero = 0;
+    void *p = NULL, *rows = NULL;
+    (void)state;
+    need_gpu();
+    assert_int_equal(gpu->alloc(gpu, &p, 4096, MEM_SCRATCH, &e), OK);
+    assert_int_equal(gpu->alloc(gpu, &rows, 64, MEM_SCRATCH, &e), OK);
+    gpu->put(gpu, rows, &zero, sizeof zero);
+    struct tensor out = tensor_f32(p, 1, 64), x = tensor_f32((float *)(uintptr_t)0x10000, 1, 64);
+    gpu->gather(gpu, &out, &x, rows);
+    assert_int_equal(gpu->sync(gpu, &e), E_DEVICE);
+    assert_true(gpu->lost);
+    print_message("%s\n", e.msg);
+    assert_int_equal(gpu->sync(gpu, &e), E_DEVICE);
+    gpu->free(gpu, p, 4096, MEM_SCRATCH);
+    gpu->free(gpu, rows, 64, MEM_SCRATCH);
+    backend_close(gpu);
+    gpu = NULL;
+    assert_int_equal(cuda_try(&late, &e), E_DEVICE);
+    print_message("%s\n", e.msg);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -475,6 +502,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_copies_to_the_device_and_back_are_exact),
         cmocka_unit_test(a_device_can_be_opened_and_closed_repeatedly),
         cmocka_unit_test(the_error_for_a_missing_device_names_it),
+        cmocka_unit_test(a_lost_device_is_a_typed_error_until_the_end),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -14,7 +14,6 @@ extern "C" {
 #include "base/mem.h"
 }
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -103,8 +102,8 @@ static void t_get(struct backend *be, void *dst, const void *src, size_t bytes)
 }
 
 /* Returns and clears the first failure since the last sync. If the device still fails after its
- * error was cleared (a sticky error), it can be used again only after the last backend on it was
- * closed (leave_device). */
+ * error was cleared (a sticky error), it is lost to this process: neither cudaDeviceReset nor a new
+ * context brings it back (seen with driver 580 on an H200, after an illegal access). */
 static int take_error(struct cuda *c, struct err *e)
 {
     int rc = c->rc;
@@ -116,7 +115,7 @@ static int take_error(struct cuda *c, struct err *e)
         c->record->lost = cudaDeviceSynchronize() != cudaSuccess;
     }
     err_set(e, rc, "%s%s", c->msg,
-            c->record->lost ? "; the device is lost to all models that use it" : "");
+            c->record->lost ? "; the device is lost until the process is restarted" : "");
     if (!c->record->lost) c->rc = OK;
     c->be.lost = c->record->lost;
     return rc;
@@ -253,45 +252,9 @@ static bool t_weight_supported(struct backend *be, enum dtype t)
 /* ---- open and close ---- */
 
 /* Also of a backend that tern_cuda_open left half open: every part may be missing. */
-/* How many backends are open on each device. A sticky error belongs to the CUDA context, which all of
- * them share: the last one that closes destroys it, and the next one that opens makes a new one. */
-enum { DEVICES = 1024 };
-static pthread_mutex_t device_lock = PTHREAD_MUTEX_INITIALIZER;
-static int device_users[DEVICES];
-static bool device_is_lost[DEVICES];
-
-static int enter_device(int device, struct err *e)
-{
-    int rc = OK;
-
-    pthread_mutex_lock(&device_lock);
-    if (device_is_lost[device])
-        rc = err_set(e, E_DEVICE, "cuda:%d has failed, and %d models still use it", device,
-                     device_users[device]);
-    else device_users[device]++;
-    pthread_mutex_unlock(&device_lock);
-    return rc;
-}
-
-static void leave_device(int device, bool lost)
-{
-    pthread_mutex_lock(&device_lock);
-    device_is_lost[device] |= lost;
-    if (--device_users[device] == 0 && device_is_lost[device]) {
-        log_warn("cuda:%d has failed: its context is made anew", device);
-        cudaSetDevice(device);
-        cudaDeviceReset();
-        cudaGetLastError();
-        device_is_lost[device] = false;
-    }
-    pthread_mutex_unlock(&device_lock);
-}
-
 static void t_close(struct backend *be)
 {
     struct cuda *c = cu_of(be);
-    int device = c->device;
-    bool lost = be->lost;
 
     use_device(c);
     if (c->stream) cudaStreamSynchronize(c->stream);
@@ -309,7 +272,6 @@ static void t_close(struct backend *be)
     cu_mem_close(c);
     if (c->stream) cudaStreamDestroy(c->stream);
     mem_free(c);
-    leave_device(device, lost);
 }
 
 static void fill_table(struct backend *be)
@@ -396,11 +358,7 @@ extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct back
                        opt->device);
     if ((rc = choose_device(opt->device, &device, e)) != OK) return rc;
 
-    if ((rc = enter_device(device, e)) != OK) return rc;
-    if (!(g = mem_new(struct gpu))) {
-        leave_device(device, false);
-        return err_nomem(e, "the state of a GPU");
-    }
+    if (!(g = mem_new(struct gpu))) return err_nomem(e, "the state of a GPU");
     c = &g->c;
     c->device = device;
     snprintf(g->name, sizeof g->name, "cuda:%d", device);
