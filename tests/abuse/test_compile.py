@@ -118,19 +118,13 @@ def test_a_client_that_leaves_stops_its_compilation():
 def test_a_bomb_does_not_keep_the_server_from_ending():
     s = serve()
     answers = []
-
-    def send_bomb(i):
-        answers.append(chat(s, guided_json=levels("allOf", 40, f"last {i}")).status)
-
-    threads = [threading.Thread(target=send_bomb, args=(i,)) for i in range(3)]
-    for t in threads:
-        t.start()
+    t = threading.Thread(target=lambda: answers.append(chat(s, guided_json=levels("allOf", 40)).status))
+    t.start()
     wait_for("a compilation", lambda: metric(s, "tern_grammar_jobs") > 0)
     s.process.send_signal(signal.SIGTERM)
     assert s.process.wait(timeout=60) == 0
-    for t in threads:
-        t.join()
-    assert len(answers) == 3 and set(answers) <= {400, 503}, answers
+    t.join()
+    assert answers in ([400], [503]), answers
 
 
 run(globals())
