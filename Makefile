@@ -201,7 +201,7 @@ mutants:
 	build/asan/tests/mutants/mutants $(SEED) $(N)
 
 # The threaded ones, and the whole server under chaos; ThreadSanitizer and the rest do not go together.
-TSAN_TESTS := api prepare workers engine_ends engine_live par compile ops chan pool http conn conn_limit loop
+TSAN_TESTS := prepare workers engine_ends engine_live par compile ops chan pool http conn conn_limit loop
 tsan:
 	$(MAKE) B=build/tsan OPT='-O1 -g' SAN='-fsanitize=thread' tsan-run
 .PHONY: tsan-run
@@ -210,7 +210,7 @@ tsan-run: $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS))) $(B)/tern
 
 # Hard mode (src/engine/hard.h): few KV blocks, preemptions all the time, tiny chunks, outboxes, reads and writes; every
 # invariant is checked after every round. The same answers are expected.
-HARD_TESTS := engine engine_ends engine_fail engine_live engine_queue guided compile kv prefix sched sim chan stream pool onnx encoder tern api health http conn conn_limit
+HARD_TESTS := engine engine_ends engine_fail engine_live guided compile kv prefix sched sim chan stream pool onnx encoder tern api health http conn conn_limit
 HARD_MAKE = $(MAKE) B=build/hard CC=clang OPT='-O1 -g' HARD=1
 hard:
 	$(HARD_MAKE) hard-run

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/hard.h"
 #include "engine/info.h"
 #include "engine/request.h"
 #include "engine/stats.h"
@@ -303,6 +304,7 @@ static void a_large_kv_cache_is_there_when_the_model_is_ready(void **state)
     uint64_t before = resident_bytes();
 
     (void)state;
+    if (HARD) return; /* the cache holds one context */
     o.engine.kv_tokens = 65536;
     b = plan_memory(paths[0], &o.engine);
     assert_true(b.host_kv > 64 << 20);
