@@ -106,9 +106,9 @@ else not_ok "run without a prompt: $(cat "$TMP/out")"; fi
 
 # run: Ctrl-C stops the answer, prints statistics and exits with 130.
 "$TERN" run -m $M -p "Tell me a story." --ignore-eos -c 20000 >"$TMP/story" 2>"$TMP/err" &
-for _ in 1 2 3 4 5 6 7 8 9 10; do
+for _ in $(seq 200); do
   [ -s "$TMP/story" ] && break
-  sleep 0.3
+  sleep 0.1
 done
 kill -INT $!
 wait $!
