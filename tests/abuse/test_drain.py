@@ -2,6 +2,7 @@
 import http.client
 import json
 import signal
+import time
 
 from abuse import ask, complete, run, serve
 
@@ -59,7 +60,7 @@ def test_a_second_signal_ends_the_streams():
     stream = Stream(s, "long")
     s.process.send_signal(signal.SIGTERM)
     while ask(s, "GET", "/ready").status != 503:                                     # until the first signal has arrived
-        pass
+        time.sleep(0.01)
     s.process.send_signal(signal.SIGTERM)
     stream.rest()
     assert s.process.wait(60) == 0

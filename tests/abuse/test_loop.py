@@ -140,12 +140,18 @@ def test_a_stream_of_another_tenant_goes_on():
     assert crowd.order[-1] == "heavy", crowd.order
 
 
-def test_a_deadline_that_passes_in_the_queue_ends_the_request():
+def serve_with_a_long_queue():
+    """A server whose request threads have eight heavy bodies to parse."""
     s = serve()
     crowd = Crowd(s)
     for i in range(8):
         crowd.add("heavy", "POST", "/v1/completions", heavy())
     wait_for_calls(s, 2)
+    return s, crowd
+
+
+def test_a_deadline_that_passes_in_the_queue_ends_the_request():
+    s, crowd = serve_with_a_long_queue()
     late = ask(s, "POST", "/v1/completions", heavy(), {"X-Deadline": str(int(time.time() * 1000) + 30)})
     crowd.order.append("late")
     assert (late.status, late.code) == (504, "deadline_exceeded"), late.body
@@ -154,11 +160,7 @@ def test_a_deadline_that_passes_in_the_queue_ends_the_request():
 
 
 def test_a_request_in_the_queue_can_be_cancelled():
-    s = serve()
-    crowd = Crowd(s)
-    for i in range(8):
-        crowd.add("heavy", "POST", "/v1/completions", heavy())
-    wait_for_calls(s, 2)
+    s, crowd = serve_with_a_long_queue()
     crowd.add("victim", "POST", "/v1/completions", heavy(), {"X-Correlation-Id": "victim"})
     while not any(c["correlation_id"] == "victim" for c in calls(s)):
         time.sleep(0.01)
@@ -184,11 +186,7 @@ def test_clients_that_leave_cost_nothing_more():
 
 
 def test_a_second_signal_ends_requests_that_are_being_read():
-    s = serve()
-    crowd = Crowd(s)
-    for i in range(8):
-        crowd.add("heavy", "POST", "/v1/completions", heavy())
-    wait_for_calls(s, 2)
+    s, crowd = serve_with_a_long_queue()
     s.process.send_signal(signal.SIGTERM)
     s.process.send_signal(signal.SIGTERM)
     assert s.process.wait(60) == 0

@@ -163,7 +163,7 @@ def test_too_many_bytes_of_bodies():
         s = serve("--max-bodies", "2M", "--body-timeout", "60s", *flags)
         clients = [upload(s, 900_000) for _ in range(2 if status == 503 else 1)]
         while ask(s, "GET", "/status").json["connections"]["open"] < len(clients) + 1:
-            pass
+            time.sleep(0.01)
         before = counts(s)[reason]
         refused = 0
         while refused < 2:                               # until the server has read their heads, and then
@@ -204,9 +204,9 @@ def test_a_model_that_is_damaged():
         s = serve("-m", path)
         os.truncate(path, os.path.getsize(path) // 2)
         while post(s, {**ONCE, "model": "other"}).status == 200:
-            pass
+            time.sleep(0.01)
         while ask(s, "GET", "/ready?model=other").status == 200:
-            pass
+            time.sleep(0.01)
         with counted(s, "model_damaged"):
             check(post(s, {**ONCE, "model": "other"}), 500, "model_damaged")
 
@@ -216,7 +216,7 @@ def test_draining():
     stream = hold(s)
     s.process.send_signal(signal.SIGTERM)
     while ask(s, "GET", "/ready").status != 503:         # until the signal has arrived
-        pass
+        time.sleep(0.01)
     with counted(s, "shutting_down"):
         check(post(s), 503, "shutting_down")
     stream.close()
