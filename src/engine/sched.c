@@ -2,6 +2,7 @@
  *
  * Running sequences are sorted by rank once; waiting ones are a heap, because only the first few
  * are looked at. A step takes O(n log n) for n sequences and allocates nothing. */
+#include "base/minmax.h"
 #include "engine/sched.h"
 
 #include <math.h>
@@ -21,7 +22,8 @@ struct rank {
     bool deadlines;        /* some sequence has one */
 };
 
-/* What ranking needs to know of all sequences together. */
+/* The inputs of ranking that depend on all sequences: the highest priority, whether any deadline is
+ * set, the current age step. */
 static struct rank rank_of(const struct sched_in *in)
 {
     struct rank k = { .in = in, .age_ns = in->opt.age_ns ? in->opt.age_ns : 1000000000u };
@@ -227,9 +229,6 @@ static int chunk_size(const struct plan *p, int start, int rest, int n)
     return p->n_chunks == p->n_shorts && n > 0 ? n : 0;
 }
 
-static int min_int(int a, int b) { return a < b ? a : b; }
-static int max_int(int a, int b) { return a > b ? a : b; }
-
 /* Plans the next chunk of running[i] from a budget of `left` tokens; returns its tokens. */
 static int continue_prefill(struct plan *p, int i, int left)
 {
@@ -302,7 +301,7 @@ static int length_class(int n)
     return class;
 }
 
-/* Of two short prompts, does a go first? By priority, length, rank. */
+/* true: short prompt a is prefilled before short prompt b. Order: priority, length class, rank. */
 static bool is_shorter(const struct plan *p, int a, int b)
 {
     const struct sched_seq *x = &p->in->seqs[a], *y = &p->in->seqs[b];

@@ -1,10 +1,9 @@
 /* mix.c - shapes and dispatch of mixers; the mixers are in ssm.c, delta.c and mla.c. */
+#include "base/minmax.h"
 #include "model/mix.h"
 
 #include "model/model.h"
 #include "model/scratch.h"
-
-static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* See the layouts in ssm.c, delta.c and mla.c. */
 struct mix_width mix_width(const struct hparams *hp, int l)

@@ -2,6 +2,7 @@
  *
  * Sizes are computed by the same code that divides the memory (carve), once without memory to count
  * and once with it: the load plan and the allocation cannot differ. */
+#include "base/minmax.h"
 #include "model/scratch.h"
 
 #include "base/mem.h"
@@ -12,8 +13,6 @@
 
 /* Logit adjustments (bias, penalties, bans) that a batch can carry: per output, and in all. */
 enum { ADJUST_EACH = 2048, ADJUST_MAX = 1 << 18 };
-
-static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* The largest width of each array over all layers, in floats per token. */
 struct widths {

@@ -2,6 +2,7 @@
  *
  * Scratch memory (struct gemm_scratch), sized for the largest step: x as F16, act(gate) * up as
  * F16, up as F16, a slice of a weight as F16, partial sums, and cuBLASLt's workspace. */
+#include "base/minmax.h"
 #include "kernel/cuda/cu_gemm.cuh"
 #include "kernel/cuda/gemm_types.cuh"
 #include "kernel/cuda/cu_layout.cuh"
@@ -72,7 +73,6 @@ struct gemm_scratch {
     size_t x, act, up, w, w_bytes, part, n_slots, work, end;
 };
 
-static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 static size_t round_up(size_t n) { return (n + 1023) / 1024 * 1024; }
 
 /* Parts are multiples of 1,024 bytes. The slice of weights is at most 192 MiB, but holds at least

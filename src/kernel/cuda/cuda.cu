@@ -6,6 +6,7 @@
  * To narrow down a fault: TERN_CUDA_GRAPHS=0 launches every step without graphs, TERN_CUDA_FUSE=0
  * launches every operation by itself, TERN_CUDA_DEBUG=1 puts guards around device memory,
  * TERN_CUDA_PROFILE=1 times kernels. */
+#include "base/minmax.h"
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
@@ -152,8 +153,6 @@ static void t_stats(const struct backend *be, struct backend_stats *out)
     for (size_t i = 0; i < sizeof *out / sizeof *to; i++)
         to[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
 }
-
-static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* The maximum of every limit. */
 static void grow_limits(struct backend_limits *l, const struct backend_limits *by)

@@ -7,6 +7,7 @@ extern "C" {
 #include "base/buf.h"
 #include "base/log.h"
 }
+#include "base/minmax.h"
 #include "kernel/cuda/cu_gemm.cuh"
 #include "kernel/cuda/cu_layout.cuh"
 
@@ -34,8 +35,6 @@ struct trial {
     float *x, *out;
     cudaEvent_t begin, end;
 };
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* One allocation for matrices, x and out. Weights are zero: the time does not depend on their
  * values. */

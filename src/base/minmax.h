@@ -1,0 +1,10 @@
+/* minmax.h - the smaller or the larger of two values, each argument evaluated once. */
+#ifndef TERN_BASE_MINMAX_H
+#define TERN_BASE_MINMAX_H
+
+#include <stddef.h>
+
+static inline int min_int(int a, int b) { return a < b ? a : b; }
+static inline int max_int(int a, int b) { return a > b ? a : b; }
+static inline size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
+#endif
