@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 #include "engine/info.h"
 #include "engine/request.h"
@@ -100,22 +101,16 @@ static void model_unref(struct tern_model *m)
     if (!m || atomic_fetch_sub_explicit(&m->n_refs, 1, memory_order_acq_rel) != 1) return;
     prompter_close(m->prompter);
     engine_close(m->engine);
-    if (m->has_lock) {
-        pthread_cond_destroy(&m->news);
-        pthread_mutex_destroy(&m->lock);
-    }
+    if (m->has_lock) lock_destroy(&m->lock, &m->news);
     mem_free(m);
 }
 
 static int init_lock(struct tern_model *m, struct err *e)
 {
-    if (pthread_mutex_init(&m->lock, NULL) != 0) return err_nomem(e, "the model's lock");
-    if (pthread_cond_init(&m->news, NULL) != 0) {
-        pthread_mutex_destroy(&m->lock);
-        return err_nomem(e, "the model's condition");
-    }
-    m->has_lock = true;
-    return OK;
+    int rc = lock_init(&m->lock, &m->news, "the model", e);
+
+    m->has_lock = rc == OK;
+    return rc;
 }
 
 /* Options → engine → prompter. The caller unrefs the model after a failure. */

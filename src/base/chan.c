@@ -1,6 +1,7 @@
 #include "base/chan.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,27 +18,6 @@ struct chan {
     bool poked;          /* chan_poke was called since the last chan_wait */
 };
 
-/* A condition variable on the monotonic clock: a timed wait must not jump when the date is set. */
-static int init_monotonic_cond(pthread_cond_t *cond)
-{
-    pthread_condattr_t attr;
-    int rc = pthread_condattr_init(&attr);
-
-    if (rc != 0) return rc;
-    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    if (rc == 0) rc = pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-    return rc;
-}
-
-static int init_locks(struct chan *c, struct err *e)
-{
-    int rc = pthread_mutex_init(&c->lock, NULL);
-
-    if (rc == 0 && (rc = init_monotonic_cond(&c->news)) != 0) pthread_mutex_destroy(&c->lock);
-    return rc == 0 ? OK : err_set(e, E_NOMEM, "cannot make a queue's lock: %s", strerror(rc));
-}
-
 int chan_open(struct chan **out, int cap, struct err *e)
 {
     struct chan *c;
@@ -48,7 +28,7 @@ int chan_open(struct chan **out, int cap, struct err *e)
     c->cap = cap;
     if (!(c->items = mem_array((size_t)cap, sizeof *c->items)))
         rc = err_nomem(e, "a queue between threads");
-    else rc = init_locks(c, e);
+    else rc = lock_init(&c->lock, &c->news, "a queue between threads", e);
     if (rc == OK) {
         *out = c;
         return OK;
@@ -61,8 +41,7 @@ int chan_open(struct chan **out, int cap, struct err *e)
 void chan_close(struct chan *c)
 {
     if (!c) return;
-    pthread_cond_destroy(&c->news);
-    pthread_mutex_destroy(&c->lock);
+    lock_destroy(&c->lock, &c->news);
     mem_free(c->items);
     mem_free(c);
 }

@@ -9,12 +9,10 @@
 #include "base/workers.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 struct group {
     struct work *first, *last; /* waiting jobs */
@@ -126,8 +124,7 @@ static void *workers_main(void *arg)
     struct workers *w = arg;
     struct work *job;
 
-    /* Linux gives each thread its own niceness. That it cannot be set changes no answer. */
-    if (w->opt.nice) setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), w->opt.nice);
+    if (w->opt.nice) thread_set_nice(w->opt.nice);
     for (;;) {
         pthread_mutex_lock(&w->lock);
         while (w->n == 0 && !w->quit) pthread_cond_wait(&w->news, &w->lock);
@@ -145,9 +142,8 @@ static int start_threads(struct workers *w, struct err *e)
     if (!(w->threads = mem_array((size_t)w->opt.n_threads, sizeof *w->threads)))
         return err_nomem(e, "threads");
     for (; w->n_threads < w->opt.n_threads; w->n_threads++) {
-        if ((rc = pthread_create(&w->threads[w->n_threads], NULL, workers_main, w)) != 0)
-            return err_set(e, E_NOMEM, "cannot start the thread %s: %s", w->opt.name, strerror(rc));
-        pthread_setname_np(w->threads[w->n_threads], w->opt.name);
+        rc = thread_start(&w->threads[w->n_threads], w->opt.name, workers_main, w, e);
+        if (rc != OK) return rc;
     }
     return OK;
 }
@@ -159,14 +155,9 @@ int workers_open(struct workers **out, const struct workers_opt *opt, struct err
 
     if (!w) return err_nomem(e, "threads");
     w->opt = *opt;
-    if (pthread_mutex_init(&w->lock, NULL) != 0) {
+    if ((rc = lock_init(&w->lock, &w->news, "a queue of jobs", e)) != OK) {
         mem_free(w);
-        return err_nomem(e, "the lock of a queue");
-    }
-    if (pthread_cond_init(&w->news, NULL) != 0) {
-        pthread_mutex_destroy(&w->lock);
-        mem_free(w);
-        return err_nomem(e, "the condition of a queue");
+        return rc;
     }
     if ((rc = start_threads(w, e)) == OK) *out = w;
     else workers_close(w);
@@ -181,8 +172,7 @@ void workers_close(struct workers *w)
     pthread_cond_broadcast(&w->news);
     pthread_mutex_unlock(&w->lock);
     for (int i = 0; i < w->n_threads; i++) pthread_join(w->threads[i], NULL);
-    pthread_cond_destroy(&w->news);
-    pthread_mutex_destroy(&w->lock);
+    lock_destroy(&w->lock, &w->news);
     mem_free(w->threads);
     mem_free(w->groups);
     mem_free(w);

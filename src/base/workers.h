@@ -46,7 +46,7 @@ void workers_close(struct workers *w);
 
 /* E_QUEUE_FULL names the bound that is reached; E_NOMEM. Any thread. */
 int workers_add(struct workers *w, struct work *job, struct err *e);
-/* The same without bounds, for work that follows from a job that was accepted. */
+/* Like workers_add, but ignores the bounds: for work that follows from a job already accepted. */
 int workers_add_always(struct workers *w, struct work *job, struct err *e);
 /* true: the job waited and is the caller's again; its run will not be called. */
 bool workers_take(struct workers *w, struct work *job);

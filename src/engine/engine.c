@@ -1,11 +1,12 @@
 /* engine.c - an engine's life: options, opening, facts, submitting, closing.
  *
- * What runs in the engine thread is in round.c, token.c and emit.c. Opening goes from the plan over
+ * The engine thread itself is in round.c, token.c and emit.c. Opening goes from the plan over
  * the runner to arrays and threads; engine_close releases in the opposite order and works on a half
  * opened engine, so that every failure takes the same way out. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "engine/engine_impl.h"
 #include "engine/recommend.h"
 #include "model/loadplan.h"
@@ -188,12 +189,10 @@ static void *engine_main(void *arg)
 
 static int start_thread(struct engine *g, struct err *e)
 {
-    int rc = pthread_create(&g->thread, NULL, engine_main, g);
+    int rc = thread_start(&g->thread, "tern-engine", engine_main, g, e);
 
-    if (rc != 0) return err_set(e, E_NOMEM, "cannot start the engine thread: %s", strerror(rc));
-    pthread_setname_np(g->thread, "tern-engine");
-    g->has_thread = true;
-    return OK;
+    g->has_thread = rc == OK;
+    return rc;
 }
 
 /* ---- facts ---- */

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 #include "engine/stats.h"
 #include "kernel/backend.h"
@@ -61,7 +62,7 @@ struct pool {
     struct pool_opt opt;
     pthread_mutex_t lock;
     pthread_cond_t news; /* for the thread: a failure, a last release, the end */
-    bool has_lock, has_news, has_thread;
+    bool has_lock, has_thread;
     pthread_t thread;
     struct pool_instance *open;   /* instances with references */
     struct pool_instance *unused; /* to be closed */
@@ -429,24 +430,13 @@ static void *pool_main(void *arg)
 
 /* ---- opening and closing ---- */
 
-static int init_lock(struct pool *p, struct err *e)
-{
-    pthread_condattr_t a;
-
-    if (pthread_condattr_init(&a) != 0) return err_nomem(e, "the pool of models");
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    p->has_lock = pthread_mutex_init(&p->lock, NULL) == 0;
-    p->has_news = pthread_cond_init(&p->news, &a) == 0;
-    pthread_condattr_destroy(&a);
-    return p->has_lock && p->has_news ? OK : err_nomem(e, "the pool of models");
-}
-
 static int start_pool(struct pool *p, struct err *e)
 {
     int rc;
 
     if (p->opt.n < 1) return err_set(e, E_INVALID, "no model is named");
-    if ((rc = init_lock(p, e)) != OK) return rc;
+    if ((rc = lock_init(&p->lock, &p->news, "the pool of models", e)) != OK) return rc;
+    p->has_lock = true;
     if (!(p->slots = mem_array((size_t)p->opt.n, sizeof *p->slots)))
         return err_nomem(e, "the list of models");
     p->n = p->opt.n;
@@ -454,9 +444,7 @@ static int start_pool(struct pool *p, struct err *e)
         engine_stats_init(&p->slots[i].stats);
         if ((rc = name_model(p, i, e)) != OK) return rc;
     }
-    if ((rc = pthread_create(&p->thread, NULL, pool_main, p)) != 0)
-        return err_set(e, E_NOMEM, "cannot start the loading thread: %s", strerror(rc));
-    pthread_setname_np(p->thread, "tern-pool");
+    if ((rc = thread_start(&p->thread, "tern-pool", pool_main, p, e)) != OK) return rc;
     p->has_thread = true;
     return OK;
 }
@@ -509,8 +497,7 @@ void pool_close(struct pool *p)
         mem_free((char *)p->slots[i].m.path);
     }
     mem_free(p->slots);
-    if (p->has_news) pthread_cond_destroy(&p->news);
-    if (p->has_lock) pthread_mutex_destroy(&p->lock);
+    if (p->has_lock) lock_destroy(&p->lock, &p->news);
     mem_free(p);
 }
 

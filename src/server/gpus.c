@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stat.h"
+#include "base/thread.h"
 #include "server/metrics.h"
 
 #include <dlfcn.h>
@@ -147,39 +148,18 @@ static void *gpus_main(void *arg)
     return NULL;
 }
 
-/* The condition variable uses the monotonic clock: changes of the time of day do not delay a poll. */
-static bool init_lock(struct gpus *g)
-{
-    pthread_condattr_t attr;
-    bool ok;
-
-    if (pthread_mutex_init(&g->lock, NULL) != 0) return false;
-    if (pthread_condattr_init(&attr) != 0) {
-        pthread_mutex_destroy(&g->lock);
-        return false;
-    }
-    ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
-         pthread_cond_init(&g->wake, &attr) == 0;
-    pthread_condattr_destroy(&attr);
-    if (!ok) pthread_mutex_destroy(&g->lock);
-    return ok;
-}
-
 struct gpus *gpus_open(const char *library)
 {
     struct gpus *g = mem_new(struct gpus);
 
-    if (!g || !init_lock(g)) {
+    if (!g || lock_init(&g->lock, &g->wake, "the GPU monitor", NULL) != OK) {
         mem_free(g);
         return NULL;
     }
     g->lib = dlopen(library ? library : LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (g->lib && find_symbols(g))
-        g->has_thread = pthread_create(&g->thread, NULL, gpus_main, g) == 0;
-    if (g->has_thread) {
-        pthread_setname_np(g->thread, "tern-gpus");
-        return g;
-    }
+        g->has_thread = thread_start(&g->thread, "tern-gpus", gpus_main, g, NULL) == OK;
+    if (g->has_thread) return g;
     gpus_close(g);
     return NULL;
 }
@@ -193,8 +173,7 @@ void gpus_close(struct gpus *g)
     pthread_mutex_unlock(&g->lock);
     if (g->has_thread) pthread_join(g->thread, NULL);
     if (g->lib) dlclose(g->lib);
-    pthread_cond_destroy(&g->wake);
-    pthread_mutex_destroy(&g->lock);
+    lock_destroy(&g->lock, &g->wake);
     mem_free(g);
 }
 

@@ -1,0 +1,47 @@
+/* thread.c - starting threads, and locks with a condition variable. */
+#include "base/thread.h"
+
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static int init_monotonic_cond(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    int rc = pthread_condattr_init(&attr);
+
+    if (rc != 0) return rc;
+    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    if (rc == 0) rc = pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+    return rc;
+}
+
+int lock_init(pthread_mutex_t *lock, pthread_cond_t *news, const char *what, struct err *e)
+{
+    int rc = pthread_mutex_init(lock, NULL);
+
+    if (rc == 0 && (rc = init_monotonic_cond(news)) != 0) pthread_mutex_destroy(lock);
+    return rc == 0 ? OK : err_set(e, E_NOMEM, "cannot make the lock of %s: %s", what, strerror(rc));
+}
+
+void lock_destroy(pthread_mutex_t *lock, pthread_cond_t *news)
+{
+    pthread_cond_destroy(news);
+    pthread_mutex_destroy(lock);
+}
+
+int thread_start(pthread_t *out, const char *name, void *(*run)(void *arg), void *arg,
+                 struct err *e)
+{
+    int rc = pthread_create(out, NULL, run, arg);
+
+    if (rc != 0) return err_set(e, E_NOMEM, "cannot start the thread %s: %s", name, strerror(rc));
+    pthread_setname_np(*out, name);
+    return OK;
+}
+
+/* Linux gives each thread its own niceness. */
+void thread_set_nice(int nice) { setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), nice); }
