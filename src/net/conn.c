@@ -78,7 +78,9 @@ static void close_socket(struct http_req *c)
     if (!c->bev) return;
     conn_idle_leave(c);
     conn_set_over(c, false);
+    if (c->state == CONN_LINGERING) c->h->n_lingering--;
     free_event(&c->closed); /* before its fd closes */
+    conn_unpace(c);
     bufferevent_free(c->bev);
     c->bev = NULL;
     c->h->stats.conns--;
@@ -165,6 +167,8 @@ static void begin_linger(struct http_req *c)
         ERR_clear_error();
     }
     shutdown(c->fd, SHUT_WR);
+    conn_count_lingering(c);
+    conn_pace(c);
     set_timer(c, LINGER_MS);
     if (c->bev) enable_reading(c);
 }
@@ -204,6 +208,7 @@ void conn_end_request(struct http_req *c)
     c->id[0] = 0;
     count_body(c, 0);
     c->admitted = c->continued = false;
+    conn_unpace(c);
     httpmsg_reset(&c->msg);
     if (c->close_after) {
         close_when_sent(c);
@@ -315,6 +320,7 @@ static bool admit_body(struct http_req *c)
 
     if (c->admitted || n <= HTTP_SMALL_BODY) return true;
     c->admitted = true;
+    conn_pace(c);
     count_body(c, (size_t)n);
     if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) return true; /* refuse_bodies does it */
     c->msg.keep_alive = false; /* for the reply of admit: the rest of the body is not read */

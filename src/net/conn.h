@@ -72,6 +72,7 @@ struct http_req {
     size_t body_bytes; /* of msg.body, as counted in http.bodies_bytes */
     bool admitted;     /* opt.admit was asked about the body */
     bool continued;    /* 100 Continue was sent */
+    bool paced;        /* reads at the rate of large bodies: conn_pace.c */
     bool in_group;     /* the body is counted for `group`, too */
     uint32_t group;
     size_t group_max;
@@ -107,11 +108,13 @@ struct http {
     SSL_CTX *tls;
     struct http_req *conns;
     struct http_req *idle_first, *idle_last; /* conn_limit.c */
-    int n_over;
+    int n_over, n_lingering;
     size_t bodies_bytes; /* request bodies held by all connections */
     size_t *groups;      /* [n_groups] the same by group */
     size_t n_groups;
     struct http_stats stats;
+    struct ev_token_bucket_cfg *pace_cfg;
+    struct bufferevent_rate_limit_group *pace; /* conn_pace.c */
     bool draining;
     time_t date_at; /* second that `date` was formatted for */
     char date[40];
@@ -143,10 +146,17 @@ static inline void conn_verify(const struct http *h) { (void)h; }
  * connection was dropped if part of it was sent. c->bev must be there. */
 bool conn_send(struct http_req *c, const struct iovec *v, int n);
 
+/* ---- conn_pace.c: the rate of large bodies ---- */
+int pace_open(struct http *h, struct err *e);
+void pace_close(struct http *h);
+void conn_pace(struct http_req *c); /* reads what follows at that rate, with the other paced ones */
+void conn_unpace(struct http_req *c); /* may be repeated */
+
 /* ---- conn_limit.c: the limit of connections ---- */
 void conn_idle_enter(struct http_req *c); /* c waits for the first byte of a request */
 void conn_idle_leave(struct http_req *c); /* it does no more */
 void conn_set_over(struct http_req *c, bool over);
+void conn_count_lingering(struct http_req *c); /* c lingers now: closes the oldest of too many */
 /* Closes the connection that has been idle the longest, or one that has had its last reply. false:
  * there is none. */
 bool conn_close_idle(struct http *h);

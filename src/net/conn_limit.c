@@ -10,6 +10,10 @@
  * a moment, in which the loop reads what has come on them. So neither idle connections, nor silent or
  * slow ones, nor refused ones that do not leave keep a health check out.
  *
+ * Half of the slots may hold connections that linger: those that had their last reply while their
+ * client still sends. One more closes the oldest of them. So refused uploads do not close idle
+ * connections of others.
+ *
  * http.idle_first to idle_last are the connections between two requests, those that have waited
  * longest first. Invariants (http_check): a connection is in that list if and only if its socket is
  * open, it is READING and no byte of a request has come; n_over counts those over the limit. */
@@ -30,6 +34,9 @@ static int over_places(int max_conns)
     int n = max_conns / 8;
     return n < OVER_MIN ? OVER_MIN : n > OVER_MAX ? OVER_MAX : n;
 }
+
+/* Half of the limit: clients that wait in a refused upload send less than those that begin again. */
+static int lingering_places(int max_conns) { return max_conns / 2 + 1; }
 
 int http_descriptors(int max_conns) { return max_conns + over_places(max_conns); }
 
@@ -96,6 +103,16 @@ static struct http_req *find_answered(struct http *h)
     return found;
 }
 
+void conn_count_lingering(struct http_req *c)
+{
+    struct http_req *oldest = NULL;
+
+    if (++c->h->n_lingering <= lingering_places(c->h->opt.max_conns)) return;
+    for (struct http_req *o = c->h->conns; o; o = o->next)
+        if (o != c && o->bev && o->state == CONN_LINGERING) oldest = o;
+    conn_drop(oldest, "closed");
+}
+
 bool conn_close_idle(struct http *h)
 {
     struct http_req *c = find_idle(h);
@@ -155,7 +172,7 @@ bool conn_is_refused(struct http_req *c)
 const char *conn_limit_check(const struct http *h)
 {
     const struct http_req *prev = NULL;
-    int n_over = 0, n_idle = 0;
+    int n_over = 0, n_idle = 0, n_lingering = 0;
 
     for (const struct http_req *c = h->conns; c; c = c->next) {
         bool waits = c->bev && c->state == CONN_READING && !httpmsg_begun(&c->msg);
@@ -163,10 +180,13 @@ const char *conn_limit_check(const struct http *h)
         if (c->over && !c->bev) return "a connection without a socket counts as over the limit";
         n_over += c->over;
         n_idle += c->in_idle;
+        n_lingering += c->bev && c->state == CONN_LINGERING;
     }
     for (const struct http_req *c = h->idle_first; c; prev = c, c = c->idle_next, n_idle--)
         if (!c->in_idle || c->idle_prev != prev) return "the list of idle connections is broken";
     if (n_idle != 0 || h->idle_last != prev) return "the list of idle connections is incomplete";
+    if (n_lingering != h->n_lingering) return "n_lingering is not the number of those that linger";
+    if (n_lingering > lingering_places(h->opt.max_conns)) return "too many connections linger";
     if (n_over != h->n_over) return "n_over is not the number of connections over the limit";
     if (n_over > over_places(h->opt.max_conns)) return "too many connections over the limit";
     if (h->stats.conns - n_over > h->opt.max_conns) return "more connections than the limit";

@@ -82,7 +82,7 @@ int http_open(struct http **out, struct loop *l, const struct http_opt *opt, str
         rc = err_set(e, E_INVALID, "no address to listen on: neither a host nor a socket is given");
     else if (!opt->tls_cert != !opt->tls_key)
         rc = err_set(e, E_INVALID, "TLS needs both a certificate and a key");
-    if (rc != OK) goto out;
+    if (rc != OK || (rc = pace_open(h, e)) != OK) goto out;
     if (opt->tls_cert && (rc = tls_open(&h->tls, opt->tls_cert, opt->tls_key, e)) != OK) goto out;
     if (opt->host && (rc = listen_tcp(&h->tcp, l, opt->host, opt->port, accept_tcp, h, e)) != OK)
         goto out;
@@ -119,6 +119,7 @@ void http_close(struct http *h)
     if (!h) return;
     http_stop_listening(h);
     while (h->conns) conn_detach(h->conns);
+    pace_close(h);
     if (h->tls) SSL_CTX_free(h->tls);
     mem_free(h->groups);
     mem_free(h);

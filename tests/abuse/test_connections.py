@@ -4,6 +4,7 @@ import os
 import resource
 import socket
 import subprocess
+import time
 
 from abuse import LONG, MODEL, ask, complete, run, serve, serving
 
@@ -60,10 +61,26 @@ def test_a_full_server_refuses_and_answers_health_checks():
     for c in clients + silent:
         c.close()
     while ask(s, "GET", "/metrics").status != 200:       # the server has yet to see that they left
-        pass
+        time.sleep(0.01)
     m = s.metrics()
     assert m['tern_refused_total{reason="too_many_connections"}'] >= 20, m
     assert complete(s).status == 200
+
+
+def test_refused_uploads_take_no_slots():
+    s = serve("--max-connections", 16, "--max-body", "1M")
+    idle = keep(s)
+    lingering = []
+    for _ in range(200 if LONG else 40):                 # each is answered, and its client neither sends the body nor leaves
+        c = connect(s)
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n{")
+        assert c.recv(12) == b"HTTP/1.1 413"
+        lingering.append(c)
+    assert s.metrics()["tern_connections_closed_idle_total"] == 0
+    idle.request("GET", "/health")                       # on the connection of before
+    assert idle.getresponse().status == 200
+    for c in lingering:
+        c.close()
 
 
 def test_the_limit_of_open_files_is_raised_and_fitted():
