@@ -6,7 +6,7 @@
  *                                               parse, params, model, template, tokens
  *     take_back: job.then, or an error ◄═════ ready list, loop_wake
  *
- * Who owns what: from call_hand_over until take_back the call is `away`. Only the request thread
+ * Ownership: from call_hand_over until take_back the call is `away`. Only the request thread
  * touches its arena, params, prompts, requests and `out` then; the loop reads what was set before
  * (api, q, who, id, route, times) and may set `work.stop`. The loop neither answers nor frees a call
  * that is away: a call that must end (its client is gone, its deadline has passed, it is cancelled,
@@ -29,7 +29,7 @@
 
 enum {
     SMALL_BODY = 32 << 10, /* bytes; up to here the first lane */
-    LARGE_NICE = 10,       /* of the threads of the second lane */
+    LARGE_NICE = 19,       /* of the threads of the second lane */
     SWEEP_MS = 20,         /* interval of looking for deadlines that have passed */
     UNKNOWN_FIELDS = 256   /* names that are remembered as logged */
 };

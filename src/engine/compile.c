@@ -10,6 +10,7 @@
 #include "base/budget.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "engine/guided.h"
 #include "engine/stats.h"
 
@@ -32,14 +33,11 @@ static struct compile_job *pop_job(struct compile_queue *q)
 
 int compiler_init(struct compiler *c, struct guided *d, struct engine_stats *stats, struct err *e)
 {
+    int rc;
+
     *c = (struct compiler){ .stats = stats };
-    if (pthread_mutex_init(&c->lock, NULL) != 0) return err_nomem(e, "the compiler's lock");
-    if (pthread_cond_init(&c->news, NULL) != 0) {
-        pthread_mutex_destroy(&c->lock);
-        return err_nomem(e, "the compiler's condition");
-    }
-    c->guided = d;
-    return OK;
+    if ((rc = lock_init(&c->lock, &c->news, "the grammar compiler", e)) == OK) c->guided = d;
+    return rc;
 }
 
 void job_unref(struct compile_job *j)
@@ -135,7 +133,7 @@ static struct compile_job *wait_for_job(struct compiler *c, int i)
     return j;
 }
 
-/* What a thread is given when it starts. */
+/* The argument of compile_main. */
 struct compile_thread {
     struct compiler *c;
     int number;
@@ -147,6 +145,7 @@ static void *compile_main(void *arg)
     struct compile_job *j;
 
     mem_free(arg);
+    if (t.number > 0) thread_set_nice(COMPILE_NICE);
     while ((j = wait_for_job(t.c, t.number)))
         if (run_turn(t.c, j) || !queue_long(t.c, t.number, j)) finish_job(t.c, t.number, j);
     return NULL;
@@ -170,8 +169,7 @@ void compiler_close(struct compiler *c)
         j->rc = err_set(&j->err, E_SHUTDOWN, "the server is shutting down");
         finish_job(c, -1, j);
     }
-    pthread_cond_destroy(&c->news);
-    pthread_mutex_destroy(&c->lock);
+    lock_destroy(&c->lock, &c->news);
     *c = (struct compiler){ 0 };
 }
 
@@ -184,12 +182,10 @@ static int start_thread(struct compiler *c, struct err *e)
 
     if (!t) return err_nomem(e, "a thread to compile grammars");
     *t = (struct compile_thread){ c, c->n_threads };
-    if ((rc = pthread_create(&c->threads[c->n_threads], NULL, compile_main, t)) != 0) {
-        mem_free(t);
-        return err_set(e, E_NOMEM, "cannot start a thread to compile grammars: %s", strerror(rc));
-    }
-    pthread_setname_np(c->threads[c->n_threads++], "tern-grammar");
-    return OK;
+    rc = thread_start(&c->threads[c->n_threads], "tern-grammar", compile_main, t, e);
+    if (rc == OK) c->n_threads++;
+    else mem_free(t);
+    return rc;
 }
 
 /* The threads start with the first job: most engines never see a grammar. One is enough to go on;

@@ -3,8 +3,9 @@
  * Compiling goes in turns. A job's first turn is short (COMPILE_TURN steps: more than any schema of
  * tests/schemas takes), and one thread does nothing but first turns, in the order in which jobs
  * come. A job that is not done by then waits for a second turn, with all steps of the budget
- * (GRAMMAR_STEPS), which the other threads give. So a small grammar waits for short turns only,
- * whatever the large ones take.
+ * (GRAMMAR_STEPS), which the other threads give, at a lower priority than the engine's threads. So a
+ * small grammar waits for short turns only, whatever the large ones take, and no token waits for
+ * either.
  *
  * A job whose requester has left, and every job when the compiler closes, is stopped while it is
  * compiled. Jobs are bounded in number and bytes. The threads start with the first grammar that is
@@ -20,8 +21,9 @@
 #include <stdatomic.h>
 
 #define COMPILE_THREADS 3
+#define COMPILE_NICE 19      /* of the threads that give second turns */
 #define COMPILE_TURN 2000000 /* steps of a first turn: some 20 ms */
-#define COMPILE_SECONDS 30   /* of one turn, on a machine however slow */
+#define COMPILE_SECONDS 60   /* of one turn, on a machine however slow */
 #define COMPILE_JOBS 64      /* at their first turn or waiting for it */
 #define COMPILE_LONG_JOBS 16 /* at their second turn or waiting for it */
 #define COMPILE_BYTES (8u << 20)
