@@ -36,8 +36,8 @@ struct parsing {
 /* Why a call that is away should come back early. */
 enum stop { STOP_NO, STOP_GONE, STOP_DEADLINE, STOP_ASKED, STOP_SHUTDOWN };
 
-/* What a request thread does for a call, and what the loop does afterwards (prepare.c). An error of
- * either is the answer. */
+/* The two halves of a call's work (prepare.c): `work` runs on a request thread, `then` on the loop
+ * after it. An error of either becomes the response. */
 struct call_job {
     int (*work)(struct call *c, struct err *e); /* on the request thread */
     int (*then)(struct call *c, struct err *e); /* on the loop, after OK */

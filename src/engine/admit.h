@@ -43,7 +43,7 @@ void admit_init(struct admit *a, struct admit_limits lim);
  * E_QUEUE_FULL, E_MEMORY, E_DEADLINE, E_SHUTDOWN; retry_ms is set if waiting helps. now_ns:
  * clock_ns. */
 int admit_request(struct admit *a, struct request *r, uint64_t now_ns, struct err *e);
-/* The same for all prompts of a call together: as one request. A call with more tokens than half of
+/* Admits all prompts of a call together, as one request. A call with more tokens than half of
  * the queue is counted with that half. Each of its requests is then admitted by its ticket, also
  * while draining; E_QUEUE_FULL: not beside the call's others. */
 int admit_ticket(struct admit *a, struct ticket *t, const struct ids *prompts, int n,
