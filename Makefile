@@ -74,7 +74,7 @@ SAY := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)
 
 .DEFAULT_GOAL := all
 FORCE:
-.PHONY: FORCE all test unit fault clients soak asan tsan fuzz layers gates format cuda cuda-bench bench lib install uninstall clean tests tools fuzzers benches clang arm64
+.PHONY: FORCE all test unit fault clients soak stress asan tsan fuzz layers gates format cuda cuda-bench bench lib install uninstall clean tests tools fuzzers benches clang arm64
 
 all: $(B)/tern
 
@@ -177,8 +177,11 @@ clients: all
 	TERN_BUILD=$(B) tests/run tests/clients/run tests/page/run
 
 # Half an hour of a stress mix, ten thousand cancels.
+stress: all
+	TERN_BUILD=$(B) tests/soak/run 3600 stress
+
 soak: all
-	TERN_BUILD=$(B) tests/soak/run 1800
+	TERN_BUILD=$(B) tests/soak/run 1800 soak
 	TERN_BUILD=$(B) tests/soak/chaos 10000
 	TERN_BUILD=$(B) TERN_ABUSE=long tests/run tests/abuse/run
 
