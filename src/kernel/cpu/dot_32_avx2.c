@@ -1,10 +1,6 @@
 /* dot_32_avx2.c - AVX2 gemv for formats with blocks of 32 (Q4_0 to Q8_0, IQ4_NL, MXFP4), and the
  * quantization of activations to 8 bits. */
-#include "kernel/quantblocks.h"
-#include "kernel/cpu/dot_avx2.h"
-#include "kernel/iq_grid.h"
-
-#include <string.h>
+#include "kernel/cpu/load_32_avx2.h"
 
 INLINE __m256 abs8(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
 
@@ -45,76 +41,6 @@ void x8_make_avx2(void *dst, const float *x, int cols)
     }
 }
 
-enum { Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4 };
-
-/* Formats whose unpacked bytes are signed; the others have a constant minimum (-8 d, -16 d) or
- * one of their own. */
-INLINE bool is_signed(const int kind) { return kind == Q8_0 || kind == IQ4_NL || kind == MXFP4; }
-
-INLINE int block32_bytes(const int kind)
-{
-    return kind == Q4_0 || kind == IQ4_NL ? 18
-           : kind == Q4_1                 ? 20
-           : kind == Q5_0                 ? 22
-           : kind == Q5_1                 ? 24
-           : kind == Q8_0                 ? 34
-                                          : 17;
-}
-
-/* An F16 at any alignment. */
-INLINE float half_at(const char *p)
-{
-    uint16_t h;
-    memcpy(&h, p, 2);
-    return _cvtsh_ss(h);
-}
-
-/* The low nibbles of 16 bytes, then the high ones. */
-INLINE __m256i nibbles(const char *p)
-{
-    __m128i v = _mm_loadu_si128((const __m128i *)p);
-    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
-}
-
-/* 16 in every byte whose bit in the 32 bits at p is set. */
-INLINE __m256i fifth_bits(const char *p)
-{
-    int32_t bits;
-    memcpy(&bits, p, 4);
-    const __m256i spread =
-        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    __m256i v = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), spread), bit);
-    return _mm256_and_si256(_mm256_cmpeq_epi8(v, bit), _mm256_set1_epi8(16));
-}
-
-/* 2^(e - 127), built as the exponent of a float. */
-INLINE float scale_mxfp4(const char *p)
-{
-    uint32_t e = (uint32_t)(uint8_t)*p << 23;
-    float f;
-    memcpy(&f, &e, 4);
-    return f * 0.5f; /* the table holds doubled values */
-}
-
-/* Unpacks one block. head: offset of the nibbles; table: levels for the formats that index some. */
-INLINE struct w32 load_w32(const char *p, __m256i table, const int kind)
-{
-    const int head = kind == MXFP4 ? 1 : kind == Q4_1 ? 4 : kind == Q5_0 ? 6 : kind == Q5_1 ? 8 : 2;
-    float d = kind == MXFP4 ? scale_mxfp4(p) : half_at(p), m = 0;
-    struct w32 w;
-
-    w.q = kind == Q8_0 ? _mm256_loadu_si256((const __m256i *)(p + 2)) : nibbles(p + head);
-    if (kind == IQ4_NL || kind == MXFP4) w.q = _mm256_shuffle_epi8(table, w.q);
-    if (kind == Q5_0 || kind == Q5_1) w.q = _mm256_or_si256(w.q, fifth_bits(p + head - 4));
-    if (kind == Q4_0) m = -8 * d;
-    if (kind == Q5_0) m = -16 * d;
-    if (kind == Q4_1 || kind == Q5_1) m = half_at(p + 2);
-    w.d = _mm256_set1_ps(d);
-    w.m = _mm_set1_ps(m);
-    return w;
-}
-
 /* One row times T tokens: integer products per block, scaled and accumulated in F32. */
 INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int kind)
 {
@@ -122,12 +48,8 @@ INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int k
     const struct x8 *x[4];
     __m256 acc[4];
     __m128 corr[4];
-    __m256i table = _mm256_setzero_si256();
+    __m256i levels = levels_of(kind);
 
-    if (kind == IQ4_NL)
-        table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)iq4_levels));
-    if (kind == MXFP4)
-        table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)mxfp4_levels));
     UNROLL
     for (int t = 0; t < T; t++) {
         x[t] = gemv_x(g, t0 + t);
@@ -135,8 +57,10 @@ INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int k
         corr[t] = _mm_setzero_ps();
     }
     for (int b = 0; b < g->cols / QK; b++, p += block32_bytes(kind)) {
-        struct w32 w = load_w32(p, table, kind);
-        _mm_prefetch(p + 1024, _MM_HINT_T0);
+        struct b32 v = load_b32(p, levels, kind);
+        struct w32 w = { v.q, _mm256_set1_ps(v.d), _mm_set1_ps(v.m) };
+        _mm_prefetch(p + 2048, _MM_HINT_T0);
+        _mm_prefetch(p + 12288, _MM_HINT_T1);
         UNROLL
         for (int t = 0; t < T; t++)
             dot_w32(&acc[t], &corr[t], &w, x[t] + b, is_signed(kind), !is_signed(kind));

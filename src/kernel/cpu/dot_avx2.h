@@ -46,8 +46,13 @@ gemv_fn gemv_q4_0_avx2, gemv_q4_1_avx2, gemv_q5_0_avx2, gemv_q5_1_avx2, gemv_q8_
     gemv_iq4_nl_avx2, gemv_mxfp4_avx2;
 
 /* dot_k_avx2.c */
-gemv_fn gemv_q2_k_avx2, gemv_q3_k_avx2, gemv_q4_k_avx2, gemv_q5_k_avx2, gemv_q6_k_avx2,
-    gemv_iq4_xs_avx2;
+gemv_fn gemv_q2_k_avx2, gemv_q3_k_avx2, gemv_iq4_xs_avx2;
+
+/* dot_int_avx2.c */
+enum { FORM_X256 = FORM_X8 + 1 }; /* as x8, arranged for 256 columns */
+size_t x256_bytes_avx2(int cols);
+void x256_make_avx2(void *dst, const float *x, int cols);
+gemv_fn gemv_q4_k_avx2, gemv_q5_k_avx2, gemv_q6_k_avx2;
 
 /* dot_f_avx2.c */
 gemv_fn gemv_f32_avx2, gemv_f16_avx2, gemv_bf16_avx2, gemv_any_avx2;

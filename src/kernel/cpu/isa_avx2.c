@@ -7,7 +7,8 @@
 
 const struct isa isa_avx2 = {
     .name = "avx2",
-    .form = { [FORM_X8] = { x8_bytes, x8_make_avx2 } },
+    .form = { [FORM_X8] = { x8_bytes, x8_make_avx2 },
+              [FORM_X256] = { x256_bytes_avx2, x256_make_avx2 } },
     .gemv = {
         [DT_F32] = { gemv_f32_avx2, FORM_F32 },
         [DT_F16] = { gemv_f16_avx2, FORM_F32 },
@@ -22,9 +23,9 @@ const struct isa isa_avx2 = {
         [DT_IQ4_XS] = { gemv_iq4_xs_avx2, FORM_X8 },
         [DT_Q2_K] = { gemv_q2_k_avx2, FORM_X8 },
         [DT_Q3_K] = { gemv_q3_k_avx2, FORM_X8 },
-        [DT_Q4_K] = { gemv_q4_k_avx2, FORM_X8 },
-        [DT_Q5_K] = { gemv_q5_k_avx2, FORM_X8 },
-        [DT_Q6_K] = { gemv_q6_k_avx2, FORM_X8 },
+        [DT_Q4_K] = { gemv_q4_k_avx2, FORM_X256 },
+        [DT_Q5_K] = { gemv_q5_k_avx2, FORM_X256 },
+        [DT_Q6_K] = { gemv_q6_k_avx2, FORM_X256 },
         ANY(DT_F64), ANY(DT_F8_E4M3), ANY(DT_F8_E5M2), ANY(DT_Q8_K), ANY(DT_IQ2_XXS), ANY(DT_IQ2_XS),
         ANY(DT_IQ2_S), ANY(DT_IQ3_XXS), ANY(DT_IQ3_S), ANY(DT_IQ1_S), ANY(DT_IQ1_M), ANY(DT_TQ1_0),
         ANY(DT_TQ2_0),
