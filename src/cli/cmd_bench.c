@@ -10,6 +10,7 @@
 #include "cli/bandwidth.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "kernel/backend.h"
 #include "kv/chain.h"
 #include "model/loadplan.h"
 #include "model/decoder.h"
@@ -53,7 +54,7 @@ struct sizes {
 };
 
 struct bench {
-    const char *path, *device;
+    const char *path, *device, *isa;
     int gpu_layers, n_prompt, n_gen, n_threads, n_repeat, depth, step_tokens;
     enum dtype kv_type;
     struct sizes batches, chunks;
@@ -138,6 +139,7 @@ static int open_bench(struct bench *b, struct err *e)
     int n_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs;
     struct load_opt opt = { .backend = { .device = b->device,
                                          .n_threads = b->n_threads,
+                                         .isa = b->isa,
                                          .profile = b->profile,
                                          .gpu_layers = b->gpu_layers },
                             .n_ctx = b->table_stride * KV_BLOCK,
@@ -467,6 +469,8 @@ int cmd_bench(int argc, char **argv)
         { "--gen", "-n", ARG_INT, &b.n_gen, "N", "tokens to decode; 0: none (128)" },
         { "--threads", "-t", ARG_INT, &b.n_threads, "N", "threads (physical cores)" },
         { "--device", NULL, ARG_STR, &b.device, "NAME", "device: cpu, cuda, cuda:1 (cpu)" },
+        { "--isa", NULL, ARG_STR, &b.isa, "NAME",
+          "CPU kernels: ref, avx2, avx512, amx, neon (the best of this machine)" },
         { "--gpu-layers", "-ngl", ARG_INT, &b.gpu_layers, "N",
           "GPU: run only the last N layers there (as many as fit)" },
         { "--profile", NULL, ARG_FLAG, &b.profile, NULL,
@@ -492,7 +496,7 @@ int cmd_bench(int argc, char **argv)
     if (cmd_need_model(&b.path, &e) != OK || check_flags(&b, format, &e) != OK ||
         parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||
         parse_sizes(&b.chunks, "--chunk", chunks, b.step_tokens, &e) != OK ||
-        cmd_kv_type(&b.kv_type, kv_type, &e) != OK)
+        cmd_kv_type(&b.kv_type, kv_type, &e) != OK || cpu_check_isa(b.isa, &e) != OK)
         return cmd_usage("bench", &e);
     rc = open_bench(&b, &e);
     if (rc == OK) rc = measure_all(&b, start, &e);

@@ -3,6 +3,7 @@
 #include "base/jsonr.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "kernel/backend.h"
 #include "server/server.h"
 
 #include <jansson.h>
@@ -60,6 +61,10 @@ int cmd_serve(int argc, char **argv)
 
     if (settings_load(&s, argc, argv, &helped, &e) != OK) return cmd_usage("serve", &e);
     if (helped) goto out;
+    if (cpu_check_isa(s.isa, &e) != OK) {
+        code = cmd_usage("serve", &e);
+        goto out;
+    }
     if (add_default_model(&s, &e) != OK) {
         code = cmd_fail(&e);
     } else if (s.print_config) {

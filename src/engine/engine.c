@@ -30,6 +30,7 @@ static struct load_opt load_opt_of(const struct engine_opt *o)
     return (struct load_opt){ .backend = { .device = o->device,
                                            .n_threads = o->n_threads,
                                            .reference = o->reference,
+                                           .isa = o->isa,
                                            .profile = o->profile,
                                            .gpu_layers = o->gpu_layers,
                                            .vram_only = o->vram_only },

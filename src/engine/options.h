@@ -13,9 +13,11 @@ struct engine_opt {
     const char *device; /* "cpu" (default), "cuda", "cuda:1"; borrowed until the engine is open */
     int n_threads;      /* of the CPU; default: physical cores */
     bool reference;     /* plain C kernels, F32 throughout: the definition */
-    bool profile;       /* a GPU: print the time of each operation when the engine closes */
-    int gpu_layers;     /* a GPU: only the last so many layers lie there; default: as many as fit */
-    bool vram_only;     /* a GPU: all layers, or the model does not open */
+    const char
+        *isa;       /* of the CPU: kernels of this instruction set; default: TERN_ISA or the best */
+    bool profile;   /* a GPU: print the time of each operation when the engine closes */
+    int gpu_layers; /* a GPU: only the last so many layers lie there; default: as many as fit */
+    bool vram_only; /* a GPU: all layers, or the model does not open */
     /* the model's memory: see load_opt in model/loadplan.h */
     int n_ctx;          /* tokens of a sequence; default: the model's, at most 4096 */
     int kv_tokens;      /* of the whole KV cache; default: 4 contexts, at least one */

@@ -343,10 +343,12 @@ struct backend_opt {
     const char *device; /* NULL or "cpu"; "cuda", "cuda:1": by tern-cuda.so */
     int n_threads;      /* CPU: 0: one per physical core */
     bool reference;     /* CPU: plain C kernels, F32 throughout: the definition of the results */
-    bool profile;       /* CUDA: log at the end how long each operation took */
-    int gpu_layers;     /* CUDA: this many of the last layers lie on the GPU, the others on the CPU;
+    const char
+        *isa;     /* CPU: kernels of this instruction set (kernels.h); NULL: TERN_ISA or the best */
+    bool profile; /* CUDA: log at the end how long each operation took */
+    int gpu_layers; /* CUDA: this many of the last layers lie on the GPU, the others on the CPU;
                          * 0: as many as fit. See model/place.h */
-    bool vram_only;     /* CUDA: all layers on the GPU, or opening fails */
+    bool vram_only; /* CUDA: all layers on the GPU, or opening fails */
 };
 
 /* A device's share of a model: n_layers consecutive layers. */
@@ -362,6 +364,8 @@ void backend_close(struct backend *be); /* NULL is allowed */
 
 /* The CPU backend; called by backend_open. */
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e);
+/* Whether backend_opt.isa may have this value: OK, or an error that names the sets of this CPU. */
+int cpu_check_isa(const char *name, struct err *e);
 
 /* The function tern-cuda.so exports as tern_cuda_open. layout is the caller's backend_layout(): a
  * hash of the sizes of all structs that cross the boundary. A library from another build, with

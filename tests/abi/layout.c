@@ -22,6 +22,7 @@ int main(void)
     AT(tern_options, vram_only);
     AT(tern_options, chat_template);
     AT(tern_options, allow_nan);
+    AT(tern_options, isa);
     SIZE(tern_params);
     AT(tern_params, size);
     AT(tern_params, max_tokens);

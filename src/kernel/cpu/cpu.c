@@ -3,9 +3,7 @@
 
 #include "base/mem.h"
 #include "kernel/cpu/attend.h"
-#include "kernel/cpu/flash.h"
-#include "kernel/cpu/matmul.h"
-#include "kernel/cpu/recur.h"
+#include "kernel/cpu/kernels.h"
 #include "kernel/quant.h"
 
 #include <errno.h>
@@ -237,26 +235,31 @@ static const struct backend table = {
     .delta = cpu_delta,
 };
 
+int cpu_check_isa(const char *name, struct err *e)
+{
+    struct kernels k;
+    return kernels_find(&k, name, e);
+}
+
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)
 {
     struct cpu *c;
-    struct matmul_opt mm = { .isa = opt->reference ? &isa_ref : NULL,
-                             .gemm = opt->reference ? NULL : gemm_amx(),
-                             .few = opt->reference ? NULL : gemm8_amx() };
-    int rc;
+    struct kernels k;
+    int rc = kernels_find(&k, opt->reference ? "ref" : opt->isa, e);
 
+    if (rc != OK) return rc;
     if (!(c = mem_new(struct cpu))) return err_nomem(e, "the CPU backend");
     c->be = table;
     c->be.self = c;
-    c->reference = opt->reference;
-    c->vec = opt->reference ? &vec_ref : vec_best();
-    c->recur = opt->reference ? &recur_ref : recur_best();
+    c->reference = k.matmul.isa == &isa_ref;
+    c->vec = k.vec;
+    c->recur = k.recur;
     if ((rc = par_open(&c->par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK)
         goto out;
-    if ((rc = matmul_open(&c->matmul, c->par, mm, e)) != OK) goto out;
-    if ((rc = attn_open(&c->attn, c->par, opt->reference ? NULL : flash_best(), e)) != OK) goto out;
-    snprintf(c->be.detail, sizeof c->be.detail, "%s, %d thread%s", matmul_name(c->matmul),
-             par_n(c->par), par_n(c->par) == 1 ? "" : "s");
+    if ((rc = matmul_open(&c->matmul, c->par, k.matmul, e)) != OK) goto out;
+    if ((rc = attn_open(&c->attn, c->par, k.flash, e)) != OK) goto out;
+    snprintf(c->be.detail, sizeof c->be.detail, "%s, %d thread%s", k.name, par_n(c->par),
+             par_n(c->par) == 1 ? "" : "s");
     *out = &c->be;
     c = NULL;
 out:
