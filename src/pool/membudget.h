@@ -14,7 +14,7 @@ struct memavail;
 /* Memory of one model, in bytes, from its load plan. */
 struct membudget {
     uint64_t weights, kv, scratch; /* on all devices */
-    /* Of those, on the host: */
+    /* The parts of weights, kv and scratch that lie in the memory of the host: */
     uint64_t mapped; /* weights that stay in the file: pages that can be given up and read again */
     uint64_t copied, host_kv, host_scratch; /* allocated */
 };

@@ -86,8 +86,8 @@ struct engine_stats *pool_stats(struct pool *p, int i);
 /* A reference to the model of that name (empty: the first). E_NOTFOUND lists those there are;
  * E_LOADING; the error of a failed one, with retry_ms if it will be opened again. */
 int pool_find(struct pool *p, struct str id, struct pool_instance **out, struct err *e);
-/* The same for a request with a deadline (clock_ns; 0: none): E_DEADLINE instead of E_LOADING if it
- * is nearer than POOL_MARGIN_MS, for then it cannot be met. */
+/* pool_find for a request with a deadline (clock_ns; 0: none). A model that is loading gives
+ * E_DEADLINE instead of E_LOADING if the deadline is nearer than POOL_MARGIN_MS: it cannot be met. */
 #define POOL_MARGIN_MS 100
 int pool_find_by(struct pool *p, struct str id, uint64_t deadline_ns, struct pool_instance **out,
                  struct err *e);

@@ -123,7 +123,8 @@ INLINE __m256i pick_two_scales(__m256i v, const int i)
     return _mm256_shuffle_epi8(v, _mm256_set_m128i(_mm_set1_epi16(b), _mm_set1_epi16(a)));
 }
 
-/* The same for Q6_K; its offset is the minimum 32 * scale. */
+/* acc[t] += a super-block of Q6_K times its token; the offset 32 of the weights goes to corr[t] as a
+ * minimum of 32 * scale. */
 INLINE void block_6(__m256 *acc, __m256 *corr, const char *p, const struct x256 *const *x, int b,
                     const int T)
 {

@@ -35,7 +35,7 @@ enum {
     LOAD_AHEAD = 512        /* bytes between unpacking a row and prefetching it */
 };
 
-/* What the inner loop must know of a format; a compile-time constant. */
+/* The properties of a weight format that the loops are compiled for; always a compile-time constant. */
 struct form {
     enum dtype type;
     int block, bytes; /* columns and bytes of a block of the file */
@@ -335,7 +335,7 @@ INLINE void run_block(float (*sums)[ROWS], const struct panel p[VECS], const str
 }
 
 #if !HAS_DOT4
-/* The same in 16 bits, for signed weights. */
+/* sums += weights x tokens of 256 columns and T tokens, for signed weights widened to 16 bits. */
 INLINE void run_block_wide(float (*sums)[ROWS], const struct panel p[VECS], const struct xwide *x,
                            size_t stride, int n, const int T)
 {

@@ -9,7 +9,7 @@
 static const char *const names[] = { "amx", "avx512", "avx2", "neon", "ref" };
 enum { NAMES = sizeof names / sizeof *names };
 
-/* What the CPU must have for the set, for the error message. */
+/* The CPU features that a kernel set needs, as the error message names them. */
 static const char *needs(const char *name)
 {
     if (strcmp(name, "amx") == 0) return "AMX tiles (INT8 and BF16), enabled by the system";
