@@ -83,6 +83,22 @@ def test_refused_uploads_take_no_slots():
         c.close()
 
 
+def test_the_oldest_connection_may_be_the_last_to_linger():
+    s = serve("--max-connections", 16, "--max-body", "1M")
+    upload = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n{"
+    oldest = connect(s)
+    oldest.sendall(upload[:10])                          # in the middle of a head: neither idle nor lingering
+    lingering = [connect(s) for _ in range(12)]          # more than half of the slots
+    for c in lingering:
+        c.sendall(upload)
+        assert c.recv(12) == b"HTTP/1.1 413"
+    oldest.sendall(upload[10:])
+    assert oldest.recv(12) == b"HTTP/1.1 413"
+    assert ask(s, "GET", "/health").status == 200
+    for c in lingering + [oldest]:
+        c.close()
+
+
 def test_the_limit_of_open_files_is_raised_and_fitted():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     server = serving.Server(["prlimit", "--nofile=64:200", serving.TERN, "serve", "-m", MODEL, "--log-level", "warn"])
