@@ -36,15 +36,6 @@ const struct recur *recur_by_name(const char *name)
     return NULL;
 }
 
-const struct recur *recur_best(void)
-{
-    static const char *const best_first[] = { "avx512", "avx2", "neon" };
-
-    for (size_t i = 0; i < sizeof best_first / sizeof *best_first; i++)
-        if (recur_by_name(best_first[i])) return recur_by_name(best_first[i]);
-    return &recur_ref;
-}
-
 /* The layer's state in the view is large enough. */
 static bool check_state(struct cpu *c, const float *base, size_t have, size_t need,
                         const char *what)

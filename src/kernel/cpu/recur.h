@@ -51,7 +51,6 @@ struct recur {
 };
 
 extern const struct recur recur_ref, recur_avx2, recur_avx512,
-    recur_neon; /* those of this architecture */
-const struct recur *recur_best(void);
+    recur_neon;                                      /* those of this architecture */
 const struct recur *recur_by_name(const char *name); /* NULL: unknown, or not on this machine */
 #endif
