@@ -398,17 +398,29 @@ INLINE void run_tokens(struct gemm_scratch *w, const void *xp, int blocks, int t
     }
 }
 
-/* Scale, bias and residual addition of n_rows rows and n tokens. */
+/* Scale, bias and residual addition of one token; whole vectors if all ROWS rows exist. */
+INLINE void write_token(const struct gemm_job *j, const float *sums, float *out, int row,
+                        int n_rows)
+{
+    int r = 0;
+
+    for (; n_rows == ROWS && r < ROWS; r += LANES) {
+        vf y = v_mul(v_setf(j->scale), v_loadf(sums + r));
+        if (j->bias) y = v_add(y, v_loadf(j->bias + row + r));
+        if (j->add) y = v_add(y, v_loadf(out + r));
+        v_storef(out + r, y);
+    }
+    for (; r < n_rows; r++) {
+        float y = j->scale * sums[r] + (j->bias ? j->bias[row + r] : 0);
+        out[r] = j->add ? out[r] + y : y;
+    }
+}
+
 static void write_sums(const struct gemm_job *j, const struct gemm_scratch *w, int row, int n_rows,
                        int token, int n)
 {
-    for (int t = 0; t < n; t++) {
-        float *out = tensor_row(j->out, token + t) + row;
-        for (int r = 0; r < n_rows; r++) {
-            float v = j->scale * w->sums[t][r] + (j->bias ? j->bias[row + r] : 0);
-            out[r] = j->add ? out[r] + v : v;
-        }
-    }
+    for (int t = 0; t < n; t++)
+        write_token(j, w->sums[t], tensor_row(j->out, token + t) + row, row, n_rows);
 }
 
 /* Unpacks blocks [b0, b1) of rows [row, row + n_rows). */
