@@ -140,6 +140,9 @@ static const char *const grammars[] = {
     "root ::= (\"(\" root \")\")*",
     "root ::= a | b\na ::= \"{\\\"\" [a-z]* \"\\\":\" [0-9]\nb ::= \"{\\\"\" [a-c]* \"\\\": \" "
     "[a-z]",
+    /* ambiguous counts, below and above their minimum */
+    "root ::= [a-z]{0,40} [a-x]{2,5} [a-z]{3,9} \"=\"",
+    "root ::= (\"a\" [bc]? ){0,6} [a-c]{1,4} x{1,3}\nx ::= [a-e]{2,3}",
 };
 
 /* Samples a random text; at every step the mask must equal the result of trying each token. */
@@ -239,6 +242,46 @@ static void large_repetitions_are_counted_and_not_expanded(void **state)
     for (int i = 499; i < 100000; i++) assert_int_equal(matcher_accept_bytes(&x, STR("b")), OK);
     assert_int_equal(matcher_accept_bytes(&x, STR("a")), E_INVALID);
     assert_int_equal(matcher_accept_bytes(&x, STR(".")), OK);
+    assert_true(matcher_is_complete(&x));
+    matcher_end(&x);
+    matcher_cache_close(m);
+    grammar_unref(g);
+}
+
+/* A count that another one covers is left out, and so the stacks do not grow with the text. */
+static void ambiguous_repetitions_have_few_stacks(void **state)
+{
+    struct grammar *g =
+        compile(GRAMMAR_REGEX, "[^a]{0,100000}[^a]{0,100000}[^a]{4,100000}[^a]{0,100000}a");
+    struct matcher_cache *m = open_cache(grammar_pda(g), lex);
+    struct matcher x;
+    (void)state;
+    begin_text(&x, m, true);
+    for (int i = 0; i < 3; i++) assert_int_equal(matcher_accept_bytes(&x, STR("b")), OK);
+    assert_int_equal(matcher_accept_bytes(&x, STR("a")), E_INVALID);
+    for (int i = 3; i < 10000; i++) assert_int_equal(matcher_accept_bytes(&x, STR("b")), OK);
+    assert_int_equal(matcher_accept_bytes(&x, STR("a")), OK);
+    assert_true(matcher_is_complete(&x));
+    matcher_end(&x);
+    matcher_cache_close(m);
+    grammar_unref(g);
+}
+
+static void a_text_with_too_many_stacks_cannot_go_on(void **state)
+{
+    struct grammar *g = compile(
+        GRAMMAR_GBNF, "root ::= a | b | \"x\"\na ::= \"x\" root \"y\"\nb ::= \"x\" root \"z\"");
+    struct matcher_cache *m = open_cache(grammar_pda(g), lex);
+    struct matcher x;
+    int n = 0, rc;
+    (void)state;
+    begin_text(&x, m, true);
+    while (n < 1000 && (rc = matcher_accept_bytes(&x, STR("x"))) == OK) n++;
+    assert_int_equal(rc, E_UNSUPPORTED);
+    assert_in_range(n, 5, 20); /* their number doubles with each x */
+    assert_int_equal(matcher_min_bytes_after(&x, 'x'), E_UNSUPPORTED);
+    assert_int_equal(matcher_accept_bytes(&x, STR("a")), E_INVALID);
+    while (n-- > 1) assert_int_equal(matcher_accept_bytes(&x, STR("y")), OK); /* nothing was lost */
     assert_true(matcher_is_complete(&x));
     matcher_end(&x);
     matcher_cache_close(m);
@@ -497,6 +540,8 @@ int main(void)
         cmocka_unit_test(evicting_cached_states_does_not_change_masks),
         cmocka_unit_test(the_memory_of_the_cache_stays_within_its_limit),
         cmocka_unit_test(large_repetitions_are_counted_and_not_expanded),
+        cmocka_unit_test(ambiguous_repetitions_have_few_stacks),
+        cmocka_unit_test(a_text_with_too_many_stacks_cannot_go_on),
         cmocka_unit_test(a_text_can_be_closed_within_its_minimum_of_bytes),
         cmocka_unit_test(a_first_space_that_the_tokenizer_strips_is_not_matched),
         cmocka_unit_test(the_bytes_of_tokens_are_those_of_the_text),

@@ -266,6 +266,29 @@ static void a_grammar_without_a_possible_token_fails_only_its_own_request(void *
     engine_close(g);
 }
 
+/* The text would go on without the grammar if the error were not noticed. */
+static void a_grammar_that_is_too_ambiguous_fails_only_its_own_request(void **state)
+{
+    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 256 });
+    struct asked a[2];
+
+    (void)state;
+    a[0] = make_request(g, GRAMMAR_GBNF,
+                        "root ::= a | b | \"%\"\na ::= [a-z] root \"1\"\nb ::= [a-z] root \"2\"",
+                        50, 1);
+    a[1] = make_request(g, GRAMMAR_GBNF, "root ::= [a-z]{30}", 50, 1);
+    a[0].r->sample.temp = 0;
+    run_requests(g, a, 2);
+    assert_int_equal(a[0].finish, FINISH_ERROR);
+    assert_int_equal(a[0].r->err.code, E_INVALID);
+    assert_non_null(strstr(a[0].r->err.msg, "the grammar is too ambiguous: after "));
+    assert_int_equal(a[1].finish, FINISH_STOP);
+    assert_int_equal(a[1].text.n, 30);
+    release_request(&a[0]);
+    release_request(&a[1]);
+    engine_close(g);
+}
+
 static void logprobs_are_those_of_the_unconstrained_model(void **state)
 {
     struct engine *g = open_engine((struct engine_opt){ .n_ctx = 256 });
@@ -321,6 +344,7 @@ int main(void)
         cmocka_unit_test(no_end_token_is_sampled_before_the_grammar_may_end),
         cmocka_unit_test(a_text_that_reaches_max_tokens_is_closed_before),
         cmocka_unit_test(a_grammar_without_a_possible_token_fails_only_its_own_request),
+        cmocka_unit_test(a_grammar_that_is_too_ambiguous_fails_only_its_own_request),
         cmocka_unit_test(logprobs_are_those_of_the_unconstrained_model),
         cmocka_unit_test(equal_grammars_are_compiled_once),
     };

@@ -53,6 +53,16 @@ static int mask_logits(struct engine *g, struct seq *s, const uint64_t *mask, co
     return OK;
 }
 
+/* A token of the mask was not accepted. */
+static int set_matcher_error(const struct seq *s, int rc, struct err *e)
+{
+    if (rc == E_NOMEM) return err_nomem(e, "the state of the grammar");
+    return err_set(e, E_INVALID,
+                   "the grammar is too ambiguous: after %d tokens the text can be read in more "
+                   "than %d ways",
+                   s->r->n_out, MATCHER_MAX_STACKS);
+}
+
 /* Samples again with only the tokens that leave room to complete the text, if there are any: where
  * the shortest completion fits now, but not any more after the sampled token. Every byte of it may
  * take a token. */
@@ -64,7 +74,7 @@ static int close_text(struct engine *g, struct seq *s, const float *logits, int3
 
     if (matcher_min_bytes(&s->matcher) > left + 1) return OK;
     after = matcher_min_bytes_after(&s->matcher, *id);
-    if (after < 0) return err_nomem(e, "the state of the grammar");
+    if (after < 0) return set_matcher_error(s, after, e);
     if (after <= left) return OK;
     rc = mask_logits(g, s, matcher_closing_mask(&s->matcher, left), logits, &any, e);
     if (rc != OK || !any) return rc;
@@ -87,9 +97,8 @@ static int sample_guided(struct engine *g, struct seq *s, const float *logits, i
     if ((rc = sampler_sample(s->sampler, g->guided.logits, id, e)) != OK) return rc;
     if (!ends_has(&g->ends, *id) && (rc = close_text(g, s, logits, id, e)) != OK) return rc;
     sampler_accept(s->sampler, *id);
-    if (!ends_has(&g->ends, *id) && matcher_accept(&s->matcher, *id) == E_NOMEM)
-        return err_nomem(e, "the state of the grammar");
-    return OK;
+    if (ends_has(&g->ends, *id) || (rc = matcher_accept(&s->matcher, *id)) == OK) return OK;
+    return set_matcher_error(s, rc, e);
 }
 
 /* A text whose grammar is complete is over. One that was completed early counts as cut off. */

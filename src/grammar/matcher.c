@@ -62,6 +62,10 @@ int matcher_begin(struct matcher *x, struct matcher_cache *c, bool at_start, str
     c->failed = false;
     config = config_of_start(c);
     if (c->failed) return err_nomem(e, "the state of a grammar");
+    if (config == CONFIG_FULL)
+        return err_set(e, E_INVALID,
+                       "the grammar is too ambiguous: a text can begin in more than %d ways",
+                       MATCHER_MAX_STACKS);
     *x = (struct matcher){ .cache = c,
                            .next = c->matchers,
                            .config = config,
@@ -96,7 +100,7 @@ static int32_t config_after(struct matcher *x, struct str bytes)
     int32_t at = x->config;
 
     x->cache->failed = false;
-    for (size_t i = 0; i < bytes.n && at != CONFIG_DEAD; i++)
+    for (size_t i = 0; i < bytes.n && !config_is_stuck(at); i++)
         at = config_next(x->cache, at, (uint8_t)bytes.p[i]);
     return at;
 }
@@ -116,7 +120,7 @@ int matcher_accept_bytes(struct matcher *x, struct str bytes)
     int32_t to = bytes.n ? config_after(x, bytes) : CONFIG_DEAD;
 
     if (bytes.n && x->cache->failed) return E_NOMEM;
-    if (to == CONFIG_DEAD) return E_INVALID;
+    if (config_is_stuck(to)) return to == CONFIG_FULL ? E_UNSUPPORTED : E_INVALID;
     x->config = to;
     x->at_start = false;
     evict_above_limit(x->cache);
@@ -134,5 +138,6 @@ int matcher_min_bytes_after(struct matcher *x, int32_t id)
     int32_t to = bytes.n ? config_after(x, bytes) : CONFIG_DEAD;
 
     if (bytes.n && x->cache->failed) return E_NOMEM;
+    if (to == CONFIG_FULL) return E_UNSUPPORTED;
     return to == CONFIG_DEAD ? MATCHER_FAR : x->cache->configs[to].min_bytes;
 }

@@ -34,6 +34,9 @@ struct matcher_cache;
 
 /* Bytes to the end of a text that cannot be completed, and of any that takes so many. */
 enum { MATCHER_FAR = 1 << 28 };
+/* An ambiguous grammar can be read in many ways at once, each a stack. A text at which there are
+ * more than this many cannot go on. */
+enum { MATCHER_MAX_STACKS = 2000 };
 
 /* Both the automaton and the vocabulary are borrowed and must outlive the cache. */
 int matcher_cache_open(struct matcher_cache **out, const struct pda *pda,
@@ -50,7 +53,8 @@ struct matcher {
     bool at_start;               /* the first token of the text loses a leading space */
 };
 
-/* at_start: the text is a new one and does not continue a prompt. */
+/* at_start: the text is a new one and does not continue a prompt. E_INVALID: a text can begin in
+ * more than MATCHER_MAX_STACKS ways. */
 int matcher_begin(struct matcher *x, struct matcher_cache *c, bool at_start, struct err *e);
 void matcher_end(struct matcher *x); /* a zeroed matcher is allowed */
 
@@ -64,11 +68,13 @@ const uint64_t *matcher_closing_mask(struct matcher *x, int left);
 bool matcher_may_end(const struct matcher *x);
 bool matcher_is_complete(const struct matcher *x); /* it may end, and no token may follow */
 int matcher_min_bytes(const struct matcher *x); /* length of the shortest text that completes it */
-/* The same after a token. MATCHER_FAR: the token may not come. E_NOMEM: out of memory. */
+/* The same after a token. MATCHER_FAR: the token may not come. E_UNSUPPORTED: there would be more
+ * than MATCHER_MAX_STACKS stacks. E_NOMEM: out of memory. */
 int matcher_min_bytes_after(struct matcher *x, int32_t id);
 
-/* Moves past a token, or past bytes. E_INVALID: the grammar does not allow them here. E_NOMEM: out
- * of memory. In both cases the matcher has not moved. */
+/* Moves past a token, or past bytes. E_INVALID: the grammar does not allow them here.
+ * E_UNSUPPORTED: there would be more than MATCHER_MAX_STACKS stacks; a mask may contain such a
+ * token. E_NOMEM: out of memory. After an error the matcher has not moved. */
 int matcher_accept(struct matcher *x, int32_t id);
 int matcher_accept_bytes(struct matcher *x, struct str bytes);
 

@@ -15,7 +15,7 @@
 
 #include <stdlib.h>
 
-enum { MAX_STACKS = 2000 /* of one configuration */ };
+enum { MAX_FOUND = 4 * MATCHER_MAX_STACKS /* frames of one closure */ };
 
 /* ---- the hash index ---- */
 
@@ -188,14 +188,14 @@ static int32_t add_config(struct matcher_cache *c, const int32_t *items, int n, 
     c->n_items += n;
     for (int i = 0; i < n_classes; i++)
         c->next[(size_t)id * (size_t)n_classes + (size_t)i] =
-            id == CONFIG_DEAD ? CONFIG_DEAD : CONFIG_UNKNOWN;
+            config_is_stuck(id) ? id : CONFIG_UNKNOWN;
     return id;
 }
 
 static bool grow_config_index(struct matcher_cache *c)
 {
     if (!intern_grow(&c->config_index)) return false;
-    for (int i = CONFIG_DEAD + 1; i < c->n_configs; i++) {
+    for (int i = CONFIG_FULL + 1; i < c->n_configs; i++) {
         const struct config *k = &c->configs[i];
         intern_add(&c->config_index, config_hash(c->items + k->item, k->n, k->ends, k->pops), i);
     }
@@ -252,12 +252,23 @@ static void push_pending(struct matcher_cache *c, int32_t frame)
     else c->pending[c->n_pending++] = frame;
 }
 
+/* The rule of a frame if it has a maximum number of rounds, else NULL. */
+static const struct pda_rule *bounded_rule(const struct matcher_cache *c, int32_t frame)
+{
+    const struct pda_rule *r = &c->pda->rules[c->pda->states[c->frames[frame].state].rule];
+
+    return r->counted && r->max != RULES_UNBOUNDED ? r : NULL;
+}
+
 /* A frame from which a byte can be read. */
 static void add_found(struct matcher_cache *c, int32_t frame)
 {
-    if (c->n_found >= MAX_STACKS) c->overflow = true;
+    if (c->n_found >= MAX_FOUND) c->overflow = true;
     else if (!mem_ensure(c->found, c->cap_found, c->n_found + 1)) c->failed = true;
-    else c->found[c->n_found++] = frame;
+    else {
+        c->found[c->n_found++] = frame;
+        c->n_bounded += bounded_rule(c, frame) != NULL;
+    }
 }
 
 /* The count at state `to`, reached from another state of the rule: arriving at the start ends a
@@ -316,7 +327,7 @@ static void close_frame(struct matcher_cache *c, int32_t id)
 static void closure_begin(struct matcher_cache *c)
 {
     c->stamp++;
-    c->n_found = c->n_pending = 0;
+    c->n_found = c->n_pending = c->n_bounded = 0;
     c->ends = c->pops = c->overflow = false;
 }
 
@@ -334,10 +345,56 @@ static void closure_add(struct matcher_cache *c, int32_t frame)
     }
 }
 
-/* An ambiguous grammar may have more stacks than are allowed: such a text cannot go on. */
+/* qsort order: frames that differ in their counts alone come together, the least count first. */
+static int compare_by_count(const void *a, const void *b)
+{
+    const struct by_count *x = a, *y = b;
+
+    if (x->state != y->state) return x->state < y->state ? -1 : 1;
+    if (x->parent != y->parent) return x->parent < y->parent ? -1 : 1;
+    return (x->count > y->count) - (x->count < y->count);
+}
+
+/* May x take all that y may, where they differ in their counts alone? The round that is read ends
+ * with the minimum reached, and x has more rounds left. */
+static bool covers(const struct matcher_cache *c, const struct by_count *x,
+                   const struct by_count *y)
+{
+    const struct pda_rule *r = bounded_rule(c, x->frame);
+
+    return r && x->state == y->state && x->parent == y->parent && x->count + 1 >= r->min;
+}
+
+/* Leaves out the found frames that others cover. `.{0,1000}.{0,1000}` has as many stacks as bytes
+ * were read without it, and two with it. */
+static void drop_covered(struct matcher_cache *c)
+{
+    struct by_count *x;
+    int n = 0;
+
+    if (!mem_ensure(c->by_count, c->cap_by_count, c->n_found)) {
+        c->failed = true;
+        return;
+    }
+    x = c->by_count;
+    for (int i = 0; i < c->n_found; i++) {
+        const struct stack_frame *f = &c->frames[c->found[i]];
+        x[i] = (struct by_count){ f->state, f->parent, f->count, c->found[i] };
+    }
+    qsort(x, (size_t)c->n_found, sizeof *x, compare_by_count);
+    for (int i = 0; i < c->n_found; i++) {
+        if (n && covers(c, &x[n - 1], &x[i])) continue;
+        x[n] = x[i];
+        c->found[n++] = x[i].frame;
+    }
+    c->n_found = n;
+}
+
 static int32_t closure_end(struct matcher_cache *c)
 {
-    if (c->overflow || c->failed) return CONFIG_DEAD;
+    if (c->n_bounded > 1 && !c->overflow && !c->failed) drop_covered(c);
+    if (c->failed) return CONFIG_DEAD;
+    if (c->overflow || c->n_found > MATCHER_MAX_STACKS) return CONFIG_FULL;
     return config_intern(c, c->found, c->n_found, c->ends, c->pops);
 }
 
@@ -411,8 +468,10 @@ bool config_reset(struct matcher_cache *c)
     intern_clear(&c->config_index);
     memset(c->seen, 0, (size_t)c->cap_frames * sizeof *c->seen);
     c->stamp = 0;
-    if (!grow_configs(c, 0)) return false;
-    add_config(c, NULL, 0, false, false);
+    for (int i = 0; i <= CONFIG_FULL; i++) {
+        if (!grow_configs(c, 0)) return false;
+        add_config(c, NULL, 0, false, false);
+    }
     return true;
 }
 
@@ -508,4 +567,5 @@ void config_release(struct matcher_cache *c)
     mem_free(c->items);
     mem_free(c->pending);
     mem_free(c->found);
+    mem_free(c->by_count);
 }

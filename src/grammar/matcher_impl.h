@@ -3,6 +3,8 @@
  * Invariants:
  * - The parent of a frame has a smaller number than the frame. Frames 0 and 1 are the bottoms.
  * - Configuration 0 (CONFIG_DEAD) is the empty set without an end: no text continues from there.
+ *   Configuration 1 (CONFIG_FULL) stands for all sets with more than MATCHER_MAX_STACKS stacks: it
+ *   is never left, and no matcher stands on it.
  * - Everything stored is complete. A function that runs out of memory sets `failed`, returns an
  *   arbitrary valid number, and what is computed from that number is not stored. The public
  *   functions clear `failed` when they begin and ask for it before they return. */
@@ -17,13 +19,18 @@ enum {
     FRAME_END = 0,  /* the bottom below the root rule: the text is complete */
     FRAME_LOCAL = 1 /* the bottom below a top frame that is looked at without its stack */
 };
-enum { CONFIG_DEAD = 0, CONFIG_UNKNOWN = -1 };
+enum { CONFIG_DEAD = 0, CONFIG_FULL = 1, CONFIG_UNKNOWN = -1 };
 
 /* A state inside a rule, on top of the frame at which the caller of the rule continues. */
 struct stack_frame {
     int32_t state, count, parent; /* count: finished rounds of a counted rule */
     int32_t min_bytes;            /* shortest way to the end of this frame and all below it */
     int32_t popped; /* the configuration when this frame is on top again, or CONFIG_UNKNOWN */
+};
+
+/* A frame in the order in which frames that differ in their counts alone are neighbours. */
+struct by_count {
+    int32_t state, parent, count, frame;
 };
 
 /* A set of stacks, given by their top frames. Only frames from which a byte can be read are in it:
@@ -110,9 +117,12 @@ struct matcher_cache {
     /* The closure in progress: frames to follow, frames found, and what else was reached. */
     int32_t *pending, *found;
     int n_pending, cap_pending, n_found, cap_found;
+    struct by_count *by_count; /* the found frames, sorted */
+    int cap_by_count;
     uint32_t stamp;
     bool ends, pops;
-    bool overflow; /* more stacks than are allowed: the configuration counts as dead */
+    bool overflow; /* more stacks than are allowed */
+    int n_bounded; /* found frames of rules with a maximum number of rounds */
     bool failed;   /* out of memory */
 };
 
@@ -124,13 +134,16 @@ int32_t config_of_start(struct matcher_cache *c);                /* before the f
 /* The configuration when `frame` is on top again, with all calls and returns followed. */
 int32_t config_popped(struct matcher_cache *c, int32_t frame);
 int32_t config_step(struct matcher_cache *c, int32_t config, int byte_class);
+/* Can no byte be read from it? */
+static inline bool config_is_stuck(int32_t config) { return config <= CONFIG_FULL; }
 static inline int32_t config_next(struct matcher_cache *c, int32_t config, uint8_t byte)
 {
     int byte_class = c->pda->class_of[byte];
     int32_t to = c->next[(size_t)config * (size_t)c->pda->n_classes + (size_t)byte_class];
     return to != CONFIG_UNKNOWN ? to : config_step(c, config, byte_class);
 }
-bool config_reset(struct matcher_cache *c); /* only the bottoms and CONFIG_DEAD remain */
+bool config_reset(
+    struct matcher_cache *c); /* only the bottoms, CONFIG_DEAD and CONFIG_FULL remain */
 void config_evict(struct matcher_cache *c); /* only what the matchers use remains */
 void config_release(struct matcher_cache *c);
 size_t config_bytes(const struct matcher_cache *c);

@@ -36,7 +36,7 @@ static void walk_trie(struct matcher_cache *c, const struct toktrie *t, int32_t 
         const struct toktrie_node *n = &t->nodes[i];
         bool stripped = strip && n->depth == 1 && n->byte == ' ';
         int32_t to = stripped ? from : config_next(c, at[n->depth - 1], n->byte);
-        if (to == CONFIG_DEAD) {
+        if (config_is_stuck(to)) {
             if (c->failed) return;
             i = (int)n->skip;
             continue;
@@ -91,13 +91,13 @@ static void walk_top(struct matcher_cache *c, int32_t from, const uint64_t follo
         int32_t to = config_next(c, at[d - 1], n->byte);
         if (d > 1 && c->configs[at[d - 1]].pops && has_byte(follow, n->byte))
             over[k++] = (uint8_t)(d - 1);
-        if (to == CONFIG_DEAD && k == 0) {
+        if (config_is_stuck(to) && k == 0) {
             i = (int)n->skip;
             continue;
         }
         at[d] = to;
         n_over[d] = k;
-        if (n->n_tokens && to != CONFIG_DEAD) set_tokens(bits, t, n);
+        if (n->n_tokens && !config_is_stuck(to)) set_tokens(bits, t, n);
         else
             for (int j = 0; j < n->n_tokens; j++)
                 for (int o = 0; o < k; o++)

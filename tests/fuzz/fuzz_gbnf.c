@@ -32,14 +32,18 @@ static void match_text(const struct pda *a, struct str text)
         const uint64_t *mask = matcher_mask(&x);
         uint64_t copy[5];
         memcpy(copy, mask, sizeof copy);
-        for (int32_t id = 0; id < 264; id++)
-            if ((copy[id / 64] >> (id % 64) & 1) != (matcher_min_bytes_after(&x, id) < MATCHER_FAR))
+        for (int32_t id = 0; id < 264; id++) {
+            int after = matcher_min_bytes_after(&x, id);
+            if (after != E_UNSUPPORTED && (copy[id / 64] >> (id % 64) & 1) != (after < MATCHER_FAR))
                 __builtin_trap();
+        }
         if (matcher_is_complete(&x)) break;
         if (matcher_accept(&x, (int32_t)((unsigned char)text.p[i])) != OK) {
             int32_t id = 0;
             while (id < 264 && !(copy[id / 64] >> (id % 64) & 1)) id++;
-            if (id < 264 && matcher_accept(&x, id) != OK) __builtin_trap();
+            int rc = id < 264 ? matcher_accept(&x, id) : OK;
+            if (rc == E_UNSUPPORTED) break;
+            if (rc != OK) __builtin_trap();
         }
     }
     matcher_end(&x);
