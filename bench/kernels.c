@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kernel/cpu/matmul.h"
+#include "kernel/cpu/kernels.h"
 #include "kernel/quant.h"
 
 #include <stdio.h>
@@ -153,7 +153,7 @@ static int one_token(enum dtype t)
 static int open_alone(struct matmul **out, struct bench *b, const struct gemm *g, struct gemm *own,
                       struct err *e)
 {
-    struct matmul_opt opt = { .gemm = g ? own : NULL };
+    struct matmul_opt opt = { .isa = matmul_isa(b->mm), .gemm = g ? own : NULL };
 
     if (g) *own = *g, own->min_tokens = one_token;
     return matmul_open(out, b->par, opt, e);
@@ -198,8 +198,10 @@ static int usage(void)
 int main(int argc, char **argv)
 {
     struct bench b = { .rows = 8192, .cols = 2048 };
-    struct matmul_opt opt = { .gemm = gemm_amx(), .few = gemm8_amx() };
+    struct kernels set;
+    struct matmul_opt opt;
     struct err e = { 0 };
+    const char *isa = NULL;
     void (*one)(struct bench *, enum dtype) = bench_type;
     struct gemm few, many;
     int threads = 0, c, rc;
@@ -210,9 +212,11 @@ int main(int argc, char **argv)
         else if (c == 'c') b.cached = true;
         else if (c == 'x') one = bench_crossover;
         else if (c == 'k') b.cols = atoi(optarg);
-        else if (c == 'i' && (opt.isa = isa_by_name(optarg))) opt.gemm = opt.few = NULL;
+        else if (c == 'i') isa = optarg;
         else return usage();
     }
+    if ((rc = kernels_find(&set, isa, &e)) != OK) goto out;
+    opt = set.matmul;
     if ((rc = par_open(&b.par, (struct par_opt){ threads, true }, &e)) != OK) goto out;
     if ((rc = matmul_open(&b.mm, b.par, opt, &e)) != OK) goto out;
     if ((rc = matmul_open(&b.vectors, b.par, (struct matmul_opt){ .isa = opt.isa }, &e)) != OK)

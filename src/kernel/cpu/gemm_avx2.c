@@ -4,6 +4,7 @@
 #define LANES 8
 #define VECS 2
 #define TOKENS 4
+#define FLOATS gemm_f_avx2
 #define HAS_DOT4 0
 
 typedef __m256i vi;
@@ -36,14 +37,10 @@ static inline vi keep_order(vi sum)
 #include "kernel/cpu/gemm_rows.h"
 
 /* Measured: below, unpacking costs more than it saves. */
-static int least_tokens(enum dtype t)
-{
-    (void)t;
-    return 5;
-}
+static int least_tokens(enum dtype t) { return is_float(t) ? FLOATS.min_tokens(t) : 5; }
 
 const struct gemm gemm_avx2 = { .name = "avx2",
-                                .token_unit = 1,
+                                .token_unit = 6,
                                 .row_unit = ROWS,
                                 .can = rows_can,
                                 .min_tokens = least_tokens,

@@ -4,6 +4,7 @@
 #define LANES 16
 #define VECS 2
 #define TOKENS 6
+#define FLOATS gemm_f_avx512
 #define HAS_DOT4 1
 
 typedef __m512i vi;
@@ -24,14 +25,10 @@ typedef __m512 vf;
 #include "kernel/cpu/gemm_rows.h"
 
 /* Measured: below, unpacking costs more than it saves. */
-static int least_tokens(enum dtype t)
-{
-    (void)t;
-    return 9;
-}
+static int least_tokens(enum dtype t) { return is_float(t) ? FLOATS.min_tokens(t) : 9; }
 
 const struct gemm gemm_avx512 = { .name = "avx512",
-                                  .token_unit = 1,
+                                  .token_unit = 12,
                                   .row_unit = ROWS,
                                   .can = rows_can,
                                   .min_tokens = least_tokens,

@@ -15,6 +15,7 @@
  *
  * A file that includes this header defines, for its instruction set:
  *   LANES, VECS, TOKENS      sizes; TOKENS tokens share a weight vector in registers
+ *   FLOATS                   the gemm for F32, F16 and BF16 (gemm_f_rows.h)
  *   HAS_DOT4                 1: vpdpbusd exists; 0: vpmaddubsw and vpmaddwd
  *   vi, vf                   types of an integer and an F32 vector
  *   the operations below named v_*
@@ -25,6 +26,7 @@
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/load_32_avx2.h"
 #include "kernel/cpu/load_k_avx2.h"
+#include "kernel/cpu/transpose_avx2.h"
 
 enum {
     ROWS = LANES * VECS,
@@ -109,30 +111,6 @@ static void pack_wide(struct xwide *to, const float *x, int n)
 }
 
 /* ---- weights ---- */
-
-/* Transposes 8 x 8 numbers of 32 bits: afterwards v[i] has number i of each of the rows. */
-INLINE void transpose8(__m256i v[8])
-{
-    __m256i a[8], b[8];
-
-    UNROLL
-    for (int i = 0; i < 8; i += 2) {
-        a[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
-        a[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
-    }
-    UNROLL
-    for (int i = 0; i < 8; i += 4) {
-        b[i] = _mm256_unpacklo_epi64(a[i], a[i + 2]);
-        b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
-        b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
-        b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
-    }
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        v[i] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
-        v[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
-    }
-}
 
 /* Sub-block s of 8 rows, from lane `lane` on: bytes, or 16 bits wide. */
 INLINE void store_sub(struct panel *p, int s, int lane, __m256i v[8], const struct form f)
@@ -499,25 +477,32 @@ static run_fn *const run_of[DT_COUNT] = { FORMS(LIST_RUN) };
 #define LIST_SIGN(name, t, cols, n, h, min, sign, a) [t] = sign,
 static const bool signed_of[DT_COUNT] = { FORMS(LIST_SIGN) };
 
-static bool rows_can(enum dtype t) { return run_of[t] != NULL; }
+/* Floats have a gemm of their own. */
+static bool is_float(enum dtype t) { return t == DT_F32 || t == DT_F16 || t == DT_BF16; }
+
+static bool rows_can(enum dtype t) { return run_of[t] || is_float(t); }
 static bool packs_wide(enum dtype t) { return signed_of[t] && !HAS_DOT4; }
 
 static size_t rows_x_bytes(enum dtype t, int tokens, int cols)
 {
     size_t n = (size_t)tokens * (size_t)count_blocks(cols);
+    if (is_float(t)) return FLOATS.x_bytes(t, tokens, cols);
     return n * (packs_wide(t) ? sizeof(struct xwide) : sizeof(struct xblock));
 }
 
 static size_t rows_scratch_bytes(enum dtype t, int cols)
 {
-    (void)t, (void)cols;
-    return sizeof(struct gemm_scratch);
+    return is_float(t) ? FLOATS.scratch_bytes(t, cols) : sizeof(struct gemm_scratch);
 }
 
 static void rows_pack(enum dtype w, void *xp, const struct tensor *x, int token0, int token1)
 {
     int blocks = count_blocks(x->cols);
 
+    if (is_float(w)) {
+        FLOATS.pack(w, xp, x, token0, token1);
+        return;
+    }
     for (int t = token0; t < token1; t++)
         for (int b = 0; b < blocks; b++) {
             const float *from = tensor_row(x, t) + b * 256;
@@ -530,5 +515,6 @@ static void rows_pack(enum dtype w, void *xp, const struct tensor *x, int token0
 
 static void rows_run(const struct gemm_job *j, const void *xp, int row0, int row1, void *scratch)
 {
-    run_of[j->type](j, xp, row0, row1, scratch);
+    if (is_float(j->type)) FLOATS.rows(j, xp, row0, row1, scratch);
+    else run_of[j->type](j, xp, row0, row1, scratch);
 }
