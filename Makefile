@@ -38,13 +38,14 @@ LDLIBS  := $(PKG_LIBS) -lm
 
 # A file's ending names the instruction set it may use; which one runs is decided at start-up.
 FLAGS_avx2   := -mavx2 -mfma -mf16c -mbmi2
+FLAGS_avxvnni := $(FLAGS_avx2) -mavxvnni
 FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi
 FLAGS_amx    := $(FLAGS_avx512) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
 FLAGS_neon   := -march=armv8.2-a+dotprod+fp16
-ISA_x86_64   := avx2 avx512 amx
+ISA_x86_64   := avx2 avxvnni avx512 amx
 ISA_aarch64  := neon
-isa_flags     = $(foreach i,avx2 avx512 amx neon,$(if $(filter %_$(i),$(basename $(1))),$(FLAGS_$(i))))
-skip_isa     := $(filter-out $(ISA_$(ARCH)),avx2 avx512 amx neon)
+isa_flags     = $(foreach i,avx2 avxvnni avx512 amx neon,$(if $(filter %_$(i),$(basename $(1))),$(FLAGS_$(i))))
+skip_isa     := $(filter-out $(ISA_$(ARCH)),avx2 avxvnni avx512 amx neon)
 
 SRC_ALL := $(shell find src -name '*.c' | LC_ALL=C sort)
 SRC     := $(filter-out $(foreach i,$(skip_isa),%_$(i).c),$(SRC_ALL))
@@ -112,7 +113,7 @@ $(B)/libserve.a: $(SERVE_OBJ)
 	$(Q)ar rcs $@ $(SERVE_OBJ)
 
 # What everything was compiled with last: other flags, or another version, compile it again.
-FLAGS_USED := $(filter-out ccache,$(CC)) $(CFLAGS) $(FLAGS_amx) $(FLAGS_neon)
+FLAGS_USED := $(filter-out ccache,$(CC)) $(CFLAGS) $(FLAGS_avxvnni) $(FLAGS_amx) $(FLAGS_neon)
 $(B)/flags: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' >$@
@@ -141,7 +142,16 @@ benches: $(BENCHES)
 
 $(TESTS): $(B)/%: $(B)/%.o $(B)/libserve.a $(B)/libcore.a $(B)/tests/support.o
 	$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/support.o $(B)/libserve.a $(B)/libcore.a $(SERVE_LIBS) $(LDLIBS) -lcmocka
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(EVEX) $(B)/tests/support.o $(B)/libserve.a $(B)/libcore.a $(SERVE_LIBS) $(LDLIBS) -lcmocka
+
+# The kernels of AVX-VNNI for machines that have AVX-512 VNNI instead (src/kernel/cpu/avxvnni.h).
+EVEX_OBJ := $(patsubst src/kernel/cpu/%_avxvnni.c,$(B)/tests/ops/%_evex.o,$(filter %_avxvnni.c,$(LIB_SRC)))
+$(EVEX_OBJ): $(B)/tests/ops/%_evex.o: src/kernel/cpu/%_avxvnni.c $(B)/flags
+	@mkdir -p $(@D)
+	$(SAY) CC $@
+	$(Q)$(CC) $(CFLAGS) $(FLAGS_avx512) -DTERN_EVEX -MMD -MP -c -o $@ $<
+$(B)/tests/ops/test_gemm $(B)/tests/ops/test_linear: $(EVEX_OBJ)
+$(B)/tests/ops/test_gemm $(B)/tests/ops/test_linear: EVEX := $(EVEX_OBJ)
 
 # Fault injection: calls of our own code to these pass through tests/fault/fault.c.
 , := ,
@@ -237,7 +247,7 @@ fuzz-build: $(FUZZERS)
 # What foreign bytes reach. Kernels of one instruction set are not instrumented: targets use the plain ones, and it would
 # take minutes.
 ifneq (,$(findstring fuzzer,$(SAN)))
-$(filter %_avx2.o %_avx512.o %_amx.o %_neon.o,$(LIB_OBJ)): CFLAGS := $(filter-out $(SAN),$(CFLAGS))
+$(filter %_avx2.o %_avxvnni.o %_avx512.o %_amx.o %_neon.o,$(LIB_OBJ)): CFLAGS := $(filter-out $(SAN),$(CFLAGS))
 endif
 FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/grammar/% $(B)/src/toolcall/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
             $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
@@ -329,5 +339,5 @@ uninstall:
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(FAULT_SRC:%.c=$(B)/%.d) $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/support.d $(B)/tests/fault/fault.d $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d) \
+-include $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(FAULT_SRC:%.c=$(B)/%.d) $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/support.d $(EVEX_OBJ:.o=.d) $(B)/tests/fault/fault.d $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d) \
          $(CUDA_OBJ:.o=.d)

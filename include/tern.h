@@ -64,8 +64,8 @@ typedef struct {
     int vram_only;      /* a GPU: all layers, or the model does not open */
     const char *chat_template; /* file with a Jinja chat template; NULL: the model's own template */
     int allow_nan; /* weights may be NaN or infinite; otherwise such a model does not open */
-    const char
-        *isa; /* CPU kernels: "ref", "avx2", "avx512", "amx", "neon"; NULL: the variable TERN_ISA,
+    const char *
+        isa; /* CPU kernels: "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: the variable TERN_ISA,
                       * or the best that this CPU has. One it lacks is TERN_E_UNSUPPORTED */
 } tern_options;
 

@@ -470,7 +470,7 @@ int cmd_bench(int argc, char **argv)
         { "--threads", "-t", ARG_INT, &b.n_threads, "N", "threads (physical cores)" },
         { "--device", NULL, ARG_STR, &b.device, "NAME", "device: cpu, cuda, cuda:1 (cpu)" },
         { "--isa", NULL, ARG_STR, &b.isa, "NAME",
-          "CPU kernels: ref, avx2, avx512, amx, neon (the best of this machine)" },
+          "CPU kernels: ref, avx2, avxvnni, avx512, amx, neon (the best of this machine)" },
         { "--gpu-layers", "-ngl", ARG_INT, &b.gpu_layers, "N",
           "GPU: run only the last N layers there (as many as fit)" },
         { "--profile", NULL, ARG_FLAG, &b.profile, NULL,

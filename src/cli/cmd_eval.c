@@ -115,7 +115,7 @@ int cmd_eval(int argc, char **argv)
           "KV cache type: f16, q8_0, f8, bf16, f32 (logits: f32; ppl: f16)" },
         { "--device", NULL, ARG_STR, &o.device, "NAME", "device: cpu, cuda, cuda:1 (cpu)" },
         { "--isa", NULL, ARG_STR, &o.isa, "NAME",
-          "CPU kernels: ref, avx2, avx512, amx, neon (the best of this machine)" },
+          "CPU kernels: ref, avx2, avxvnni, avx512, amx, neon (the best of this machine)" },
         { "--gpu-layers", "-ngl", ARG_INT, &o.gpu_layers, "N",
           "GPU: run only the last N layers there (as many as fit)" },
         { "--allow-nan", NULL, ARG_FLAG, &o.allow_nan, NULL,

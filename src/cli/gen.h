@@ -42,7 +42,7 @@ struct gen {
     { "--threads", "-t", ARG_INT, &(g)->threads, "N", "threads (physical cores)" },                \
     { "--device", NULL, ARG_STR, &(g)->device, "NAME", "device: cpu, cuda, cuda:1 (cpu)" },        \
     { "--isa", NULL, ARG_STR, &(g)->isa, "NAME",                                                   \
-      "CPU kernels: ref, avx2, avx512, amx, neon (the best of this machine)" },                    \
+      "CPU kernels: ref, avx2, avxvnni, avx512, amx, neon (the best of this machine)" },                    \
     { "--gpu-layers", "-ngl", ARG_INT, &(g)->gpu_layers, "N",                                      \
       "GPU: run the last N layers there, the others on the CPU (as many as fit)" },                \
     { "--vram-only", NULL, ARG_FLAG, &(g)->vram_only, NULL,                                        \

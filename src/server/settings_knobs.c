@@ -93,7 +93,7 @@ const struct knob settings_knobs[] = {
 
     { .group = "engine", .name = "device", .kind = KNOB_TEXT, .at = AT(device), .dflt = "cpu",
       .help = "device that computes: cpu, cuda, cuda:1" },
-    { .name = "isa", .kind = KNOB_CHOICE, .at = AT(isa), .choices = "auto|ref|avx2|avx512|amx|neon",
+    { .name = "isa", .kind = KNOB_CHOICE, .at = AT(isa), .choices = "auto|ref|avx2|avxvnni|avx512|amx|neon",
       .dflt = "auto",
       .help = "CPU kernels of this instruction set; auto: the best of this machine" },
     { .name = "gpu-layers", .alt = "-ngl|--n-gpu-layers", .kind = KNOB_INT, .at = AT(gpu_layers), .least = -1,

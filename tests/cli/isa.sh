@@ -17,6 +17,12 @@ for verb in "run -p Hi" "bench" "eval ppl --file $TMP/text" "serve --port 0"; do
   [ $? -eq 2 ] && grep -q "isa \"$foreign\": this CPU lacks .*; it has $(echo "$have" | sed 's/ /, /g')" "$TMP/err" &&
     ok "${verb%% *}: a set that the CPU lacks" || not_ok "${verb%% *}: $(cat "$TMP/err")"
 done
+case " $have " in
+*" avxvnni "*) ;;
+*)
+  "$TERN" bench -m $M --isa avxvnni >"$TMP/out" 2>"$TMP/err"
+  [ $? -eq 2 ] && grep -q 'isa "avxvnni": this CPU lacks AVX-VNNI' "$TMP/err" && ok "avxvnni is known where the CPU lacks it" || not_ok "avxvnni: $(cat "$TMP/err")" ;;
+esac
 TERN_ISA=$foreign "$TERN" run -m $M -p Hi >"$TMP/out" 2>"$TMP/err"
 [ $? -eq 2 ] && grep -q "isa \"$foreign\"" "$TMP/err" && ok "TERN_ISA is checked, too" || not_ok "TERN_ISA: $(cat "$TMP/err")"
 

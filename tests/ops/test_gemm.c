@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernel/cpu/gemm.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/vec.h"
 #include "kernel/quant.h"
 
@@ -34,13 +35,19 @@ static const enum dtype types[] = {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
+enum { EIGHTS = 5 };
+
 #ifdef __x86_64__
+extern const struct gemm gemm_evex; /* gemm_avxvnni for AVX-512 VNNI */
+
 static const struct gemm *gemm_here(void) { return gemm_amx(); }
 /* Those that round tokens to eight bits; NULL: not on this machine. */
 static const struct gemm *eight_here(int i)
 {
     if (i == 0) return gemm8_amx();
     if (i == 1) return vec_runs("avx512") ? &gemm_avx512 : NULL;
+    if (i == 2) return vec_runs("avx512") ? &gemm_evex : NULL;
+    if (i == 3) return isa_by_name("avxvnni") ? &gemm_avxvnni : NULL;
     return vec_runs("avx2") ? &gemm_avx2 : NULL;
 }
 #else
@@ -248,7 +255,7 @@ static void tokens_rounded_to_eight_bits_agree(void **state)
     int n = 0;
 
     (void)state;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < EIGHTS; i++)
         if (eight_here(i)) check_eight(eight_here(i)), n++;
     if (n) return;
     print_message("skipped: this machine has neither AMX nor AVX2\n");
@@ -269,7 +276,7 @@ static void the_largest_sums_do_not_overflow(void **state)
     (void)state;
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
         for (int sign = -1; sign <= 1; sign += 2)
-            for (int i = 0; i < 3; i++) {
+            for (int i = 0; i < EIGHTS; i++) {
                 const struct gemm *g = eight_here(i);
                 if (!g || !g->can(forms[f].type)) continue;
                 struct shape s = { forms[f].type, ROWS, COLS, TOKENS, false, false, 1, 1 };
@@ -315,9 +322,10 @@ static void columns_need_not_be_a_multiple_of_the_tile(void **state)
 {
     static const enum dtype plain[] = { DT_F32, DT_F16, DT_BF16, DT_F8_E4M3, DT_F8_E5M2 };
     static const int cols[] = { 1, 7, 31, 33, 48, 255, 300, 513 };
-    const struct gemm *all[] = { gemm_here(), eight_here(1), eight_here(2) };
+    const struct gemm *all[] = { gemm_here(), eight_here(1), eight_here(2), eight_here(3),
+                                 eight_here(4) };
     (void)state;
-    for (int n = 0; n < 3; n++)
+    for (int n = 0; n < EIGHTS; n++)
         for (int i = 0; i < 5; i++)
             for (int c = 0; c < 8 && all[n] && all[n]->can(plain[i]); c++)
                 check_gemm(all[n], (struct shape){ plain[i], 35, cols[c], 18, false, false, 1, 1 });
@@ -328,7 +336,7 @@ static void floats_of_many_rows_and_tokens_agree(void **state)
 {
     static const enum dtype plain[] = { DT_F32, DT_F16, DT_BF16 };
     (void)state;
-    for (int n = 1; n < 3; n++)
+    for (int n = 1; n < EIGHTS; n++)
         for (int i = 0; i < 3 && eight_here(n); i++) {
             assert_true(eight_here(n)->can(plain[i]));
             check_gemm(eight_here(n),

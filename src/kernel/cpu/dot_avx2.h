@@ -2,8 +2,8 @@
  *
  * Integer products are vpmaddubsw: unsigned weight bytes times signed activation bytes, two summed
  * to 16 bits, then pairs to 32 bits. 2 * 128 * 127 < 2^15, so the first step does not saturate.
- * Signed formats move the sign to the activations. Sums are F32, scaled per block of 32, in eight
- * lanes. */
+ * With AVX-VNNI (DOT4) one instruction does both. Signed formats move the sign to the activations.
+ * Sums are F32, scaled per block of 32, in eight lanes. */
 #ifndef TERN_KERNEL_CPU_DOT_AVX2_H
 #define TERN_KERNEL_CPU_DOT_AVX2_H
 
@@ -30,10 +30,13 @@ struct w32 {
 INLINE void dot_w32(__m256 *acc, __m128 *corr, const struct w32 *w, const struct x8 *x,
                     const bool is_signed, const bool has_min)
 {
-    __m256i v = _mm256_loadu_si256((const __m256i *)x->q), p;
-    if (is_signed) p = _mm256_maddubs_epi16(_mm256_abs_epi8(w->q), _mm256_sign_epi8(v, w->q));
-    else p = _mm256_maddubs_epi16(w->q, v);
-    p = _mm256_madd_epi16(p, _mm256_set1_epi16(1));
+    __m256i q = w->q, v = _mm256_loadu_si256((const __m256i *)x->q), p;
+    if (is_signed) q = _mm256_abs_epi8(w->q), v = _mm256_sign_epi8(v, w->q);
+#ifdef DOT4
+    p = DOT4(_mm256_setzero_si256(), q, v);
+#else
+    p = _mm256_madd_epi16(_mm256_maddubs_epi16(q, v), _mm256_set1_epi16(1));
+#endif
     *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(p), _mm256_mul_ps(w->d, _mm256_broadcast_ss(&x->d)),
                            *acc);
     if (has_min)

@@ -27,6 +27,13 @@ static bool has_avx2(void)
     return (b >> 5 & 1) && (b >> 8 & 1); /* AVX2, BMI2 */
 }
 
+/* On a CPU with AVX2. */
+static bool has_avxvnni(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
 static bool has_avx512(void)
 {
     unsigned a, b, c, d;
@@ -45,7 +52,8 @@ static bool has_neon(void)
 }
 #endif
 
-/* Bits: 1 always, 2 AVX2 or NEON, 4 AVX-512. Detected once: under a hypervisor every CPUID traps. */
+/* Bits: 1 always, 2 AVX2 or NEON, 4 AVX-512, 8 AVX-VNNI. Detected once: under a
+ * hypervisor every CPUID traps. */
 static unsigned find_features(void)
 {
     static atomic_uint known;
@@ -56,6 +64,7 @@ static unsigned find_features(void)
 #if defined(__x86_64__)
     if (has_avx2()) k |= 2;
     if (has_avx512()) k |= 4;
+    if (k & 2 && has_avxvnni()) k |= 8;
 #elif defined(__aarch64__)
     if (has_neon()) k |= 2;
 #endif
@@ -65,11 +74,12 @@ static unsigned find_features(void)
 
 const struct isa *isa_at(int i)
 {
-    const struct isa *list[4];
+    const struct isa *list[5];
     int n = 0;
     list[n++] = &isa_ref;
 #if defined(__x86_64__)
     if (find_features() & 2) list[n++] = &isa_avx2;
+    if (find_features() & 8) list[n++] = &isa_avxvnni;
     if (find_features() & 4) list[n++] = &isa_avx512;
 #elif defined(__aarch64__)
     if (find_features() & 2) list[n++] = &isa_neon;

@@ -5,8 +5,12 @@
 
 #define ANY(t) [t] = { gemv_any_avx2, FORM_F32 }
 
+#ifndef ISA_NAME
+#define ISA_NAME "avx2"
+#endif
+
 const struct isa isa_avx2 = {
-    .name = "avx2",
+    .name = ISA_NAME,
     .form = { [FORM_X8] = { x8_bytes, x8_make_avx2 },
               [FORM_X256] = { x256_bytes_avx2, x256_make_avx2 } },
     .gemv = {

@@ -5,5 +5,5 @@
 
 #include "kernel/cpu/isa.h"
 
-extern const struct isa isa_avx2, isa_avx512, isa_neon;
+extern const struct isa isa_avx2, isa_avxvnni, isa_avx512, isa_neon;
 #endif

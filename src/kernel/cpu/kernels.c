@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The sets of all architectures by name, the best first; ref is everywhere. */
-static const char *const names[] = { "amx", "avx512", "avx2", "neon", "ref" };
+static const char *const names[] = { "amx", "avx512", "avxvnni", "avx2", "neon", "ref" };
 enum { NAMES = sizeof names / sizeof *names };
 
 /* The CPU features that a kernel set needs, as the error message names them. */
@@ -14,6 +14,7 @@ static const char *needs(const char *name)
 {
     if (strcmp(name, "amx") == 0) return "AMX tiles (INT8 and BF16), enabled by the system";
     if (strcmp(name, "avx512") == 0) return "AVX-512 (F, BW, DQ, VL, VBMI, VNNI)";
+    if (strcmp(name, "avxvnni") == 0) return "AVX-VNNI, FMA, F16C and BMI2";
     if (strcmp(name, "avx2") == 0) return "AVX2, FMA, F16C and BMI2";
     return "64-bit ARM with dot products and F16 arithmetic";
 }
@@ -31,6 +32,7 @@ static const struct gemm *find_gemm(const char *name)
 #if defined(__x86_64__)
     if (strcmp(name, "amx") == 0) return gemm_amx();
     if (strcmp(name, "avx512") == 0) return &gemm_avx512;
+    if (strcmp(name, "avxvnni") == 0) return &gemm_avxvnni;
     if (strcmp(name, "avx2") == 0) return &gemm_avx2;
 #else
     (void)name;
@@ -39,23 +41,23 @@ static const struct gemm *find_gemm(const char *name)
 }
 
 /* false: this machine cannot run the set. AMX has matrix products and attention of its own, and
- * takes the rest from AVX-512. */
+ * takes the rest from AVX-512; AVX-VNNI has matrix products, and the rest from AVX2. */
 static bool fill_set(struct kernels *k, const char *name)
 {
-    bool amx = strcmp(name, "amx") == 0;
-    const char *base = amx ? "avx512" : name;
+    bool amx = strcmp(name, "amx") == 0, vnni = strcmp(name, "avxvnni") == 0;
+    const char *base = amx ? "avx512" : vnni ? "avx2" : name;
 
     if (strcmp(name, "ref") == 0) {
         fill_ref(k);
         return true;
     }
     *k = (struct kernels){ .name = name,
-                           .matmul = { .isa = isa_by_name(base),
+                           .matmul = { .isa = isa_by_name(amx ? base : name),
                                        .gemm = find_gemm(name),
                                        .few = amx ? gemm8_amx() : NULL },
                            .vec = vec_by_name(base),
                            .recur = recur_by_name(base),
-                           .flash = flash_by_name(name) };
+                           .flash = flash_by_name(vnni ? base : name) };
     return k->matmul.isa && k->vec && k->recur && k->flash && (!amx || k->matmul.gemm);
 }
 
@@ -68,7 +70,7 @@ const char *kernels_at(int i)
     return NULL;
 }
 
-/* "amx, avx512, avx2, ref" */
+/* "avx512, avxvnni, avx2, ref" */
 static void list_sets(char *out, size_t size)
 {
     size_t n = 0;

@@ -13,7 +13,7 @@
 #include "kernel/cpu/vec.h"
 
 struct kernels {
-    const char *name; /* "ref", "avx2", "avx512", "amx", "neon" */
+    const char *name; /* "ref", "avx2", "avxvnni", "avx512", "amx", "neon" */
     struct matmul_opt matmul;
     const struct vec *vec;
     const struct recur *recur;
