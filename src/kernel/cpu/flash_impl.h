@@ -8,7 +8,8 @@
 #include "kernel/cpu/flash_rows.h"
 
 #define PANEL FLASH_PANEL
-#define FEW (2 * PANEL) /* up to this many rows, transposing keys costs more than it saves */
+#define FEW 8     /* query rows that are multiplied with keys read from the cache together */
+#define DIRECT 12 /* up to this many rows, transposing keys costs more than it saves */
 
 /* c [mr][nv vectors] = alpha * c + a [mr][k] b [k][nv vectors]; alpha NULL: without c. */
 INLINE void multiply_panel(const int mr, const int nv, const float *a, int lda, const float *b,
@@ -62,6 +63,12 @@ INLINE void multiply_columns(const int mr, int n_vecs, const float *a, int lda, 
     case 4: f(4, __VA_ARGS__); break; \
     case 5: f(5, __VA_ARGS__); break; \
     default: f(6, __VA_ARGS__);       \
+    }
+#define BY_FEW(mr, f, ...)               \
+    switch (mr) {                        \
+    case 7: f(7, __VA_ARGS__); break;    \
+    case 8: f(8, __VA_ARGS__); break;    \
+    default: BY_ROWS(mr, f, __VA_ARGS__) \
     }
 #define BY_TYPE(t, f, ...)                              \
     switch (t) {                                        \
@@ -130,31 +137,54 @@ static void load_tile(const struct work *w, int key, int n)
     BY_TYPE(w->j->v.type, load_values, w, key, n);
 }
 
+/* part [mr][W] from column i on: products of nk keys with mr query rows, not yet summed over the
+ * lanes. mr x nk independent sums hide the latency of multiplication. */
+INLINE void dot_keys(const int mr, const int nk, const enum dtype t, const struct work *w,
+                     const char *k, const char *next, const float *q, vf part[][W], int i)
+{
+    const size_t row = w->j->k.row_bytes;
+    int dim = w->j->k.dim;
+    vf sum[FEW][4], y[4];
+
+    UNROLL
+    for (int r = 0; r < mr; r++) {
+        UNROLL
+        for (int x = 0; x < nk; x++) sum[r][x] = v_set(0);
+    }
+    for (size_t b = 0; b < nk * row; b += 64) __builtin_prefetch(next + b);
+    for (int d = 0; d < dim; d += W) {
+        int left = dim - d;
+        UNROLL
+        for (int x = 0; x < nk; x++) {
+            if (left >= W) y[x] = kv_load(t, k + x * row, d);
+            else y[x] = kv_load_n(t, k + x * row, d, left);
+        }
+        UNROLL
+        for (int r = 0; r < mr; r++) {
+            vf a = v_load(q + r * w->ldq + d);
+            UNROLL
+            for (int x = 0; x < nk; x++) sum[r][x] = v_fma(y[x], a, sum[r][x]);
+        }
+    }
+    UNROLL
+    for (int r = 0; r < mr; r++) {
+        UNROLL
+        for (int x = 0; x < nk; x++) part[r][i + x] = sum[r][x];
+    }
+}
+
 /* Scores s [mr][KV_BLOCK] of one block of keys, read from the cache. */
 INLINE void dot_block(const int mr, const enum dtype t, const struct work *w, const char *k,
-                      const float *q, float *s)
+                      const char *next, const float *q, float *s)
 {
-    int dim = w->j->k.dim;
+    const int most = PANEL * NV / mr, nk = most >= 4 ? 4 : most >= 2 ? 2 : 1;
 
     for (int x = 0; x < KV_BLOCK; x += W) {
-        vf part[PANEL][W];
-        for (int i = 0; i < W; i++, k += w->j->k.row_bytes) {
-            vf sum[PANEL];
-            int d = 0;
-            UNROLL
-            for (int r = 0; r < mr; r++) sum[r] = v_set(0);
-            for (; d + W <= dim; d += W) {
-                vf y = kv_load(t, k, d);
-                UNROLL
-                for (int r = 0; r < mr; r++) sum[r] = v_fma(y, v_load(q + r * w->ldq + d), sum[r]);
-            }
-            if (d < dim) {
-                vf y = kv_load_n(t, k, d, dim - d);
-                UNROLL
-                for (int r = 0; r < mr; r++) sum[r] = v_fma(y, v_load(q + r * w->ldq + d), sum[r]);
-            }
-            UNROLL
-            for (int r = 0; r < mr; r++) part[r][i] = sum[r];
+        vf part[FEW][W];
+        for (int i = 0; i < W; i += nk) {
+            dot_keys(mr, nk, t, w, k, next, q, part, i);
+            k += nk * w->j->k.row_bytes;
+            next += nk * w->j->k.row_bytes;
         }
         UNROLL
         for (int r = 0; r < mr; r++) v_store(s + r * KEYS + x, v_sums(part[r]));
@@ -164,10 +194,10 @@ INLINE void dot_block(const int mr, const enum dtype t, const struct work *w, co
 /* o [mr][nv vectors] = alpha * o + p [mr][n] times n rows of values, read from the cache. `last`:
  * elements in the last vector. */
 INLINE void add_values(const int mr, const enum dtype t, const int nv, const struct work *w,
-                       const char *v, int d, int last, const float *p, int n, float *o,
-                       const float *alpha)
+                       const char *v, const char *next, int d, int last, const float *p, int n,
+                       float *o, const float *alpha)
 {
-    vf sum[PANEL][NV];
+    vf sum[FEW][NV];
 
     UNROLL
     for (int r = 0; r < mr; r++) {
@@ -175,8 +205,11 @@ INLINE void add_values(const int mr, const enum dtype t, const int nv, const str
         for (int i = 0; i < nv; i++)
             sum[r][i] = v_load(o + r * w->ldo + d + i * W) * v_set(alpha[r]);
     }
-    for (int x = 0; x < n; x++, v += w->j->v.row_bytes) {
+    const size_t bytes = w->j->v.row_bytes;
+    for (int x = 0; x < n; x++, v += bytes, next += bytes) {
         vf row[NV];
+        if (d == 0)
+            for (size_t b = 0; b < bytes; b += 64) __builtin_prefetch(next + b);
         UNROLL
         for (int i = 0; i < nv; i++) {
             if (i + 1 < nv || last == W) row[i] = kv_load(t, v, d + i * W);
@@ -198,27 +231,39 @@ INLINE void add_values(const int mr, const enum dtype t, const int nv, const str
 
 /* All dimensions of one block of values. */
 INLINE void add_block(const int mr, const enum dtype t, const struct work *w, const char *v,
-                      const float *p, int n, float *o, const float *alpha)
+                      const char *next, const float *p, int n, float *o, const float *alpha)
 {
+    const int nv = mr <= PANEL ? NV : NV / 2;
     int dim = w->j->v.dim, d = 0;
 
-    for (; d + NV * W <= dim; d += NV * W) add_values(mr, t, NV, w, v, d, W, p, n, o, alpha);
-    for (; d + W <= dim; d += W) add_values(mr, t, 1, w, v, d, W, p, n, o, alpha);
-    if (d < dim) add_values(mr, t, 1, w, v, d, dim - d, p, n, o, alpha);
+    for (; d + nv * W <= dim; d += nv * W) add_values(mr, t, nv, w, v, next, d, W, p, n, o, alpha);
+    for (; d + W <= dim; d += W) add_values(mr, t, 1, w, v, next, d, W, p, n, o, alpha);
+    if (d < dim) add_values(mr, t, 1, w, v, next, d, dim - d, p, n, o, alpha);
 }
 
-#define DOT(t, mr, ...) BY_ROWS(mr, dot_block, t, __VA_ARGS__)
-#define ADD(t, mr, ...) BY_ROWS(mr, add_block, t, __VA_ARGS__)
+#define DOT(t, mr, ...) BY_FEW(mr, dot_block, t, __VA_ARGS__)
+#define ADD(t, mr, ...) BY_FEW(mr, add_block, t, __VA_ARGS__)
 
-static void scores_direct(const struct work *w, int mr, const char *k, const float *q, float *s)
+/* What to prefetch while the rows at pos are used: the rows a tile further, or the same ones where
+ * the piece ends. A head's rows of a block are too short for the hardware prefetcher. */
+static const char *find_ahead(const struct work *w, const struct kvrows *k, int pos,
+                              const char *rows)
 {
-    BY_TYPE(w->j->k.type, DOT, mr, w, k, q, s)
+    if (pos + KEYS >= w->p->key1) return rows;
+    return kvrows_at(k, w->blocks, w->p->head, pos + KEYS);
 }
 
-static void values_direct(const struct work *w, int mr, const char *v, const float *p, int n,
-                          float *o, const float *alpha)
+static void scores_direct(const struct work *w, int mr, int pos, const float *q, float *s)
 {
-    BY_TYPE(w->j->v.type, ADD, mr, w, v, p, n, o, alpha)
+    const char *k = kvrows_at(&w->j->k, w->blocks, w->p->head, pos);
+    BY_TYPE(w->j->k.type, DOT, mr, w, k, find_ahead(w, &w->j->k, pos, k), q, s)
+}
+
+static void values_direct(const struct work *w, int mr, int pos, const float *p, int n, float *o,
+                          const float *alpha)
+{
+    const char *v = kvrows_at(&w->j->v, w->blocks, w->p->head, pos);
+    BY_TYPE(w->j->v.type, ADD, mr, w, v, find_ahead(w, &w->j->v, pos, v), p, n, o, alpha)
 }
 
 /* Scores [c0, c1) to attention weights 2^(score - maximum), in place; updates the running sums. */
@@ -256,35 +301,21 @@ static void run_panel(const struct work *w, int r0, int mr, int key, int n)
                     w->v + (size_t)see.first * w->ldo, w->ldo, o, alpha, see.end - see.first);
 }
 
-/* Software prefetch: a head's rows of a block are too short for the hardware prefetcher. */
-static void prefetch_block(const struct work *w, const struct kvrows *k, int pos)
-{
-    if (pos >= w->p->key1) return;
-    const char *rows = kvrows_at(k, w->blocks, w->p->head, pos / KV_BLOCK * KV_BLOCK);
-    for (size_t i = 0; i < k->head_bytes; i += 64) __builtin_prefetch(rows + i);
-}
-
 /* One panel of query rows and one tile of keys, read from the cache. Prefetches the next tile. */
 static void run_panel_direct(const struct work *w, int r0, int mr, int key, int n)
 {
-    const struct attend_job *j = w->j;
     float alpha[16], *o = w->o + (size_t)r0 * w->ldo;
     struct visible see;
 
     find_visible(w, &see, r0, mr, key, n);
     if (see.first >= see.end) return;
     int c0 = see.first / KV_BLOCK * KV_BLOCK, c1 = (see.end + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
-    for (int c = c0; c < c1; c += KV_BLOCK) {
-        if (r0 == 0) prefetch_block(w, &j->k, key + c + KEYS);
-        scores_direct(w, mr, kvrows_at(&j->k, w->blocks, w->p->head, key + c),
-                      w->q + (size_t)r0 * w->ldq, w->s + c);
-    }
+    for (int c = c0; c < c1; c += KV_BLOCK)
+        scores_direct(w, mr, key + c, w->q + (size_t)r0 * w->ldq, w->s + c);
     exp_scores(w, &see, r0, mr, key, c0, c1, alpha);
     for (int c = see.first, end; c < see.end; c = end) {
         end = (c / KV_BLOCK + 1) * KV_BLOCK < see.end ? (c / KV_BLOCK + 1) * KV_BLOCK : see.end;
-        if (r0 == 0) prefetch_block(w, &j->v, key + c + KEYS);
-        values_direct(w, mr, kvrows_at(&j->v, w->blocks, w->p->head, key + c), w->s + c, end - c, o,
-                      alpha);
+        values_direct(w, mr, key + c, w->s + c, end - c, o, alpha);
         for (int i = 0; i < mr; i++) alpha[i] = 1;
     }
 }
@@ -293,17 +324,18 @@ static void run_panel_direct(const struct work *w, int r0, int mr, int key, int 
 static void run_piece(const struct attend_job *j, const struct flash_piece *p, float *scratch)
 {
     struct work w = { .j = j, .p = p };
-    int panels;
+    int panels, panel;
 
     work_init(&w, scratch);
     load_queries(&w);
-    panels = (w.rows + PANEL - 1) / PANEL;
+    panel = w.rows > DIRECT ? PANEL : FEW;
+    panels = (w.rows + panel - 1) / panel;
     for (int key = p->key0; key < p->key1; key += KEYS) {
         int n = p->key1 - key < KEYS ? p->key1 - key : KEYS;
-        if (w.rows > FEW) load_tile(&w, key, n);
+        if (w.rows > DIRECT) load_tile(&w, key, n);
         for (int i = 0; i < panels; i++) { /* of nearly equal height */
             int r0 = w.rows * i / panels, mr = w.rows * (i + 1) / panels - r0;
-            if (w.rows > FEW) run_panel(&w, r0, mr, key, n);
+            if (w.rows > DIRECT) run_panel(&w, r0, mr, key, n);
             else run_panel_direct(&w, r0, mr, key, n);
         }
     }
