@@ -347,6 +347,90 @@ static void all_bodies_together_have_a_limit(void **state)
 
 /* ---- ends ---- */
 
+/* http_admit_fn: the first time it holds the body, unless the path is /echo. */
+static enum http_admission hold_once(void *arg, struct http_req *q)
+{
+    (void)arg;
+    if (str_is(http_path(q), "/echo")) return HTTP_ADMIT;
+    if (!http_was_held(q)) return HTTP_HOLD;
+    if (str_is(http_path(q), "/held")) return HTTP_ADMIT;
+    http_reply(q, 429, "text/plain", "no", 2);
+    return HTTP_ANSWERED;
+}
+
+/* A POST whose body of 100 KB is sent, in two pieces. */
+static void send_large(struct peer *p, const char *path)
+{
+    static char body[100 << 10];
+    char head[200];
+
+    memset(body, 'b', sizeof body);
+    snprintf(head, sizeof head, "POST %s HTTP/1.1\r\n" HOST "Content-Length: %d\r\n\r\n", path,
+             (int)sizeof body);
+    send_text(p, head);
+    assert_true(send_bytes(p, body, 10));
+    assert_true(send_bytes(p, body + 10, sizeof body - 10));
+}
+
+static void a_held_body_is_read_or_refused_after_a_while(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .admit = hold_once });
+    struct peer a = connect_peer(w), b = connect_peer(w), c = connect_peer(w);
+    struct reply r;
+
+    (void)state;
+    send_large(&a, "/held"); /* any other path is echoed */
+    send_large(&b, "/refused");
+    for (int i = 0; i < 5000 && read_stats(w).held < 2; i++) usleep(1000);
+    assert_int_equal(read_stats(w).held, 2);
+    send_large(&c, "/echo"); /* the others keep nobody from being served */
+    r = read_reply(&c);
+    assert_int_equal(r.status, 200);
+    assert_int_equal(r.body.n, strlen("POST|/echo||") + (100 << 10));
+    buf_release(&r.body);
+    expect_reply(&a, 200, NULL);
+    send_large(&a, "/held"); /* and it may be held again */
+    expect_reply(&a, 200, NULL);
+    expect_reply(&b, 429, "no");
+    assert_true(is_closed_by_server(&b));
+    assert_int_equal(read_stats(w).held, 3);
+    assert_int_equal(read_stats(w).requests, 3);
+    send_large(&a, "/held"); /* a server may close with held ones */
+    for (int i = 0; i < 5000 && read_stats(w).held < 4; i++) usleep(1000);
+    close_peer(&a);
+    close_peer(&b);
+    close_peer(&c);
+    world_close(w);
+}
+
+/* More than are read at a time: each gets its turn, and none loses its reply. */
+static void refused_uploads_are_read_a_few_at_a_time(void **state)
+{
+#ifdef TERN_HARD
+    enum { N = 20, BYTES = 2 << 20, SENT = 1000 }; /* they are read byte by byte */
+#else
+    enum { N = 20, BYTES = 24 << 20, SENT = BYTES }; /* more than the buffers of the kernel take */
+#endif
+    struct world *w = world_open((struct http_opt){ .max_body_bytes = 1 << 20 });
+    struct peer p[N];
+    char head[200], *body = mem_alloc(BYTES);
+
+    (void)state;
+    memset(body, 'b', BYTES);
+    snprintf(head, sizeof head, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: %d\r\n\r\n", BYTES);
+    for (int i = 0; i < N; i++) {
+        p[i] = connect_peer(w);
+        send_text(&p[i], head);
+    }
+    for (int i = 0; i < N; i++) expect_reply(&p[i], 413, NULL);
+    assert_true(send_bytes(&p[0], body, SENT)); /* the first is read */
+    for (int i = 0; i < N; i++) close_peer(&p[i]);
+    for (int i = 0; i < 5000 && read_stats(w).conns; i++) usleep(2000);
+    assert_int_equal(read_stats(w).conns, 0);
+    mem_free(body);
+    world_close(w);
+}
+
 static void http_close_calls_back_and_requests_end_afterwards(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
@@ -678,6 +762,8 @@ int main(void)
         cmocka_unit_test(a_whole_reply_is_not_limited_by_max_unread),
         cmocka_unit_test(a_client_that_does_not_read_gets_no_more_replies),
         cmocka_unit_test(all_bodies_together_have_a_limit),
+        cmocka_unit_test(a_held_body_is_read_or_refused_after_a_while),
+        cmocka_unit_test(refused_uploads_are_read_a_few_at_a_time),
         cmocka_unit_test(http_close_calls_back_and_requests_end_afterwards),
         cmocka_unit_test(draining_closes_idle_connections_and_answers_new_ones),
         cmocka_unit_test(a_stopped_listener_answers_running_requests_and_accepts_none),

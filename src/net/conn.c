@@ -72,18 +72,38 @@ static void unlink_conn(struct http_req *c)
     c->h = NULL;
 }
 
+/* Some lingering connections are read at a time, so that the cost does not grow with their number.
+ * The others wait; a client that still sends is stopped by the buffers of its kernel. */
+static bool may_read_lingering(const struct http_req *c)
+{
+    const struct http_req *x = c->h->lingering.first;
+
+    for (int i = 0; i < LINGER_READERS && x; i++, x = x->list_next)
+        if (x == c) return true;
+    return false;
+}
+
+/* A place among them is free. Without memory its timer ends the connection. */
+static void read_next_lingering(struct http *h)
+{
+    struct http_req *x = h->lingering.first;
+
+    for (int i = 1; i < LINGER_READERS && x; i++) x = x->list_next;
+    if (x) bufferevent_enable(x->bev, EV_READ);
+}
+
 /* Closes the socket. Unsent bytes are lost; the state and the request stay. */
 static void close_socket(struct http_req *c)
 {
     if (!c->bev) return;
-    conn_idle_leave(c);
+    conn_list_remove(c);
     conn_set_over(c, false);
-    if (c->state == CONN_LINGERING) c->h->n_lingering--;
     free_event(&c->closed); /* before its fd closes */
     conn_unpace(c);
     bufferevent_free(c->bev);
     c->bev = NULL;
     c->h->stats.conns--;
+    if (c->state == CONN_LINGERING) read_next_lingering(c->h);
 }
 
 /* Counts n bytes as the body this connection holds, against max_bodies_bytes. */
@@ -167,10 +187,12 @@ static void begin_linger(struct http_req *c)
         ERR_clear_error();
     }
     shutdown(c->fd, SHUT_WR);
-    conn_count_lingering(c);
+    conn_linger_enter(c);
     conn_pace(c);
     set_timer(c, LINGER_MS);
-    if (c->bev) enable_reading(c);
+    if (!c->bev) return;
+    if (may_read_lingering(c)) enable_reading(c);
+    else bufferevent_disable(c->bev, EV_READ);
 }
 
 /* The last reply is queued. Input is read from here on only to be discarded. */
@@ -207,7 +229,7 @@ void conn_end_request(struct http_req *c)
     c->begun = c->chunked = c->no_body = false;
     c->id[0] = 0;
     count_body(c, 0);
-    c->admitted = c->continued = false;
+    c->admitted = c->was_held = c->continued = false;
     conn_unpace(c);
     httpmsg_reset(&c->msg);
     if (c->close_after) {
@@ -311,22 +333,43 @@ static void feed_parser(struct http_req *c, const char *p, size_t n, size_t *use
     set_timer(c, c->h->opt.body_ms);
 }
 
+/* Nothing of the body is read for a while, and only what was read of it is counted. on_timer asks
+ * again. */
+static void hold_body(struct http_req *c)
+{
+    c->h->stats.held++;
+    c->admitted = false;
+    c->was_held = true;
+    count_body(c, c->msg.body.n);
+    bufferevent_disable(c->bev, EV_READ);
+    conn_hold_enter(c);
+    set_timer(c, HOLD_MS);
+}
+
+static bool is_held(const struct http_req *c) { return c->list == &c->h->held; }
+
 /* A large body is counted with its full length as soon as that is known: a hundred uploads that
- * together exceed the limit are refused at their beginning. false: the request was answered. */
+ * together exceed the limit are refused at their beginning. false: the request was answered, or
+ * its body is held. */
 static bool admit_body(struct http_req *c)
 {
     bool known = c->msg.length != HTTPMSG_NO_LENGTH, keep = c->msg.keep_alive;
     uint64_t n = known ? c->msg.length : c->msg.body.n;
+    enum http_admission answer = HTTP_ADMIT;
 
     if (c->admitted || n <= HTTP_SMALL_BODY) return true;
     c->admitted = true;
-    conn_pace(c);
     count_body(c, (size_t)n);
     if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) return true; /* refuse_bodies does it */
-    c->msg.keep_alive = false; /* for the reply of admit: the rest of the body is not read */
-    if (c->h->opt.admit && !c->h->opt.admit(c->h->opt.arg, c)) return false;
-    c->msg.keep_alive = keep;
-    return true;
+    if (c->h->opt.admit) {
+        c->msg.keep_alive = false; /* for the reply of admit: the rest of the body is not read */
+        answer = c->h->opt.admit(c->h->opt.arg, c);
+        if (answer == HTTP_ANSWERED) return false;
+        c->msg.keep_alive = keep;
+    }
+    if (answer == HTTP_HOLD) hold_body(c);
+    else conn_pace(c);
+    return answer == HTTP_ADMIT;
 }
 
 static void send_continue(struct http_req *c)
@@ -382,7 +425,7 @@ static void use_parsed(struct http_req *c)
 /* Parses the input until a request is complete or nothing is left. */
 static void read_input(struct http_req *c)
 {
-    while (c->bev && c->state == CONN_READING) {
+    while (c->bev && c->state == CONN_READING && !is_held(c)) {
         struct evbuffer *in = bufferevent_get_input(c->bev);
         struct evbuffer_iovec v;
         size_t used = 0;
@@ -495,7 +538,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     conn_verify(h);
 }
 
-/* The time limit of the state has passed. */
+/* The time limit of the state has passed, or the time for which a body is held. */
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct http_req *c = arg;
@@ -509,6 +552,11 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         else conn_drop(c, gone_name(g));
     } else if (c->state == CONN_READING && c->over) {
         refuse_connection(c);
+    } else if (is_held(c)) {
+        conn_list_remove(c);
+        set_timer(c, h->opt.body_ms);
+        read_body(c);
+        read_input(c);
     } else if (c->state == CONN_READING && httpmsg_begun(&c->msg)) {
         refuse_request(c, 408, code_of(408),
                        c->msg.state == HTTPMSG_BODY
@@ -657,6 +705,7 @@ int http_count_body(struct http_req *q, uint32_t group, size_t max, struct err *
 const char *http_peer(const struct http_req *q) { return q->peer; }
 uint64_t http_start_ns(const struct http_req *q) { return q->start_ns; }
 bool http_is_gone(const struct http_req *q) { return !q->bev; }
+bool http_was_held(const struct http_req *q) { return q->was_held; }
 const char *http_gone_reason(const struct http_req *q) { return q->gone_reason; }
 int http_status(const struct http_req *q) { return q->status; }
 

@@ -26,6 +26,7 @@
 #ifndef TERN_NET_CONN_H
 #define TERN_NET_CONN_H
 
+#include "net/conn_list.h"
 #include "net/http.h"
 #include "net/httpmsg.h"
 
@@ -44,6 +45,8 @@ enum { CONN_READ_BYTES = 0, CONN_WRITE_BYTES = 0 }; /* 0: no limit */
 enum {
     ID_BYTES = 64,            /* longest correlation id */
     LINGER_BYTES = 128 << 20, /* of a refused upload, read and discarded before the close */
+    LINGER_READERS = 8,       /* lingering connections that are read at a time, the oldest ones */
+    HOLD_MS = 1000,           /* how long a body is held that admit would refuse */
     OVER_MIN = 4,             /* least and most connections over max_conns: see conn_limit.c */
     OVER_MAX = 64,
     OVER_MS = 1000 /* time in which one over the limit must have sent its request */
@@ -61,9 +64,9 @@ struct listener;
 struct http_req {
     struct http *h;               /* NULL after conn_detach */
     struct http_req *prev, *next; /* in http.conns */
-    struct http_req *idle_prev, *idle_next;
-    bool in_idle; /* in http.idle_first: waits for the first byte of a request */
-    bool over;    /* over the limit of connections: accepted to be refused */
+    struct conn_list *list;       /* http.idle, http.held or http.lingering; NULL: none of them */
+    struct http_req *list_prev, *list_next;
+    bool over; /* over the limit of connections: accepted to be refused */
     enum conn_state state;
     struct bufferevent *bev; /* owns fd; NULL: the socket is closed */
     int fd;
@@ -72,6 +75,7 @@ struct http_req {
     size_t body_bytes; /* of msg.body, as counted in http.bodies_bytes */
     bool admitted;     /* opt.admit was asked about the body */
     bool continued;    /* 100 Continue was sent */
+    bool was_held;     /* admit has held the body once: the next answer is final */
     bool paced;        /* reads at the rate of large bodies: conn_pace.c */
     bool in_group;     /* the body is counted for `group`, too */
     uint32_t group;
@@ -107,8 +111,10 @@ struct http {
     int port;
     SSL_CTX *tls;
     struct http_req *conns;
-    struct http_req *idle_first, *idle_last; /* conn_limit.c */
-    int n_over, n_lingering;
+    struct conn_list idle; /* READING, and no byte of a request has come */
+    struct conn_list held; /* READING, and admit holds the body: nothing is read until the timer */
+    struct conn_list lingering; /* LINGERING */
+    int n_over;
     size_t bodies_bytes; /* request bodies held by all connections */
     size_t *groups;      /* [n_groups] the same by group */
     size_t n_groups;
@@ -156,7 +162,8 @@ void conn_unpace(struct http_req *c); /* may be repeated */
 void conn_idle_enter(struct http_req *c); /* c waits for the first byte of a request */
 void conn_idle_leave(struct http_req *c); /* it does no more */
 void conn_set_over(struct http_req *c, bool over);
-void conn_count_lingering(struct http_req *c); /* c lingers now: closes the oldest of too many */
+void conn_linger_enter(struct http_req *c); /* c lingers now: closes the oldest of too many */
+void conn_hold_enter(struct http_req *c);   /* its body is held: closes the oldest of too many */
 /* Closes the connection that has been idle the longest, or one that has had its last reply. false:
  * there is none. */
 bool conn_close_idle(struct http *h);

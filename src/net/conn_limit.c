@@ -10,13 +10,13 @@
  * a moment, in which the loop reads what has come on them. So neither idle connections, nor silent or
  * slow ones, nor refused ones that do not leave keep a health check out.
  *
- * Half of the slots may hold connections that linger: those that had their last reply while their
- * client still sends. One more closes the oldest of them. So refused uploads do not close idle
- * connections of others.
+ * A quarter of the slots may have connections that linger: those that had their last reply while
+ * their client still sends. Another quarter may have those whose body is held. One more closes the
+ * oldest of them. So refused uploads do not close idle connections of others.
  *
- * http.idle_first to idle_last are the connections between two requests, those that have waited
- * longest first. Invariants (http_check): a connection is in that list if and only if its socket is
- * open, it is READING and no byte of a request has come; n_over counts those over the limit. */
+ * Invariants (http_check): a connection is in http.idle if and only if its socket is open, it is
+ * READING and no byte of a request has come; in http.lingering if and only if its socket is open and
+ * it is LINGERING; n_over counts those over the limit. */
 #include "net/conn.h"
 
 #include "net/listen.h"
@@ -35,35 +35,19 @@ static int over_places(int max_conns)
     return n < OVER_MIN ? OVER_MIN : n > OVER_MAX ? OVER_MAX : n;
 }
 
-/* Half of the limit: clients that wait in a refused upload send less than those that begin again. */
-static int lingering_places(int max_conns) { return max_conns / 2 + 1; }
+/* Places of lingering connections, and of those whose body is held. */
+static int waiting_places(int max_conns) { return max_conns / 4 + 1; }
 
 int http_descriptors(int max_conns) { return max_conns + over_places(max_conns); }
 
 void conn_idle_enter(struct http_req *c)
 {
-    struct http *h = c->h;
-
-    if (c->in_idle) return;
-    c->in_idle = true;
-    c->idle_prev = h->idle_last;
-    c->idle_next = NULL;
-    if (h->idle_last) h->idle_last->idle_next = c;
-    else h->idle_first = c;
-    h->idle_last = c;
+    if (!c->list) conn_list_add(&c->h->idle, c);
 }
 
 void conn_idle_leave(struct http_req *c)
 {
-    struct http *h = c->h;
-
-    if (!c->in_idle) return;
-    c->in_idle = false;
-    if (c->idle_prev) c->idle_prev->idle_next = c->idle_next;
-    else h->idle_first = c->idle_next;
-    if (c->idle_next) c->idle_next->idle_prev = c->idle_prev;
-    else h->idle_last = c->idle_prev;
-    c->idle_prev = c->idle_next = NULL;
+    if (c->list == &c->h->idle) conn_list_remove(c);
 }
 
 void conn_set_over(struct http_req *c, bool over)
@@ -85,7 +69,7 @@ static struct http_req *find_idle(struct http *h)
 {
     int looks = 0;
 
-    for (struct http_req *c = h->idle_first; c && looks < LOOKS_MAX; c = c->idle_next) {
+    for (struct http_req *c = h->idle.first; c && looks < LOOKS_MAX; c = c->list_next) {
         if (c->over) continue;
         looks++;
         if (conn_is_idle(c) && !has_unread(c)) return c;
@@ -93,31 +77,30 @@ static struct http_req *find_idle(struct http *h)
     return NULL;
 }
 
-/* The oldest that has had its last reply; NULL: there is none. */
-static struct http_req *find_answered(struct http *h)
+/* The oldest that is not over the limit; NULL: there is none. */
+static struct http_req *find_oldest(const struct conn_list *l)
 {
-    struct http_req *found = NULL;
+    struct http_req *c = l->first;
 
-    for (struct http_req *c = h->conns; c; c = c->next) /* the newest first */
-        if (c->bev && !c->over && c->state == CONN_LINGERING) found = c;
-    return found;
+    while (c && c->over) c = c->list_next;
+    return c;
 }
 
-void conn_count_lingering(struct http_req *c)
+static void enter_waiting(struct conn_list *l, struct http_req *c)
 {
-    struct http_req *oldest = NULL;
-
-    if (++c->h->n_lingering <= lingering_places(c->h->opt.max_conns)) return;
-    for (struct http_req *o = c->h->conns; o; o = o->next)
-        if (o != c && o->bev && o->state == CONN_LINGERING) oldest = o;
-    conn_drop(oldest, "closed");
+    if (l->n >= waiting_places(c->h->opt.max_conns)) conn_drop(l->first, "closed");
+    conn_list_add(l, c);
 }
+
+void conn_linger_enter(struct http_req *c) { enter_waiting(&c->h->lingering, c); }
+void conn_hold_enter(struct http_req *c) { enter_waiting(&c->h->held, c); }
 
 bool conn_close_idle(struct http *h)
 {
     struct http_req *c = find_idle(h);
 
-    if (!c) c = find_answered(h);
+    if (!c) c = find_oldest(&h->lingering);
+    if (!c) c = find_oldest(&h->held);
     if (!c) return false;
     h->stats.closed_idle++;
     conn_drop(c, "closed");
@@ -169,26 +152,38 @@ bool conn_is_refused(struct http_req *c)
     return !h->opt.vital(h->opt.arg, c);
 }
 
+/* What c says of itself agrees with the list it is in. */
+static const char *check_lists(const struct http *h, const struct http_req *c)
+{
+    bool reads = c->bev && c->state == CONN_READING, begun = httpmsg_begun(&c->msg);
+
+    if ((reads && !begun) != (c->list == &h->idle))
+        return "the list of idle connections is not those that wait";
+    if ((c->bev && c->state == CONN_LINGERING) != (c->list == &h->lingering))
+        return "the list of lingering connections is not those that linger";
+    if (c->list == &h->held && !(reads && begun)) return "a held connection reads no body";
+    if (c->over && !c->bev) return "a connection without a socket counts as over the limit";
+    return NULL;
+}
+
 const char *conn_limit_check(const struct http *h)
 {
-    const struct http_req *prev = NULL;
-    int n_over = 0, n_idle = 0, n_lingering = 0;
+    const struct conn_list *const lists[] = { &h->idle, &h->held, &h->lingering };
+    const char *violated = NULL;
+    int n_over = 0, n_listed = 0, max = h->opt.max_conns;
 
-    for (const struct http_req *c = h->conns; c; c = c->next) {
-        bool waits = c->bev && c->state == CONN_READING && !httpmsg_begun(&c->msg);
-        if (waits != c->in_idle) return "the list of idle connections is not those that wait";
-        if (c->over && !c->bev) return "a connection without a socket counts as over the limit";
+    for (const struct http_req *c = h->conns; c && !violated; c = c->next) {
+        violated = check_lists(h, c);
         n_over += c->over;
-        n_idle += c->in_idle;
-        n_lingering += c->bev && c->state == CONN_LINGERING;
+        n_listed += c->list != NULL;
     }
-    for (const struct http_req *c = h->idle_first; c; prev = c, c = c->idle_next, n_idle--)
-        if (!c->in_idle || c->idle_prev != prev) return "the list of idle connections is broken";
-    if (n_idle != 0 || h->idle_last != prev) return "the list of idle connections is incomplete";
-    if (n_lingering != h->n_lingering) return "n_lingering is not the number of those that linger";
-    if (n_lingering > lingering_places(h->opt.max_conns)) return "too many connections linger";
+    for (int i = 0; i < 3 && !violated; i++) violated = conn_list_check(lists[i]);
+    if (violated) return violated;
+    if (n_listed != h->idle.n + h->held.n + h->lingering.n) return "a closed connection is listed";
+    if (h->lingering.n > waiting_places(max)) return "too many connections linger";
+    if (h->held.n > waiting_places(max)) return "too many connections are held";
     if (n_over != h->n_over) return "n_over is not the number of connections over the limit";
-    if (n_over > over_places(h->opt.max_conns)) return "too many connections over the limit";
-    if (h->stats.conns - n_over > h->opt.max_conns) return "more connections than the limit";
+    if (n_over > over_places(max)) return "too many connections over the limit";
+    if (h->stats.conns - n_over > max) return "more connections than the limit";
     return NULL;
 }

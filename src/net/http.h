@@ -39,10 +39,16 @@ typedef void http_fn(void *arg, struct http_req *q);
 typedef void http_fail_fn(void *arg, struct http_req *q, int status, const char *code,
                           const char *msg, struct buf *out);
 
-/* Is called once for a request whose body has more than HTTP_SMALL_BODY bytes, before the rest of it
- * is read: after the headers if they give its length, else when so much of it was read. false: it
- * has answered q, and the rest is not read. It may call http_count_body. */
-typedef bool http_admit_fn(void *arg, struct http_req *q);
+/* Is called for a request whose body has more than HTTP_SMALL_BODY bytes, before the rest of it
+ * is read: after the headers if they give its length, else when so much of it was read. It may call
+ * http_count_body. */
+enum http_admission {
+    HTTP_ADMIT,    /* the body is read */
+    HTTP_ANSWERED, /* q was answered, and the rest of the body is not read */
+    HTTP_HOLD      /* the body is not read for a second, then the function is called again; once */
+};
+typedef enum http_admission http_admit_fn(void *arg, struct http_req *q);
+bool http_was_held(const struct http_req *q); /* the answer HTTP_HOLD is not allowed any more */
 #define HTTP_SMALL_BODY (64 << 10)
 
 struct http_opt {
@@ -72,6 +78,7 @@ struct http_stats {
     int conns;                  /* open connections */
     uint64_t accepted, refused; /* refused: connections above max_conns, answered 503 or closed */
     uint64_t closed_idle;       /* closed to make room for others */
+    uint64_t held;              /* request bodies that admit held */
     uint64_t bad;               /* requests that http itself answered with an error */
     uint64_t reused;            /* requests on a connection that had carried one before */
     uint64_t requests;          /* requests handed to the handler */

@@ -11,10 +11,12 @@
 
 /* A bucket holds the requests of one minute: a tenant may use them in a burst, then at the rate. */
 struct bucket {
-    double left;    /* requests allowed now */
-    uint64_t at_ns; /* when `left` was computed; 0: never */
-    int rate;       /* requests a minute it was filled with */
-    int running;    /* requests in flight */
+    double left;     /* requests allowed now */
+    uint64_t at_ns;  /* when `left` was computed; 0: never */
+    int rate;        /* requests a minute it was filled with */
+    int running;     /* requests in flight */
+    uint64_t second; /* in which the refusals were counted */
+    int refusals;
 };
 
 struct limit {
@@ -89,6 +91,18 @@ int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurren
     if (rate_per_min > 0) l->b[tenant].left -= 1;
     l->b[tenant].running++;
     return OK;
+}
+
+/* Without memory it counts as the first. */
+int limit_count_refusal(struct limit *l, uint32_t tenant, uint64_t now_ns)
+{
+    struct bucket *b = find_or_add_bucket(l, tenant);
+    uint64_t second = now_ns / UINT64_C(1000000000);
+
+    if (!b) return 1;
+    if (b->second != second) b->refusals = 0;
+    b->second = second;
+    return ++b->refusals;
 }
 
 /* The request was counted by limit_take. */

@@ -19,6 +19,8 @@ int limit_check(struct limit *l, uint32_t tenant, int rate_per_min, int concurre
  * name both numbers and set retry_ms; E_NOMEM. A limit of 0 is none. */
 int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency, uint64_t now_ns,
                struct err *e);
+/* Counts a refused request of the tenant. How many there were in the current second, with this one. */
+int limit_count_refusal(struct limit *l, uint32_t tenant, uint64_t now_ns);
 void limit_give(struct limit *l, uint32_t tenant);
 int limit_running(const struct limit *l, uint32_t tenant);
 #endif

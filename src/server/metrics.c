@@ -297,6 +297,9 @@ static void write_http(struct server *v, struct buf *out)
                  h.refused);
     stat_counter(out, "tern_connections_closed_idle_total", "",
                  "Idle connections closed to make room for others", h.closed_idle);
+    stat_counter(out, "tern_bodies_held_total", "",
+                 "Large bodies beyond the limits of their key that were held before the answer",
+                 h.held);
     stat_gauge(out, "tern_connections_max", "", "Limit of connections", v->max_conns);
     stat_counter(out, "tern_bad_requests_total", "",
                  "Requests refused as malformed, too large or too slow", h.bad);

@@ -18,6 +18,7 @@
 #include "server/web.h"
 
 enum access { ANYONE, WITH_KEY, ADMIN };
+enum { MAX_REFUSALS = 8 /* of large bodies of a tenant in a second that are answered at once */ };
 
 struct route_row {
     enum http_method method;
@@ -272,9 +273,19 @@ static void follow_route(struct visit *t, const struct route_row *r)
     }
 }
 
+/* A tenant that sends one large body after the other beyond its limits would cost the server a
+ * connection, a reply and the discarding of the body each time. After some in a second the next ones
+ * are held before they are answered. They may be within the limits by then. */
+static bool must_hold(struct visit *t, const struct tenant *who, int code)
+{
+    if (code != E_RATE && code != E_CONCURRENCY && code != E_BYTES) return false;
+    if (http_was_held(t->q)) return false;
+    return limit_count_refusal(t->v->limit, who->index, clock_ns()) > MAX_REFUSALS;
+}
+
 /* http_admit_fn, before a large body is read. A request that its key or its limits refuse is
- * answered now; one that needs no body is handled now. */
-bool routes_admit(void *arg, struct http_req *q)
+ * answered now, or held; one that needs no body is handled now. */
+enum http_admission routes_admit(void *arg, struct http_req *q)
 {
     struct buf allow = { 0 };
     const struct tenant *who = NULL;
@@ -288,18 +299,19 @@ bool routes_admit(void *arg, struct http_req *q)
     r = t.route >= 0 ? &routes[t.route] : NULL;
     if (!r || r->own) {
         routes_handle(arg, q);
-        return false;
+        return HTTP_ANSWERED;
     }
-    if (refuse_foreign(&t, http_method(q))) return false;
+    if (refuse_foreign(&t, http_method(q))) return HTTP_ANSWERED;
     if (!r->limited) {
         visit_fail_status(&t, 413, "request_too_large", "this path takes no large body");
-        return false;
+        return HTTP_ANSWERED;
     }
     if (find_tenant(&t, r->access, &who, &e) == OK && check_life(t.v, r, &e) == OK &&
         check_limits(&t, who, false, &e) == OK)
-        return true;
+        return HTTP_ADMIT;
+    if (who && must_hold(&t, who, e.code)) return HTTP_HOLD;
     visit_fail(&t, &e);
-    return false;
+    return HTTP_ANSWERED;
 }
 
 /* http_fn: every complete request comes here. */

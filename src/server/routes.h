@@ -7,8 +7,8 @@
 struct buf;
 struct http_req;
 
-bool routes_admit(void *arg, struct http_req *q);  /* http_admit_fn */
-void routes_handle(void *arg, struct http_req *q); /* http_fn */
+enum http_admission routes_admit(void *arg, struct http_req *q); /* http_admit_fn */
+void routes_handle(void *arg, struct http_req *q);               /* http_fn */
 void routes_fail(void *arg, struct http_req *q, int status, const char *code, const char *msg,
                  struct buf *out); /* http_fail_fn */
 

@@ -346,6 +346,7 @@ static void write_process(struct jsonw *w, struct server *v)
     write_int(w, "accepted", (int64_t)h.accepted);
     write_int(w, "refused", (int64_t)h.refused);
     write_int(w, "closed_idle", (int64_t)h.closed_idle);
+    write_int(w, "bodies_held", (int64_t)h.held);
     write_int(w, "requests", (int64_t)h.requests);
     write_int(w, "reused", (int64_t)h.reused);
     write_int(w, "bad", (int64_t)h.bad);

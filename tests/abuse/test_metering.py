@@ -25,11 +25,16 @@ def key(name):
     return {"Authorization": f"Bearer sk-{name}"}
 
 
-def refused(server, reason):
+def counter(server, begin):
+    """The value of the series whose line begins so."""
     for line in ask(server, "GET", "/metrics", headers=key("admin")).body.decode().splitlines():
-        if line.startswith(f'tern_refused_total{{reason="{reason}"}}'):
+        if line.startswith(begin):
             return float(line.split()[-1])
-    raise AssertionError(f"no counter of {reason}")
+    raise AssertionError(f"no counter {begin}")
+
+
+def refused(server, reason):
+    return counter(server, f'tern_refused_total{{reason="{reason}"}}')
 
 
 def assert_refused(server, answer, code):
@@ -99,6 +104,27 @@ def test_bodies_in_flight_count_against_the_bytes_of_their_tenant():
             return
         time.sleep(0.01)
     raise AssertionError("the bytes were not given back")
+
+
+def test_many_refused_bodies_of_a_tenant_are_held_before_the_answer():
+    """Each is answered in the end, and other tenants wait for nothing."""
+    s = serve_keys(["sk-a name=a", "sk-b name=b"], "--max-tenant-bodies", "1M")
+    begun = begin_upload(s, "a", 900_000, 10)
+    for _ in range(1000):
+        if tokenize(s, 200_000, "a").status == 429:
+            break
+        time.sleep(0.01)
+    for _ in range(20):                                   # so many that there are enough in one second
+        uploads = [begin_upload(s, "a", 200_000, 0) for _ in range(50)]
+        assert tokenize(s, 900_000, "b").status == 200
+        for c in uploads:
+            assert c.recv(65536).startswith(b"HTTP/1.1 429 ")
+            c.close()
+        if counter(s, "tern_bodies_held_total ") > 0:
+            break
+    else:
+        raise AssertionError("none was held")
+    begun.close()
 
 
 def test_a_chunked_body_is_counted_as_it_comes():
