@@ -42,10 +42,11 @@ FLAGS_avxvnni := $(FLAGS_avx2) -mavxvnni
 FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi
 FLAGS_amx    := $(FLAGS_avx512) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
 FLAGS_neon   := -march=armv8.2-a+dotprod+fp16
+FLAGS_i8mm   := $(FLAGS_neon)+i8mm
 ISA_x86_64   := avx2 avxvnni avx512 amx
-ISA_aarch64  := neon
-isa_flags     = $(foreach i,avx2 avxvnni avx512 amx neon,$(if $(filter %_$(i),$(basename $(1))),$(FLAGS_$(i))))
-skip_isa     := $(filter-out $(ISA_$(ARCH)),avx2 avxvnni avx512 amx neon)
+ISA_aarch64  := neon i8mm
+isa_flags     = $(foreach i,$(ISA_x86_64) $(ISA_aarch64),$(if $(filter %_$(i),$(basename $(1))),$(FLAGS_$(i))))
+skip_isa     := $(filter-out $(ISA_$(ARCH)),$(ISA_x86_64) $(ISA_aarch64))
 
 SRC_ALL := $(shell find src -name '*.c' | LC_ALL=C sort)
 SRC     := $(filter-out $(foreach i,$(skip_isa),%_$(i).c),$(SRC_ALL))
@@ -113,7 +114,7 @@ $(B)/libserve.a: $(SERVE_OBJ)
 	$(Q)ar rcs $@ $(SERVE_OBJ)
 
 # What everything was compiled with last: other flags, or another version, compile it again.
-FLAGS_USED := $(filter-out ccache,$(CC)) $(CFLAGS) $(FLAGS_avxvnni) $(FLAGS_amx) $(FLAGS_neon)
+FLAGS_USED := $(filter-out ccache,$(CC)) $(CFLAGS) $(FLAGS_avxvnni) $(FLAGS_amx) $(FLAGS_i8mm)
 $(B)/flags: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' >$@
@@ -247,7 +248,7 @@ fuzz-build: $(FUZZERS)
 # What foreign bytes reach. Kernels of one instruction set are not instrumented: targets use the plain ones, and it would
 # take minutes.
 ifneq (,$(findstring fuzzer,$(SAN)))
-$(filter %_avx2.o %_avxvnni.o %_avx512.o %_amx.o %_neon.o,$(LIB_OBJ)): CFLAGS := $(filter-out $(SAN),$(CFLAGS))
+$(filter %_avx2.o %_avxvnni.o %_avx512.o %_amx.o %_neon.o %_i8mm.o,$(LIB_OBJ)): CFLAGS := $(filter-out $(SAN),$(CFLAGS))
 endif
 FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/grammar/% $(B)/src/toolcall/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
             $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \

@@ -3,9 +3,9 @@
  * emulator such as qemu-user.
  *
  * Reads no files; weights are random. Exit status 0: all results agree. */
-#include "base/rng.h"
+#include "random_blocks.h"
+
 #include "kernel/cpu/isa.h"
-#include "kernel/quant.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +59,22 @@ static double compare_with_reference(const struct isa *isa, enum dtype t, int co
     return largest_error(tokens, sqrt(size));
 }
 
+/* Random weights in w and, decoded, in plain; which: index into halves. */
+static void fill_weights(int which, struct rng *rng)
+{
+    enum dtype t = halves[which].type;
+    uint64_t row = 0;
+
+    dtype_row_bytes(t, COLS, &row);
+    if (dtype_info((int)t)->quantized) {
+        fill_random_blocks(which, w, ROWS * (size_t)row, rng);
+    } else {
+        for (int i = 0; i < ROWS * COLS; i++) plain[i] = rng_normal(rng);
+        quant_encode(t, plain, w, ROWS * COLS);
+    }
+    quant_decode(t, w, plain, ROWS * COLS);
+}
+
 int main(void)
 {
     struct rng rng;
@@ -68,15 +84,14 @@ int main(void)
     for (int t = 0; t < TOKENS; t++)
         for (int i = 0; i < COLS; i++) x[t][i] = rng_normal(&rng);
     for (int i = 1; isa_at(i); i++)
-        for (int t = 0; t < DT_COUNT; t++) {
-            if (!isa_at(i)->gemv[t].fn || !quant_can_encode((enum dtype)t)) continue;
-            for (int j = 0; j < ROWS * COLS; j++) plain[j] = rng_normal(&rng);
-            quant_encode((enum dtype)t, plain, w, ROWS * COLS);
+        for (int k = 0; k < N_TYPES; k++) {
+            enum dtype t = halves[k].type;
+            fill_weights(k, &rng);
             for (int tokens = 1; tokens <= TOKENS; tokens++) {
                 /* x is rounded to steps of about 3/127, so the standard deviation of the error
                  * is 0.007 |w| */
                 double limit = isa_at(i)->gemv[t].form ? 0.05 : 1e-5;
-                double d = compare_with_reference(isa_at(i), (enum dtype)t, COLS, tokens);
+                double d = compare_with_reference(isa_at(i), t, COLS, tokens);
                 n++;
                 if (d <= limit) continue;
                 printf("%s %s, %d tokens: relative error %g\n", isa_at(i)->name, dtype_name(t),
@@ -85,5 +100,5 @@ int main(void)
             }
         }
     printf("%s: %d matrix products compared, %d wrong\n", isa_best()->name, n, bad);
-    return bad || n == 0;
+    return bad || (n == 0 && isa_at(1));
 }

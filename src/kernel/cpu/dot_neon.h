@@ -39,11 +39,13 @@ INLINE void dot_w32(float32x4_t *acc, float *corr, const struct w32 *w, const st
 
 /* dot_32_neon.c */
 void x8_make_neon(void *dst, const float *x, int cols);
-gemv_fn gemv_q4_0_neon, gemv_q4_1_neon, gemv_q5_0_neon, gemv_q8_0_neon, gemv_iq4_nl_neon,
-    gemv_mxfp4_neon;
+gemv_fn gemv_q4_0_neon, gemv_q4_1_neon, gemv_q5_0_neon, gemv_q5_1_neon, gemv_q8_0_neon,
+    gemv_iq4_nl_neon, gemv_mxfp4_neon;
 
 /* dot_k_neon.c */
-gemv_fn gemv_q4_k_neon, gemv_q5_k_neon, gemv_q6_k_neon, gemv_iq4_xs_neon;
+gemv_fn gemv_q2_k_neon, gemv_q3_k_neon, gemv_q4_k_neon, gemv_q5_k_neon, gemv_q6_k_neon,
+    gemv_iq4_xs_neon, gemv_tq1_0_neon, gemv_tq2_0_neon, gemv_iq2_xxs_neon, gemv_iq2_xs_neon,
+    gemv_iq2_s_neon, gemv_iq3_xxs_neon, gemv_iq3_s_neon, gemv_iq1_s_neon, gemv_iq1_m_neon;
 
 /* dot_f_neon.c */
 gemv_fn gemv_f32_neon, gemv_f16_neon, gemv_bf16_neon, gemv_any_neon;

@@ -41,6 +41,7 @@ struct gemm {
 
 /* Products without tiles: in integers for the block formats that people use (gemm_rows.h). */
 extern const struct gemm gemm_avx2, gemm_avxvnni, gemm_avx512; /* on x86 */
+extern const struct gemm gemm_neon, gemm_i8mm;                 /* on ARM (gemm_neon.h) */
 /* Products in F32 for floats, which the above call (gemm_f_rows.h). */
 extern const struct gemm gemm_f_avx2, gemm_f_avx512; /* on x86 */
 /* NULL if the CPU or the operating system does not support AMX, or denies this process its use. */

@@ -52,8 +52,8 @@ static bool has_neon(void)
 }
 #endif
 
-/* Bits: 1 always, 2 AVX2 or NEON, 4 AVX-512, 8 AVX-VNNI. Detected once: under a
- * hypervisor every CPUID traps. */
+/* Bits: 1 always, 2 AVX2 or NEON, 4 AVX-512, 8 AVX-VNNI, 16 I8MM. Detected once:
+ * under a hypervisor every CPUID traps. */
 static unsigned find_features(void)
 {
     static atomic_uint known;
@@ -67,6 +67,7 @@ static unsigned find_features(void)
     if (k & 2 && has_avxvnni()) k |= 8;
 #elif defined(__aarch64__)
     if (has_neon()) k |= 2;
+    if (k & 2 && getauxval(AT_HWCAP2) >> 13 & 1) k |= 16;
 #endif
     atomic_store_explicit(&known, k, memory_order_relaxed);
     return k;
@@ -86,6 +87,8 @@ const struct isa *isa_at(int i)
 #endif
     return i >= 0 && i < n ? list[i] : NULL;
 }
+
+bool isa_has_i8mm(void) { return find_features() & 16; }
 
 const struct isa *isa_best(void)
 {

@@ -6,4 +6,5 @@
 #include "kernel/cpu/isa.h"
 
 extern const struct isa isa_avx2, isa_avxvnni, isa_avx512, isa_neon;
+bool isa_has_i8mm(void); /* ARM's 8-bit matrix products; false elsewhere */
 #endif

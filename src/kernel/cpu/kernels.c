@@ -1,6 +1,8 @@
 /* kernels.c - the kernel sets of x86 and ARM, and what each needs. */
 #include "kernel/cpu/kernels.h"
 
+#include "kernel/cpu/isa_tables.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +36,8 @@ static const struct gemm *find_gemm(const char *name)
     if (strcmp(name, "avx512") == 0) return &gemm_avx512;
     if (strcmp(name, "avxvnni") == 0) return &gemm_avxvnni;
     if (strcmp(name, "avx2") == 0) return &gemm_avx2;
+#elif defined(__aarch64__)
+    if (strcmp(name, "neon") == 0) return isa_has_i8mm() ? &gemm_i8mm : &gemm_neon;
 #else
     (void)name;
 #endif
