@@ -254,6 +254,14 @@ static void check_eight(const struct gemm *g)
     assert_true(n >= 10 * 35 / THIN - 10);
 }
 
+static void vectors_multiply_every_block_format(void **state)
+{
+    (void)state;
+    for (int n = 1; n < 3; n++)
+        for (int i = 0; i < N_TYPES && eight_here(n); i++)
+            if (dtype_info((int)types[i])->quantized) assert_true(eight_here(n)->can(types[i]));
+}
+
 static void tokens_rounded_to_eight_bits_agree(void **state)
 {
     int n = 0;
@@ -272,9 +280,10 @@ static void the_largest_sums_do_not_overflow(void **state)
     static const struct {
         enum dtype type;
         int at; /* of the scale, and of the next F16 */
-    } forms[] = { { DT_Q4_0, 0 },   { DT_Q4_1, 0 },   { DT_Q5_0, 0 },  { DT_Q5_1, 0 },
-                  { DT_Q8_0, 0 },   { DT_IQ4_NL, 0 }, { DT_Q4_K, 0 },  { DT_Q5_K, 0 },
-                  { DT_Q6_K, 208 }, { DT_Q2_K, 80 },  { DT_Q3_K, 108 } };
+    } forms[] = { { DT_Q4_0, 0 },   { DT_Q4_1, 0 },   { DT_Q5_0, 0 },    { DT_Q5_1, 0 },
+                  { DT_Q8_0, 0 },   { DT_IQ4_NL, 0 }, { DT_Q4_K, 0 },    { DT_Q5_K, 0 },
+                  { DT_Q6_K, 208 }, { DT_Q2_K, 80 },  { DT_Q3_K, 108 },  { DT_TQ1_0, 52 },
+                  { DT_TQ2_0, 64 }, { DT_IQ2_S, 0 },  { DT_IQ3_XXS, 0 }, { DT_IQ1_S, 0 } };
     enum { COLS = 512, TOKENS = 5, ROWS = 3 };
 
     (void)state;
@@ -367,6 +376,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_weight_type_agrees_with_the_product_of_decoded_weights),
+        cmocka_unit_test(vectors_multiply_every_block_format),
         cmocka_unit_test(tokens_rounded_to_eight_bits_agree),
         cmocka_unit_test(the_largest_sums_do_not_overflow),
         cmocka_unit_test(long_batches_and_many_rows_agree),

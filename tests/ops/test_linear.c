@@ -60,15 +60,18 @@ static void matrix_free(struct matrix *m)
     mem_free(m->plain);
 }
 
-/* The allowed error of w x. Activations are rounded to 8 bits with one scale per 32 numbers,
+/* Ternary weights are multiplied with activations of one scale per 256 numbers. */
+static int scale_cols(enum dtype t) { return t == DT_TQ1_0 || t == DT_TQ2_0 ? 256 : 32; }
+
+/* The allowed error of w x. Activations are rounded to 8 bits with one scale per `per` numbers,
  * which has a standard deviation of scale / sqrt(12). The bound is eight standard deviations,
  * which random rounding never exceeds. exact: activations are not rounded, only float sums
  * differ. */
-static double allowed_error(const float *w, const float *x, int cols, bool exact)
+static double allowed_error(const float *w, const float *x, int cols, int per, bool exact)
 {
     double var = 0, size = 0;
-    for (int c = 0; c < cols; c += 32) {
-        int n = cols - c < 32 ? cols - c : 32;
+    for (int c = 0; c < cols; c += per) {
+        int n = cols - c < per ? cols - c : per;
         double top = 0, ww = 0;
         for (int i = c; i < c + n; i++) {
             top = fmax(top, fabs((double)x[i]));
@@ -122,7 +125,7 @@ static void check_product(const struct matrix *m, const struct tensor *x, const 
         for (int r = 0; r < m->w.rows; r++) {
             const float *w = m->plain + (size_t)r * (size_t)m->w.cols, *a = tensor_row(x, t);
             double want = dot(w, a, m->w.cols), got = tensor_row(out, t)[r];
-            double may = slack + allowed_error(w, a, m->w.cols,
+            double may = slack + allowed_error(w, a, m->w.cols, scale_cols(m->w.type),
                                                is_float_type(m->w.type) || strcmp(isa, "ref") == 0);
             if (!(fabs(got - want) <= may))
                 fail_msg("%s %s %dx%d: row %d, token %d of %d: %g, expected %g (allowed error %g)",

@@ -10,6 +10,7 @@
 #include "kernel/cpu/dot_x8.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 /* The sum of eight lanes. */
 INLINE float sum8(__m256 v)
@@ -17,6 +18,14 @@ INLINE float sum8(__m256 v)
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+/* An F16 at any alignment. */
+INLINE float half_at(const char *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return _cvtsh_ss(h);
 }
 
 /* 32 weights: value = d * q + m. q is unsigned, or signed bytes for signed formats. */
@@ -56,6 +65,10 @@ enum { FORM_X256 = FORM_X8 + 1 }; /* as x8, arranged for 256 columns */
 size_t x256_bytes_avx2(int cols);
 void x256_make_avx2(void *dst, const float *x, int cols);
 gemv_fn gemv_q4_k_avx2, gemv_q5_k_avx2, gemv_q6_k_avx2;
+
+/* dot_iq_avx2.c */
+gemv_fn gemv_iq2_xxs_avx2, gemv_iq2_xs_avx2, gemv_iq2_s_avx2, gemv_iq3_xxs_avx2, gemv_iq3_s_avx2,
+    gemv_iq1_s_avx2, gemv_iq1_m_avx2;
 
 /* dot_f_avx2.c */
 gemv_fn gemv_f32_avx2, gemv_f16_avx2, gemv_bf16_avx2, gemv_any_avx2;

@@ -89,15 +89,14 @@ gemv_fn gemv_q4_0_avx512, gemv_q4_1_avx512, gemv_q5_0_avx512, gemv_q5_1_avx512, 
 /* dot_k_avx512.c */
 size_t x256_bytes(int cols);
 void x256_make(void *dst, const float *x, int cols);
-gemv_fn gemv_q2_k_avx512, gemv_q3_k_avx512, gemv_q4_k_avx512, gemv_q5_k_avx512, gemv_q6_k_avx512,
-    gemv_tq2_0_avx512;
+gemv_fn gemv_q2_k_avx512, gemv_q3_k_avx512, gemv_q4_k_avx512, gemv_q5_k_avx512, gemv_q6_k_avx512;
 
 /* dot_iq2_avx512.c */
 gemv_fn gemv_iq2_xxs_avx512;
 
 /* dot_iq_avx512.c */
 gemv_fn gemv_iq2_xs_avx512, gemv_iq2_s_avx512, gemv_iq3_xxs_avx512, gemv_iq3_s_avx512,
-    gemv_iq1_s_avx512, gemv_iq1_m_avx512, gemv_tq1_0_avx512;
+    gemv_iq1_s_avx512, gemv_iq1_m_avx512;
 
 /* dot_f_avx512.c */
 gemv_fn gemv_f32_avx512, gemv_f16_avx512, gemv_bf16_avx512, gemv_any_avx512;

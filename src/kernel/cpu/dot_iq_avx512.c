@@ -1,5 +1,4 @@
-/* dot_iq_avx512.c - AVX-512 gemv for the lattice formats with super-blocks of 256 (IQ1, IQ2, IQ3)
- * and TQ1_0.
+/* dot_iq_avx512.c - AVX-512 gemv for the lattice formats with super-blocks of 256 (IQ1, IQ2, IQ3).
  *
  * Each super-block is expanded to bytes in memory, in the order of form 2 of the activations, and
  * read back into registers. Signs stay a mask and are applied to the activations. */
@@ -9,7 +8,7 @@
 
 #include <string.h>
 
-enum { IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M, TQ1_0 };
+enum { IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M };
 
 /* Formats with sign bits; the others have a minimum. */
 INLINE bool has_signs(const int kind) { return kind <= IQ3_S; }
@@ -157,33 +156,6 @@ INLINE void spread_iq1_m(struct spread *s, const struct block_iq1_m *b, const st
     }
 }
 
-/* A base-3 digit: the integer part of 3 times the fraction that the earlier digits leave. */
-INLINE void store_digits(struct spread *s, int g, __m256i bytes, __m256i power)
-{
-    __m256i v = _mm256_and_si256(_mm256_mullo_epi16(bytes, power), _mm256_set1_epi16(255));
-    v = _mm256_srli_epi16(_mm256_add_epi16(v, _mm256_add_epi16(v, v)), 8);
-    _mm_store_si128((__m128i *)(s->q[g % 4] + 16 * (g / 4)), _mm256_cvtepi16_epi8(v));
-}
-
-/* Digits 0 to 4 of 48 bytes (16 at a time) and digits 0 to 3 of 4 bytes. The result is 0, 1, 2;
- * m = -d makes it -1, 0, 1. */
-INLINE void spread_tq1_0(struct spread *s, const struct block_tq1_0 *b)
-{
-    const short power[5] = { 1, 3, 9, 27, 81 };
-    float d = _cvtsh_ss(b->d);
-    UNROLL
-    for (int i = 0; i < 3; i++) {
-        __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(b->qs + 16 * i)));
-        UNROLL
-        for (int n = 0; n < 5; n++)
-            store_digits(s, i < 2 ? 2 * n + i : 10 + n, v, _mm256_set1_epi16(power[n]));
-    }
-    store_digits(s, 15, _mm256_cvtepu8_epi16(_mm_set1_epi32((int)load32(b->qh))),
-                 _mm256_setr_epi16(1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27));
-    _mm512_store_ps(s->d, _mm512_set1_ps(d));
-    _mm512_store_ps(s->m, _mm512_set1_ps(-d));
-}
-
 INLINE void spread_block(struct spread *s, const char *p, const struct iq_grid *g, const int kind)
 {
     switch (kind) {
@@ -192,8 +164,7 @@ INLINE void spread_block(struct spread *s, const char *p, const struct iq_grid *
     case IQ3_XXS: spread_iq3_xxs(s, (const void *)p, g); break;
     case IQ3_S: spread_iq3_s(s, (const void *)p, g); break;
     case IQ1_S: spread_iq1_s(s, (const void *)p, g); break;
-    case IQ1_M: spread_iq1_m(s, (const void *)p, g); break;
-    default: spread_tq1_0(s, (const void *)p);
+    default: spread_iq1_m(s, (const void *)p, g);
     }
 }
 
@@ -204,8 +175,7 @@ INLINE int iq_block_bytes(const int kind)
            : kind == IQ3_XXS ? 98
            : kind == IQ3_S   ? 110
            : kind == IQ1_S   ? 50
-           : kind == IQ1_M   ? 56
-                             : 54;
+                             : 56;
 }
 
 /* acc += 256 columns. Negative weights are multiplied as positive ones with negated activations,
@@ -237,7 +207,7 @@ INLINE __m512 dot_spread(__m512 acc, const struct spread *s, const struct x256 *
 /* R rows x T tokens: all R super-blocks are expanded first, then multiplied with all T tokens. */
 INLINE void tile_iq(const struct gemv *g, int r0, const int R, int t0, const int T, const int kind)
 {
-    const struct iq_grid *grid = kind == TQ1_0 ? NULL : iq_grid();
+    const struct iq_grid *grid = iq_grid();
     const struct x256 *x[8];
     const char *w[4];
     struct spread s[4]; /* one per row, so that one is read while the next is written */
@@ -267,4 +237,3 @@ void gemv_iq3_xxs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ3_XXS,
 void gemv_iq3_s_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ3_S, 4, 2, 2, 1); }
 void gemv_iq1_s_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ1_S, 4, 2, 2, 1); }
 void gemv_iq1_m_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ1_M, 4, 2, 2, 1); }
-void gemv_tq1_0_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, TQ1_0, 4, 2, 2, 1); }

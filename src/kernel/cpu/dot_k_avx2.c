@@ -1,43 +1,5 @@
-/* dot_k_avx2.c - AVX2 gemv for Q2_K, Q3_K and IQ4_XS. A super-block is unpacked to bytes and scales
- * once and then multiplied with each token. */
-#include "kernel/cpu/load_k_avx2.h"
-
-/* One row times T tokens: a super-block is unpacked once, then multiplied with each token in
- * steps of 32 columns, whose halves have their own scales. */
-INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int kind)
-{
-    const bool is_signed = kind == IQ4_XS;
-    const char *p = gemv_row(g, r);
-    const struct x8 *x[4];
-    __m256 acc[4];
-    __m128 corr[4];
-
-    UNROLL
-    for (int t = 0; t < T; t++) {
-        x[t] = gemv_x(g, t0 + t);
-        acc[t] = _mm256_setzero_ps();
-        corr[t] = _mm_setzero_ps();
-    }
-    for (int b = 0; b < g->cols / QK_K; b++, p += block256_bytes(kind)) {
-        struct w256 w;
-        load_w256(&w, p, kind);
-        UNROLL
-        for (int i = 0; i < block256_bytes(kind); i += 64) _mm_prefetch(p + 1024 + i, _MM_HINT_T0);
-        UNROLL
-        for (int i = 0; i < 8; i++) {
-            struct w32 v = { .q = w.q[i], .m = _mm_setzero_ps() };
-            v.d = _mm256_set_m128(_mm_broadcast_ss(&w.d[2 * i + 1]), _mm_broadcast_ss(&w.d[2 * i]));
-            if (!is_signed) v.m = _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)&w.m[2 * i]));
-            UNROLL
-            for (int t = 0; t < T; t++)
-                dot_w32(&acc[t], &corr[t], &v, x[t] + 8 * b + i, is_signed, !is_signed);
-        }
-    }
-    UNROLL
-    for (int t = 0; t < T; t++)
-        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] =
-            sum8(_mm256_add_ps(acc[t], _mm256_zextps128_ps256(corr[t])));
-}
+/* dot_k_avx2.c - AVX2 gemv for Q2_K, Q3_K and IQ4_XS. */
+#include "kernel/cpu/row_k_avx2.h"
 
 void gemv_q2_k_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_k, g, Q2_K) }
 void gemv_q3_k_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_k, g, Q3_K) }

@@ -1,4 +1,4 @@
-/* dot_k_avx512.c - AVX-512 gemv for super-blocks of 256: Q2_K to Q6_K, and TQ2_0. Weights are
+/* dot_k_avx512.c - AVX-512 gemv for super-blocks of 256: Q2_K to Q6_K. Weights are
  * unpacked to unsigned bytes (load_k_avx512.h) and multiplied with form 2 of the activations. */
 #include "kernel/cpu/load_k_avx512.h"
 
@@ -32,7 +32,7 @@ void x256_make(void *dst, const float *x, int cols)
     }
 }
 
-enum { Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, TQ2_0 };
+enum { Q2_K, Q3_K, Q4_K, Q5_K, Q6_K };
 
 INLINE __m512i dot(__m512i acc, __m512i w, const int8_t *x)
 {
@@ -72,16 +72,11 @@ INLINE __m512 dot_w16s(__m512 acc, const struct w256 *w, const struct x256 *x)
 }
 
 /* Formats with a scale per 32 columns; the others have one per 16. */
-INLINE bool scale_for_32(const int kind) { return kind == Q4_K || kind == Q5_K || kind == TQ2_0; }
+INLINE bool scale_for_32(const int kind) { return kind == Q4_K || kind == Q5_K; }
 
 INLINE int block256_bytes(const int kind)
 {
-    return kind == Q2_K   ? 84
-           : kind == Q3_K ? 110
-           : kind == Q4_K ? 144
-           : kind == Q5_K ? 176
-           : kind == Q6_K ? 210
-                          : 66;
+    return kind == Q2_K ? 84 : kind == Q3_K ? 110 : kind == Q4_K ? 144 : kind == Q5_K ? 176 : 210;
 }
 
 /* Unpacks the super-block at p. */
@@ -92,8 +87,7 @@ INLINE struct w256 load_w256(const char *p, const int kind)
     case Q3_K: return load_q3_k((const void *)p);
     case Q4_K: return load_q4_k((const void *)p);
     case Q5_K: return load_q5_k((const void *)p);
-    case Q6_K: return load_q6_k((const void *)p);
-    default: return load_tq2_0((const void *)p);
+    default: return load_q6_k((const void *)p);
     }
 }
 
@@ -130,4 +124,3 @@ void gemv_q3_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q3_K, 4, 2, 
 void gemv_q4_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q4_K, 4, 2, 2, 2); }
 void gemv_q5_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q5_K, 4, 2, 2, 2); }
 void gemv_q6_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q6_K, 4, 2, 2, 2); }
-void gemv_tq2_0_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, TQ2_0, 4, 2, 2, 2); }

@@ -25,7 +25,7 @@
  * are widened to 16 bits (`wide`). */
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/load_32_avx2.h"
-#include "kernel/cpu/load_k_avx2.h"
+#include "kernel/cpu/load_iq_avx2.h"
 #include "kernel/cpu/transpose_avx2.h"
 
 enum {
@@ -142,11 +142,12 @@ INLINE void store_sub(struct panel *p, int s, int lane, __m256i v[8], const stru
 INLINE void unpack_256(struct panel *p, int lane, const char *src, size_t stride, int n_rows,
                        const int kind, const struct form f)
 {
+    const struct iq_grid *grid = kind > IQ4_XS ? iq_grid() : NULL;
     struct w256 w[8];
 
     for (int r = 0; r < 8; r++) {
         if (r < n_rows) {
-            load_w256(&w[r], src + (size_t)r * stride, kind);
+            load_any256(&w[r], src + (size_t)r * stride, grid, kind);
             _mm_prefetch(src + (size_t)r * stride + LOAD_AHEAD, _MM_HINT_T0);
             _mm_prefetch(src + (size_t)r * stride + LOAD_AHEAD + 64, _MM_HINT_T0);
         } else {
@@ -202,6 +203,15 @@ INLINE void unpack_rows(struct panel *p, int lane, const char *src, size_t strid
     UNPACK_256(DT_Q5_K, Q5_K);
     UNPACK_256(DT_Q6_K, Q6_K);
     UNPACK_256(DT_IQ4_XS, IQ4_XS);
+    UNPACK_256(DT_IQ2_XXS, IQ2_XXS);
+    UNPACK_256(DT_IQ2_XS, IQ2_XS);
+    UNPACK_256(DT_IQ2_S, IQ2_S);
+    UNPACK_256(DT_IQ3_XXS, IQ3_XXS);
+    UNPACK_256(DT_IQ3_S, IQ3_S);
+    UNPACK_256(DT_IQ1_S, IQ1_S);
+    UNPACK_256(DT_IQ1_M, IQ1_M);
+    UNPACK_256(DT_TQ1_0, TQ1_0);
+    UNPACK_256(DT_TQ2_0, TQ2_0);
     UNPACK_32(DT_Q4_0, Q4_0);
     UNPACK_32(DT_Q4_1, Q4_1);
     UNPACK_32(DT_Q5_0, Q5_0);
@@ -446,20 +456,29 @@ INLINE void run_rows(const struct gemm_job *j, const void *xp, int row0, int row
 
 /* ---- the formats ---- */
 
-#define FORMS(X)                                        \
-    X(q4_0, DT_Q4_0, 32, 18, false, true, false, 8)     \
-    X(q4_1, DT_Q4_1, 32, 20, false, true, false, 8)     \
-    X(q5_0, DT_Q5_0, 32, 22, false, true, false, 4)     \
-    X(q5_1, DT_Q5_1, 32, 24, false, true, false, 4)     \
-    X(q8_0, DT_Q8_0, 32, 34, false, false, true, 1)     \
-    X(iq4_nl, DT_IQ4_NL, 32, 18, false, false, true, 1) \
-    X(mxfp4, DT_MXFP4, 32, 17, false, false, true, 1)   \
-    X(q2_k, DT_Q2_K, 256, 84, true, true, false, 4)     \
-    X(q3_k, DT_Q3_K, 256, 110, true, true, false, 4)    \
-    X(q4_k, DT_Q4_K, 256, 144, false, true, false, 8)   \
-    X(q5_k, DT_Q5_K, 256, 176, false, true, false, 4)   \
-    X(q6_k, DT_Q6_K, 256, 210, true, true, false, 2)    \
-    X(iq4_xs, DT_IQ4_XS, 256, 136, false, false, true, 1)
+#define FORMS(X)                                           \
+    X(q4_0, DT_Q4_0, 32, 18, false, true, false, 8)        \
+    X(q4_1, DT_Q4_1, 32, 20, false, true, false, 8)        \
+    X(q5_0, DT_Q5_0, 32, 22, false, true, false, 4)        \
+    X(q5_1, DT_Q5_1, 32, 24, false, true, false, 4)        \
+    X(q8_0, DT_Q8_0, 32, 34, false, false, true, 1)        \
+    X(iq4_nl, DT_IQ4_NL, 32, 18, false, false, true, 1)    \
+    X(mxfp4, DT_MXFP4, 32, 17, false, false, true, 1)      \
+    X(q2_k, DT_Q2_K, 256, 84, true, true, false, 4)        \
+    X(q3_k, DT_Q3_K, 256, 110, true, true, false, 4)       \
+    X(q4_k, DT_Q4_K, 256, 144, false, true, false, 8)      \
+    X(q5_k, DT_Q5_K, 256, 176, false, true, false, 4)      \
+    X(q6_k, DT_Q6_K, 256, 210, true, true, false, 2)       \
+    X(iq4_xs, DT_IQ4_XS, 256, 136, false, false, true, 1)  \
+    X(iq2_xxs, DT_IQ2_XXS, 256, 66, false, true, false, 1) \
+    X(iq2_xs, DT_IQ2_XS, 256, 74, true, true, false, 1)    \
+    X(iq2_s, DT_IQ2_S, 256, 82, true, true, false, 1)      \
+    X(iq3_xxs, DT_IQ3_XXS, 256, 98, false, true, false, 1) \
+    X(iq3_s, DT_IQ3_S, 256, 110, false, true, false, 1)    \
+    X(iq1_s, DT_IQ1_S, 256, 50, false, true, false, 4)     \
+    X(iq1_m, DT_IQ1_M, 256, 56, true, true, false, 4)      \
+    X(tq1_0, DT_TQ1_0, 256, 54, false, true, false, 8)     \
+    X(tq2_0, DT_TQ2_0, 256, 66, false, true, false, 8)
 
 #define DEFINE_RUN(name, t, cols, n, h, min, sign, a)                                    \
     static void run_##name(const struct gemm_job *j, const void *xp, int row0, int row1, \

@@ -14,7 +14,7 @@
 #include "base/dtype.h"
 
 #define ISA_TOKENS 8 /* vectors of activations a kernel takes at most */
-#define ISA_FORMS 3  /* forms of activations an instruction set may have, including F32 */
+#define ISA_FORMS 4  /* forms of activations an instruction set may have, including F32 */
 
 /* out[t][r] = sum over c of W[r][c] * x[t][c]. */
 struct gemv {

@@ -1,6 +1,7 @@
 /* isa_avx2.c - the table for x86 with AVX2, FMA, F16C and BMI2. Types without a kernel (ANY) are
  * decoded to F32 first. */
 #include "kernel/cpu/dot_avx2.h"
+#include "kernel/cpu/dot_t.h"
 #include "kernel/cpu/isa_tables.h"
 
 #define ANY(t) [t] = { gemv_any_avx2, FORM_F32 }
@@ -12,7 +13,8 @@
 const struct isa isa_avx2 = {
     .name = ISA_NAME,
     .form = { [FORM_X8] = { x8_bytes, x8_make_avx2 },
-              [FORM_X256] = { x256_bytes_avx2, x256_make_avx2 } },
+              [FORM_X256] = { x256_bytes_avx2, x256_make_avx2 },
+              [FORM_XT] = { xt_bytes, xt_make_avx2 } },
     .gemv = {
         [DT_F32] = { gemv_f32_avx2, FORM_F32 },
         [DT_F16] = { gemv_f16_avx2, FORM_F32 },
@@ -30,8 +32,15 @@ const struct isa isa_avx2 = {
         [DT_Q4_K] = { gemv_q4_k_avx2, FORM_X256 },
         [DT_Q5_K] = { gemv_q5_k_avx2, FORM_X256 },
         [DT_Q6_K] = { gemv_q6_k_avx2, FORM_X256 },
-        ANY(DT_F64), ANY(DT_F8_E4M3), ANY(DT_F8_E5M2), ANY(DT_Q8_K), ANY(DT_IQ2_XXS), ANY(DT_IQ2_XS),
-        ANY(DT_IQ2_S), ANY(DT_IQ3_XXS), ANY(DT_IQ3_S), ANY(DT_IQ1_S), ANY(DT_IQ1_M), ANY(DT_TQ1_0),
-        ANY(DT_TQ2_0),
+        [DT_IQ2_XXS] = { gemv_iq2_xxs_avx2, FORM_X8 },
+        [DT_IQ2_XS] = { gemv_iq2_xs_avx2, FORM_X8 },
+        [DT_IQ2_S] = { gemv_iq2_s_avx2, FORM_X8 },
+        [DT_IQ3_XXS] = { gemv_iq3_xxs_avx2, FORM_X8 },
+        [DT_IQ3_S] = { gemv_iq3_s_avx2, FORM_X8 },
+        [DT_IQ1_S] = { gemv_iq1_s_avx2, FORM_X8 },
+        [DT_IQ1_M] = { gemv_iq1_m_avx2, FORM_X8 },
+        [DT_TQ1_0] = { gemv_tq1_0_avx2, FORM_XT },
+        [DT_TQ2_0] = { gemv_tq2_0_avx2, FORM_XT },
+        ANY(DT_F64), ANY(DT_F8_E4M3), ANY(DT_F8_E5M2), ANY(DT_Q8_K),
     },
 };

@@ -1,13 +1,16 @@
 /* isa_avx512.c - the table for x86 with AVX-512 F, BW, DQ, VL, VBMI and VNNI. Types without a
  * kernel (ANY) are decoded to F32 first. */
 #include "kernel/cpu/dot_avx512.h"
+#include "kernel/cpu/dot_t.h"
 #include "kernel/cpu/isa_tables.h"
 
 #define ANY(t) [t] = { gemv_any_avx512, FORM_F32 }
 
 const struct isa isa_avx512 = {
     .name = "avx512",
-    .form = { [FORM_32] = { x32_bytes, x32_make }, [FORM_256] = { x256_bytes, x256_make } },
+    .form = { [FORM_32] = { x32_bytes, x32_make },
+              [FORM_256] = { x256_bytes, x256_make },
+              [FORM_XT] = { xt_bytes, xt_make_avx512 } },
     .gemv = {
         [DT_F32] = { gemv_f32_avx512, FORM_F32 },
         [DT_F16] = { gemv_f16_avx512, FORM_F32 },
@@ -25,8 +28,8 @@ const struct isa isa_avx512 = {
         [DT_Q4_K] = { gemv_q4_k_avx512, FORM_256 },
         [DT_Q5_K] = { gemv_q5_k_avx512, FORM_256 },
         [DT_Q6_K] = { gemv_q6_k_avx512, FORM_256 },
-        [DT_TQ2_0] = { gemv_tq2_0_avx512, FORM_256 },
-        [DT_TQ1_0] = { gemv_tq1_0_avx512, FORM_256 },
+        [DT_TQ2_0] = { gemv_tq2_0_avx512, FORM_XT },
+        [DT_TQ1_0] = { gemv_tq1_0_avx512, FORM_XT },
         [DT_IQ2_XXS] = { gemv_iq2_xxs_avx512, FORM_256 },
         [DT_IQ2_XS] = { gemv_iq2_xs_avx512, FORM_256 },
         [DT_IQ2_S] = { gemv_iq2_s_avx512, FORM_256 },

@@ -25,14 +25,6 @@ INLINE int block32_bytes(const int kind)
                                           : 17;
 }
 
-/* An F16 at any alignment. */
-INLINE float half_at(const char *p)
-{
-    uint16_t h;
-    memcpy(&h, p, 2);
-    return _cvtsh_ss(h);
-}
-
 /* The low nibbles of 16 bytes, then the high ones. */
 INLINE __m256i nibbles(const char *p)
 {

@@ -130,7 +130,7 @@ INLINE struct w256 load_q6_k(const struct block_q6_k *b)
     return w;
 }
 
-/* The two-bit elements of Q2_K, Q3_K and TQ2_0. */
+/* The two-bit elements of Q2_K and Q3_K. */
 INLINE void pairs_23(__m512i q[4], const uint8_t *qs)
 {
     const __m512i low = _mm512_set1_epi8(3), even = lanes(0, 4, 0, 4), odd = lanes(2, 6, 2, 6);
@@ -176,16 +176,6 @@ INLINE struct w256 load_q3_k(const struct block_q3_k *b)
     w.d = _mm512_cvtepi32_ps(_mm512_sub_epi32(k, _mm512_set1_epi32(32)));
     w.d = _mm512_mul_ps(w.d, _mm512_set1_ps(_cvtsh_ss(b->d)));
     w.m = _mm512_mul_ps(w.d, _mm512_set1_ps(-4));
-    return w;
-}
-
-/* One scale for all; the offset 1 is a minimum of -d, in the upper half of d. */
-INLINE struct w256 load_tq2_0(const struct block_tq2_0 *b)
-{
-    struct w256 w;
-    pairs_23(w.q, b->qs);
-    w.d = _mm512_set1_ps(_cvtsh_ss(b->d));
-    w.d = w.m = _mm512_mask_sub_ps(w.d, 0xff00, _mm512_setzero_ps(), w.d);
     return w;
 }
 #endif
