@@ -67,6 +67,8 @@ typedef struct {
     const char *
         isa; /* CPU kernels: "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: the variable TERN_ISA,
                       * or the best that this CPU has. One it lacks is TERN_E_UNSUPPORTED */
+    const char
+        *numa; /* memory nodes of the CPU: "auto", "off", "spread", or a number; NULL: "auto" */
 } tern_options;
 
 typedef struct {

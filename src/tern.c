@@ -120,6 +120,7 @@ static int open_model(struct tern_model *m, const char *path, const tern_options
                              .n_threads = o->threads,
                              .reference = o->reference != 0,
                              .isa = o->isa,
+                             .numa = o->numa,
                              .gpu_layers = o->gpu_layers,
                              .vram_only = o->vram_only != 0,
                              .allow_nan = o->allow_nan != 0,

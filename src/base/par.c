@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/mem.h"
+#include "base/numa.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -52,12 +53,13 @@ struct worker {
 };
 
 struct par {
-    int n;                  /* threads of the team, including the caller */
-    int n_started;          /* worker threads that exist: n - 1 once par_open has succeeded */
-    uint64_t spin_ns;       /* before sleeping */
-    struct worker *workers; /* [n]; element 0 stands for the caller and is unused */
-    atomic_bool quit;       /* set by par_close before it opens the gate `start` */
-    par_fn *fn;             /* of the current run; read only by threads inside it */
+    int n;                   /* threads of the team, including the caller */
+    int n_started;           /* worker threads that exist: n - 1 once par_open has succeeded */
+    uint64_t spin_ns;        /* before sleeping */
+    const struct numa *numa; /* where the threads stay; NULL: nowhere, or as par_opt.pin says */
+    struct worker *workers;  /* [n]; element 0 stands for the caller and is unused */
+    atomic_bool quit;        /* set by par_close before it opens the gate `start` */
+    par_fn *fn;              /* of the current run; read only by threads inside it */
     void *arg;
 
     struct gate start;         /* number of the current run */
@@ -264,6 +266,35 @@ void par_close(struct par *p)
     mem_free_aligned(p, sizeof *p);
 }
 
+/* The processor thread i stays on, or -1. */
+static int find_cpu(const struct par *p, int i, bool pin)
+{
+    const struct cores *cores = cores_find();
+
+    if (p->numa) return numa_cpu_of(p->numa, i, p->n);
+    return pin ? cores->home[i % cores->n_home] : -1;
+}
+
+/* Where the system refuses, the thread runs on any processor. */
+void par_drive(struct par *p)
+{
+    int cpu = find_cpu(p, 0, false);
+    cpu_set_t set;
+
+    if (cpu < 0) return;
+    CPU_ZERO(&set);
+    CPU_SET((unsigned)cpu, &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+/* Threads of a team that is not told how many: one per core, of the nodes where it stays. */
+static int count_default(const struct numa *numa, const struct cores *cores)
+{
+    int n = numa && numa->n ? numa->first[numa->n] : cores->n;
+
+    return n < cores->n ? n : cores->n;
+}
+
 int par_open(struct par **out, struct par_opt opt, struct err *e)
 {
     const struct cores *cores;
@@ -276,12 +307,12 @@ int par_open(struct par **out, struct par_opt opt, struct err *e)
     cores = cores_find();
     if (!(p = mem_aligned(sizeof *p))) return err_nomem(e, "a team of threads");
     memset(p, 0, sizeof *p);
-    p->n = opt.n_threads ? opt.n_threads : cores->n;
+    p->numa = opt.numa && opt.numa->n ? opt.numa : NULL;
+    p->n = opt.n_threads ? opt.n_threads : count_default(opt.numa, cores);
     p->spin_ns = p->n > cores->n_cpus ? SPIN_CROWDED_NS : SPIN_NS;
     if (!(p->workers = mem_array((size_t)p->n, sizeof *p->workers)))
         rc = err_nomem(e, "a team of threads");
-    for (int i = 1; i < p->n && rc == OK; i++)
-        rc = start_worker(p, i, opt.pin ? cores->home[i % cores->n_home] : -1, e);
+    for (int i = 1; i < p->n && rc == OK; i++) rc = start_worker(p, i, find_cpu(p, i, opt.pin), e);
     if (rc != OK) goto out;
     *out = p;
     p = NULL;

@@ -15,11 +15,15 @@
 
 #include <stdbool.h>
 
+struct numa;
 struct par;
 
 struct par_opt {
     int n_threads; /* including the caller; 0: par_cores() */
     bool pin;      /* each worker stays on one physical core */
+    const struct numa
+        *numa; /* each thread stays on the processor that it has there; borrowed for the
+                              * life of the team. NULL: see pin */
 };
 
 /* E_INVALID: a number of threads out of range. E_NOMEM: no memory, or the system refuses a thread;
@@ -28,6 +32,8 @@ struct par_opt {
 int par_open(struct par **out, struct par_opt opt, struct err *e);
 void par_close(struct par *p);  /* ends and joins the threads; NULL is allowed */
 int par_n(const struct par *p); /* threads of the team, including the caller */
+/* The calling thread drives the team from now on, and for long: it is pinned as the workers are. */
+void par_drive(struct par *p);
 
 typedef void par_fn(void *arg, int thread, int n_threads);
 void par_run(struct par *p, par_fn *fn, void *arg);

@@ -62,7 +62,7 @@ double bandwidth_measure(int n_threads)
     void *p = NULL;
 
     while (bytes >= (size_t)1 << 26 && !(p = mem_aligned(bytes))) bytes /= 2;
-    if (!p || par_open(&par, (struct par_opt){ n_threads, true }, NULL) != OK) {
+    if (!p || par_open(&par, (struct par_opt){ .n_threads = n_threads, .pin = true }, NULL) != OK) {
         mem_free_aligned(p, bytes);
         return 0;
     }

@@ -54,7 +54,7 @@ struct sizes {
 };
 
 struct bench {
-    const char *path, *device, *isa;
+    const char *path, *device, *isa, *numa;
     int gpu_layers, n_prompt, n_gen, n_threads, n_repeat, depth, step_tokens;
     enum dtype kv_type;
     struct sizes batches, chunks;
@@ -140,6 +140,7 @@ static int open_bench(struct bench *b, struct err *e)
     struct load_opt opt = { .backend = { .device = b->device,
                                          .n_threads = b->n_threads,
                                          .isa = b->isa,
+                                         .numa = b->numa,
                                          .profile = b->profile,
                                          .gpu_layers = b->gpu_layers },
                             .n_ctx = b->table_stride * KV_BLOCK,
@@ -157,6 +158,7 @@ static int open_bench(struct bench *b, struct err *e)
                        model_task_name(b->plan->facts.task));
     if ((rc = loadplan_make(b->plan, &opt, e)) != OK) return rc;
     if ((rc = runner_open(&b->runner, b->plan, e)) != OK) return rc;
+    place_drive(&b->plan->place);
     b->model = decoder_model(b->runner);
     if ((rc = block_pool_open(&b->pool, b->runner->lim.n_blocks, e)) != OK) return rc;
     rng_seed(&b->rng, 1);
@@ -471,6 +473,8 @@ int cmd_bench(int argc, char **argv)
         { "--device", NULL, ARG_STR, &b.device, "NAME", "device: cpu, cuda, cuda:1 (cpu)" },
         { "--isa", NULL, ARG_STR, &b.isa, "NAME",
           "CPU kernels: ref, avx2, avxvnni, avx512, amx, neon (the best of this machine)" },
+        { "--numa", NULL, ARG_STR, &b.numa, "MODE",
+          "memory nodes of the CPU: auto, off, spread, or the number of one (auto)" },
         { "--gpu-layers", "-ngl", ARG_INT, &b.gpu_layers, "N",
           "GPU: run only the last N layers there (as many as fit)" },
         { "--profile", NULL, ARG_FLAG, &b.profile, NULL,
@@ -496,7 +500,8 @@ int cmd_bench(int argc, char **argv)
     if (cmd_need_model(&b.path, &e) != OK || check_flags(&b, format, &e) != OK ||
         parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||
         parse_sizes(&b.chunks, "--chunk", chunks, b.step_tokens, &e) != OK ||
-        cmd_kv_type(&b.kv_type, kv_type, &e) != OK || cpu_check_isa(b.isa, &e) != OK)
+        cmd_kv_type(&b.kv_type, kv_type, &e) != OK || cpu_check_isa(b.isa, &e) != OK ||
+        cpu_check_numa(b.numa, &e) != OK)
         return cmd_usage("bench", &e);
     rc = open_bench(&b, &e);
     if (rc == OK) rc = measure_all(&b, start, &e);

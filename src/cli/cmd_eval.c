@@ -41,6 +41,7 @@ int evalmodel_prepare(struct evalmodel *v, const struct eval_opt *opt, struct ev
                                        .n_threads = opt->n_threads,
                                        .reference = opt->reference,
                                        .isa = opt->isa,
+                                       .numa = opt->numa,
                                        .gpu_layers = opt->gpu_layers },
                           .n_ctx = shape.n_blocks * KV_BLOCK,
                           .kv_tokens = shape.n_seqs * shape.n_blocks * KV_BLOCK,
@@ -87,7 +88,7 @@ static int fill_options(struct eval_opt *o, const char **pos, int n_pos, bool *p
     /* The reference logits come from an F32 KV cache: rounding in the cache must be asked for. */
     o->kv_type = o->reference || !*ppl ? DT_F32 : DT_F16;
     if (o->kv_name && cmd_kv_type(&o->kv_type, o->kv_name, e) != OK) return E_INVALID;
-    if (cpu_check_isa(o->isa, e) != OK) return E_INVALID;
+    if (cpu_check_isa(o->isa, e) != OK || cpu_check_numa(o->numa, e) != OK) return E_INVALID;
     if (o->n_chunks < 0)
         return err_set(e, E_INVALID, "--chunks %d: must be 0 or more", o->n_chunks);
     return OK;
@@ -116,6 +117,8 @@ int cmd_eval(int argc, char **argv)
         { "--device", NULL, ARG_STR, &o.device, "NAME", "device: cpu, cuda, cuda:1 (cpu)" },
         { "--isa", NULL, ARG_STR, &o.isa, "NAME",
           "CPU kernels: ref, avx2, avxvnni, avx512, amx, neon (the best of this machine)" },
+        { "--numa", NULL, ARG_STR, &o.numa, "MODE",
+          "memory nodes of the CPU: auto, off, spread, or the number of one (auto)" },
         { "--gpu-layers", "-ngl", ARG_INT, &o.gpu_layers, "N",
           "GPU: run only the last N layers there (as many as fit)" },
         { "--allow-nan", NULL, ARG_FLAG, &o.allow_nan, NULL,

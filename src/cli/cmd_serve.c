@@ -61,7 +61,7 @@ int cmd_serve(int argc, char **argv)
 
     if (settings_load(&s, argc, argv, &helped, &e) != OK) return cmd_usage("serve", &e);
     if (helped) goto out;
-    if (cpu_check_isa(s.isa, &e) != OK) {
+    if (cpu_check_isa(s.isa, &e) != OK || cpu_check_numa(s.numa, &e) != OK) {
         code = cmd_usage("serve", &e);
         goto out;
     }

@@ -26,6 +26,7 @@ struct eval_opt {
     const char *golden;  /* logits: NULL is golden.safetensors in the folder */
     const char *file;    /* ppl: the text */
     const char *device;  /* NULL: the CPU */
+    const char *numa;    /* memory nodes of the CPU; NULL: "auto" */
     const char *isa;     /* CPU kernels; NULL: TERN_ISA, or the best */
     bool allow_nan;      /* weights may be NaN or infinite */
     bool reference;      /* plain C kernels and an F32 KV cache */

@@ -128,10 +128,12 @@ int gen_open(struct gen *g, const char *verb)
         err_set(&e, E_INVALID, "-n %d: must be 0 (no limit) or more", g->n);
         return cmd_usage(verb, &e);
     }
-    if (cpu_check_isa(g->isa, &e) != OK) return cmd_usage(verb, &e);
+    if (cpu_check_isa(g->isa, &e) != OK || cpu_check_numa(g->numa, &e) != OK)
+        return cmd_usage(verb, &e);
     tern_options_init(&o);
     o.device = g->device;
     o.isa = g->isa;
+    o.numa = g->numa;
     o.threads = g->threads;
     o.gpu_layers = g->gpu_layers;
     o.vram_only = g->vram_only;

@@ -11,7 +11,7 @@
 
 struct gen {
     /* Flags. A number that was not given is NAN or INT_MIN: the model's own setting stays. */
-    const char *model, *device, *isa, *system, *chat_template;
+    const char *model, *device, *isa, *numa, *system, *chat_template;
     const char *stops[GEN_MAX_STOPS + 1]; /* NULL-terminated */
     const char *stop;                     /* the last --stop; gen_collect_stops finds all */
     int threads, gpu_layers, context, n, top_k, repeat_last;
@@ -43,6 +43,8 @@ struct gen {
     { "--device", NULL, ARG_STR, &(g)->device, "NAME", "device: cpu, cuda, cuda:1 (cpu)" },        \
     { "--isa", NULL, ARG_STR, &(g)->isa, "NAME",                                                   \
       "CPU kernels: ref, avx2, avxvnni, avx512, amx, neon (the best of this machine)" },                    \
+    { "--numa", NULL, ARG_STR, &(g)->numa, "MODE",                                                  \
+      "memory nodes of the CPU: auto, off, spread, or the number of one (auto)" },                 \
     { "--gpu-layers", "-ngl", ARG_INT, &(g)->gpu_layers, "N",                                      \
       "GPU: run the last N layers there, the others on the CPU (as many as fit)" },                \
     { "--vram-only", NULL, ARG_FLAG, &(g)->vram_only, NULL,                                        \

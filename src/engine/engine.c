@@ -31,6 +31,7 @@ static struct load_opt load_opt_of(const struct engine_opt *o)
                                            .n_threads = o->n_threads,
                                            .reference = o->reference,
                                            .isa = o->isa,
+                                           .numa = o->numa,
                                            .profile = o->profile,
                                            .gpu_layers = o->gpu_layers,
                                            .vram_only = o->vram_only },
@@ -178,6 +179,7 @@ static void *engine_main(void *arg)
 {
     struct engine *g = arg;
 
+    place_drive(&g->plan->place);
     for (;;) {
         /* Read before the round: the round takes what was submitted before the end. */
         bool quit = atomic_load_explicit(&g->quit, memory_order_acquire);

@@ -14,7 +14,9 @@ struct engine_opt {
     int n_threads;      /* of the CPU; default: physical cores */
     bool reference;     /* plain C kernels, F32 throughout: the definition */
     const char
-        *isa;       /* of the CPU: kernels of this instruction set; default: TERN_ISA or the best */
+        *isa; /* of the CPU: kernels of this instruction set; default: TERN_ISA or the best */
+    const char
+        *numa; /* of the CPU: "auto" (default), "off", "spread", or the number of a memory node */
     bool profile;   /* a GPU: print the time of each operation when the engine closes */
     int gpu_layers; /* a GPU: only the last so many layers lie there; default: as many as fit */
     bool vram_only; /* a GPU: all layers, or the model does not open */

@@ -195,6 +195,8 @@ struct backend {
 
     /* ---- memory and execution ---- */
 
+    /* The calling thread drives the backend from now on. NULL: nothing to do. */
+    void (*drive)(struct backend *be);
     /* Device memory, aligned to at least 64 bytes, not zeroed. On failure *out is unchanged. */
     int (*alloc)(struct backend *be, void **out, size_t bytes, enum mem_kind kind, struct err *e);
     void (*free)(struct backend *be, void *p, size_t bytes, enum mem_kind kind); /* p may be NULL */
@@ -344,11 +346,12 @@ struct backend_opt {
     int n_threads;      /* CPU: 0: one per physical core */
     bool reference;     /* CPU: plain C kernels, F32 throughout: the definition of the results */
     const char
-        *isa;     /* CPU: kernels of this instruction set (kernels.h); NULL: TERN_ISA or the best */
-    bool profile; /* CUDA: log at the end how long each operation took */
-    int gpu_layers; /* CUDA: this many of the last layers lie on the GPU, the others on the CPU;
+        *isa; /* CPU: kernels of this instruction set (kernels.h); NULL: TERN_ISA or the best */
+    const char *numa; /* CPU: threads and weights on memory nodes (base/numa.h); NULL: "auto" */
+    bool profile;     /* CUDA: log at the end how long each operation took */
+    int gpu_layers;   /* CUDA: this many of the last layers lie on the GPU, the others on the CPU;
                          * 0: as many as fit. See model/place.h */
-    bool vram_only; /* CUDA: all layers on the GPU, or opening fails */
+    bool vram_only;   /* CUDA: all layers on the GPU, or opening fails */
 };
 
 /* A device's share of a model: n_layers consecutive layers. */
@@ -366,11 +369,13 @@ void backend_close(struct backend *be); /* NULL is allowed */
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e);
 /* Whether backend_opt.isa may have this value: OK, or an error that names the sets of this CPU. */
 int cpu_check_isa(const char *name, struct err *e);
+/* The same of backend_opt.numa. */
+int cpu_check_numa(const char *mode, struct err *e);
 
 /* The function tern-cuda.so exports as tern_cuda_open. layout is the caller's backend_layout(): a
  * hash of the sizes of all structs that cross the boundary. A library from another build, with
  * another layout, refuses to open. Raise BACKEND_VERSION when a struct changes but not its size. */
-#define BACKEND_VERSION 5
+#define BACKEND_VERSION 6
 typedef int backend_open_fn(struct backend **out, const struct backend_opt *opt, uint64_t layout,
                             struct err *e);
 static inline uint64_t backend_layout(void)

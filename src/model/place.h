@@ -42,6 +42,13 @@ static inline struct backend *place_last(const struct place *p)
     return p->shares[p->n_shares - 1].be;
 }
 
+/* The calling thread runs the model from now on. */
+static inline void place_drive(const struct place *p)
+{
+    for (int i = 0; i < p->n_shares; i++)
+        if (p->shares[i].be->drive) p->shares[i].be->drive(p->shares[i].be);
+}
+
 /* E_INVALID: vram_only, but not all layers are wanted on a GPU. */
 int place_check_vram_only(const struct backend_opt *b, int n_layers, struct err *e);
 bool place_is_gpu(const struct backend_opt *b);

@@ -260,6 +260,7 @@ static int open_pool(struct server *v, struct err *e)
         (struct engine_opt){ .device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device,
                              .n_threads = (int)s->threads,
                              .isa = s->isa,
+                             .numa = s->numa,
                              .gpu_layers = s->gpu_layers > 0 ? (int)s->gpu_layers : 0,
                              .vram_only = s->vram_only,
                              .n_ctx = (int)s->ctx,

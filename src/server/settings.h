@@ -41,7 +41,7 @@ struct settings {
     int64_t port;
     bool allow_open; /* listen on other addresses than loopback without a key */
 
-    char *device, *isa, *kv_type;
+    char *device, *isa, *numa, *kv_type;
     int64_t threads, gpu_layers, ctx, kv_tokens, max_batch, max_seqs, max_requests,
         max_queue_tokens;
     double kv_overcommit, stretch;

@@ -96,6 +96,9 @@ const struct knob settings_knobs[] = {
     { .name = "isa", .kind = KNOB_CHOICE, .at = AT(isa), .choices = "auto|ref|avx2|avxvnni|avx512|amx|neon",
       .dflt = "auto",
       .help = "CPU kernels of this instruction set; auto: the best of this machine" },
+    { .name = "numa", .kind = KNOB_TEXT, .at = AT(numa), .dflt = "auto",
+      .help = "memory nodes of CPU threads and weights: auto (all, if there are several), off, spread, or "
+              "the number of one" },
     { .name = "gpu-layers", .alt = "-ngl|--n-gpu-layers", .kind = KNOB_INT, .at = AT(gpu_layers), .least = -1,
       .most = 65536, .dflt = "-1",
       .help = "number of last layers of a model on the GPU, the rest runs on the CPU; -1: as many as fit" },

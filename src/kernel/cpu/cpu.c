@@ -149,6 +149,47 @@ static bool cpu_weight_supported(struct backend *be, enum dtype t)
     return quant_can_decode(t) && matmul_can(cpu_of(be)->matmul, t);
 }
 
+/* ---- memory nodes ---- */
+
+struct placed { /* argument of place_rows: a matrix */
+    const struct numa *numa;
+    const char *data;
+    int rows;
+    size_t row_bytes;
+};
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
+
+/* Reads the pages of the thread's rows, so that they are there, and moves them to its node. Matrix
+ * products give the thread the same rows first (matmul.c). */
+static void place_rows(void *arg, int thread, int n_threads)
+{
+    const struct placed *w = arg;
+    int begin, end;
+
+    par_share(w->rows, 1, thread, n_threads, &begin, &end);
+    const char *p = w->data + (size_t)begin * w->row_bytes;
+    size_t n = (size_t)(end - begin) * w->row_bytes;
+    uintptr_t page = (uintptr_t)p & ~(uintptr_t)4095;
+    madvise((void *)page, n + ((uintptr_t)p - page), MADV_POPULATE_READ); /* may be unknown */
+    numa_move(w->numa, numa_node_of(w->numa, thread, n_threads), p, n);
+}
+
+static void place_weight(struct cpu *c, const struct weight *w, size_t row_bytes)
+{
+    struct placed p = { &c->numa, w->data, w->rows, row_bytes };
+
+    if (!c->numa.n || !w->data) return;
+    for (int i = 0; i < (w->n > 1 ? w->n : 1); i++) { /* each matrix by itself */
+        par_run(c->par, place_rows, &p);
+        p.data += (size_t)w->rows * row_bytes;
+    }
+}
+
+static void cpu_drive(struct backend *be) { par_drive(cpu_of(be)->par); }
+
 /* The kernels read every format as it is in the file, so nothing is copied or repacked. */
 static int cpu_weight_put(struct backend *be, struct weight *w, struct err *e)
 {
@@ -160,6 +201,7 @@ static int cpu_weight_put(struct backend *be, struct weight *w, struct err *e)
     if (w->rows <= 0 || !dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes))
         return err_set(e, E_FORMAT, "cpu: a matrix of %d rows and %d columns cannot have type %s",
                        w->rows, w->cols, dtype_name(w->type));
+    place_weight(cpu_of(be), w, (size_t)row_bytes);
     return OK;
 }
 
@@ -200,6 +242,7 @@ static void cpu_close(struct backend *be)
  * NULL: copy, flush, throttle, stats, host_alloc, reserve, available_bytes, sample. */
 static const struct backend table = {
     .name = "cpu",
+    .drive = cpu_drive,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .put = cpu_copy,
@@ -241,6 +284,12 @@ int cpu_check_isa(const char *name, struct err *e)
     return kernels_find(&k, name, e);
 }
 
+int cpu_check_numa(const char *mode, struct err *e)
+{
+    struct numa m;
+    return numa_find(&m, mode, e);
+}
+
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)
 {
     struct cpu *c;
@@ -254,12 +303,18 @@ int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)
     c->reference = k.matmul.isa == &isa_ref;
     c->vec = k.vec;
     c->recur = k.recur;
-    if ((rc = par_open(&c->par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK)
+    if ((rc = numa_find(&c->numa, opt->numa, e)) != OK) goto out;
+    if ((rc = par_open(&c->par, (struct par_opt){ .n_threads = opt->n_threads, .numa = &c->numa },
+                       e)) != OK)
         goto out;
+    k.matmul.numa = &c->numa;
     if ((rc = matmul_open(&c->matmul, c->par, k.matmul, e)) != OK) goto out;
     if ((rc = attn_open(&c->attn, c->par, k.flash, e)) != OK) goto out;
     snprintf(c->be.detail, sizeof c->be.detail, "%s, %d thread%s", k.name, par_n(c->par),
              par_n(c->par) == 1 ? "" : "s");
+    if (c->numa.n)
+        snprintf(c->be.detail + strlen(c->be.detail), sizeof c->be.detail - strlen(c->be.detail),
+                 ", %d NUMA node%s", c->numa.n, c->numa.n == 1 ? "" : "s");
     *out = &c->be;
     c = NULL;
 out:

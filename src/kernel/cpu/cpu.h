@@ -10,6 +10,7 @@
 #ifndef TERN_KERNEL_CPU_CPU_H
 #define TERN_KERNEL_CPU_CPU_H
 
+#include "base/numa.h"
 #include "base/par.h"
 #include "kernel/backend.h"
 #include "kernel/cpu/vec.h"
@@ -20,6 +21,7 @@ struct recur;
 
 struct cpu {
     struct backend be;         /* the table; be.self points to this struct */
+    struct numa numa;          /* memory nodes: of the threads, and of the weights they read */
     struct par *par;           /* owned; the driving thread is its thread 0 */
     const struct vec *vec;     /* element-wise kernels of the best instruction set */
     const struct recur *recur; /* kernels of recurrent layers */

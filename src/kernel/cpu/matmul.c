@@ -12,6 +12,7 @@
 #include "kernel/cpu/matmul.h"
 
 #include "base/mem.h"
+#include "base/numa.h"
 #include "kernel/cpu/grown.h"
 #include "kernel/iq_grid.h"
 
@@ -35,6 +36,7 @@ enum {
 struct matmul {
     const struct isa *isa;
     const struct gemm *gemms[2]; /* in order of preference; may be NULL */
+    const struct numa *numa;     /* several nodes; NULL: one */
     int n_threads;
     char name[48];
     struct grown x[ISA_FORMS]; /* quantized activations: one copy, or one per thread */
@@ -44,12 +46,20 @@ struct matmul {
     struct grown out;          /* [n_threads][ISA_TOKENS][ROWS] results before bias and addition */
 };
 
-/* Jobs that are computed together, cut into consecutively numbered pieces. */
+/* Jobs that are computed together, cut into consecutively numbered pieces. With several memory nodes
+ * each job has a section for each of them, the rows that lie there; the sections of a node are
+ * numbered together, so that the shares of its threads are its own rows. */
+struct section {
+    const struct linear *job;
+    int r0, r1; /* weight rows */
+    int rows;   /* per piece */
+    int first;  /* number of its first piece */
+};
 struct pass {
     const struct linear *job[JOBS];
-    int rows[JOBS];      /* weight rows per piece of each job */
-    int first[JOBS + 1]; /* number of each job's first piece; [n]: number of pieces */
     int n;
+    struct section section[JOBS * NUMA_MAX];
+    int n_sections, n_pieces;
 };
 
 /* How many pieces of a thread's share have been taken, by any thread. On its own cache line. */
@@ -153,6 +163,7 @@ int matmul_open(struct matmul **out, struct par *par, struct matmul_opt opt, str
     m->gemms[0] = opt.few;
     m->gemms[1] = opt.gemm;
     m->n_threads = par_n(par);
+    m->numa = opt.numa && opt.numa->n > 1 ? opt.numa : NULL;
     m->taken = mem_aligned((size_t)m->n_threads * sizeof *m->taken);
     if (!m->taken) {
         rc = err_nomem(e, "matrix products");
@@ -206,33 +217,61 @@ static size_t row_bytes(const struct weight *w)
 
 static const void *weight_rows(const struct weight *w) { return w->packed ? w->packed : w->data; }
 
-/* Chooses the rows per piece of each job: several pieces per thread, so that the threads finish
- * together. unit: rows per piece are a multiple of it. */
-static void cut_pass(struct pass *p, int n_threads, int unit, size_t piece_bytes)
+/* The pieces of rows [r0, r1) of a job, of about `target` bytes each. unit: rows per piece are a
+ * multiple of it. */
+static void add_section(struct pass *p, const struct linear *job, int r0, int r1, int unit,
+                        size_t target)
+{
+    int rows = (int)(target / (row_bytes(job->w) + 1)) / unit * unit;
+
+    if (r0 >= r1) return;
+    rows = rows < unit ? unit : rows > ROWS ? ROWS / unit * unit : rows;
+    p->section[p->n_sections++] = (struct section){ job, r0, r1, rows, p->n_pieces };
+    p->n_pieces += (r1 - r0 + rows - 1) / rows;
+}
+
+/* The rows of a weight that lie on node k: the shares of its threads (cpu.c moved them there). */
+static void find_node_rows(const struct matmul *m, int k, int n_rows, int unit, int *r0, int *r1)
+{
+    int begin, end;
+
+    *r0 = *r1 = n_rows;
+    for (int t = 0; t < m->n_threads; t++) {
+        if (numa_node_of(m->numa, t, m->n_threads) != k) continue;
+        par_share(n_rows, unit, t, m->n_threads, &begin, &end);
+        if (begin < *r0) *r0 = begin;
+        *r1 = end;
+    }
+}
+
+/* Several pieces per thread, so that the threads finish together. */
+static void cut_pass(struct pass *p, const struct matmul *m, int unit, size_t piece_bytes)
 {
     size_t total = 0, target;
+    int n_nodes = m->numa ? m->numa->n : 1;
+
     for (int j = 0; j < p->n; j++) total += row_bytes(p->job[j]->w) * (size_t)p->job[j]->w->rows;
-    target = total / (size_t)(n_threads * 4);
+    target = total / (size_t)(m->n_threads * 4);
     if (target > piece_bytes) target = piece_bytes;
 
-    p->first[0] = 0;
-    for (int j = 0; j < p->n; j++) {
-        const struct weight *w = p->job[j]->w;
-        int rows = (int)(target / (row_bytes(w) + 1)) / unit * unit;
-        rows = rows < unit ? unit : rows > ROWS ? ROWS / unit * unit : rows;
-        p->rows[j] = rows;
-        p->first[j + 1] = p->first[j] + (w->rows + rows - 1) / rows;
-    }
+    p->n_sections = p->n_pieces = 0;
+    for (int k = 0; k < n_nodes; k++)
+        for (int j = 0; j < p->n; j++) {
+            int r0 = 0, r1 = p->job[j]->w->rows;
+            if (n_nodes > 1) find_node_rows(m, k, r1, unit, &r0, &r1);
+            add_section(p, p->job[j], r0, r1, unit, target);
+        }
 }
 
 /* The job and the rows [*r0, *r1) of piece i. */
 static const struct linear *find_piece(const struct pass *p, int i, int *r0, int *r1)
 {
-    int j = 0;
-    while (i >= p->first[j + 1]) j++;
-    *r0 = (i - p->first[j]) * p->rows[j];
-    *r1 = *r0 + p->rows[j] < p->job[j]->w->rows ? *r0 + p->rows[j] : p->job[j]->w->rows;
-    return p->job[j];
+    const struct section *s = p->section, *last = s + p->n_sections - 1;
+
+    while (s < last && i >= s[1].first) s++;
+    *r0 = s->r0 + (i - s->first) * s->rows;
+    *r1 = *r0 + s->rows < s->r1 ? *r0 + s->rows : s->r1;
+    return s->job;
 }
 
 /* Converts tokens [t0, t1) of x to the needed forms; into the thread's own copy if c->own. */
@@ -327,7 +366,7 @@ static void run_gemv(void *arg, int thread, int n_threads)
     int i, r0, r1;
 
     if (c->own) make_forms(c, thread, 0, c->x->rows);
-    while (take_piece(c, c->gemv.first[c->gemv.n], thread, n_threads, &i)) {
+    while (take_piece(c, c->gemv.n_pieces, thread, n_threads, &i)) {
         const struct linear *job = find_piece(&c->gemv, i, &r0, &r1);
         run_gemv_piece(c, job, r0, r1, thread);
     }
@@ -356,7 +395,7 @@ static void run_gemm(void *arg, int thread, int n_threads)
 
     (void)n_threads;
     if (gemm->enter) gemm->enter();
-    while (par_next(c->par, c->gemm.first[c->gemm.n], 1, &i, &end)) {
+    while (par_next(c->par, c->gemm.n_pieces, 1, &i, &end)) {
         const struct linear *job = find_piece(&c->gemm, i, &a, &b);
         struct gemm_job g = {
             .type = job->w->type,
@@ -404,7 +443,7 @@ static int linear_gemv(struct call *c, const struct linear *jobs, int n_jobs)
     c->form[0] = false;
     c->own = c->x->rows <= OWN_TOKENS;
     if ((rc = reserve_gemv(m, c->form, c->x->rows, c->x->cols, NULL)) != OK) return rc;
-    cut_pass(&c->gemv, m->n_threads, 4, PIECE_BYTES);
+    cut_pass(&c->gemv, m, 4, PIECE_BYTES);
     for (int t = 0; t < m->n_threads; t++)
         atomic_store_explicit(&m->taken[t].n, 0, memory_order_relaxed);
     if (!c->own && needs_forms(c)) par_run_any(c->par, run_forms, c);
@@ -427,7 +466,7 @@ static int linear_gemm(struct call *c, const struct linear *jobs, int n_jobs)
         if ((rc = reserve_gemm(m, c->g, t, c->x->rows, c->x->cols, NULL)) != OK) return rc;
         c->scratch_bytes = align64(c->g->scratch_bytes(t, c->x->cols));
         fill_pass(&c->gemm, m, jobs, n_jobs, c->x->rows, t);
-        cut_pass(&c->gemm, m->n_threads, c->g->row_unit, SIZE_MAX);
+        cut_pass(&c->gemm, m, c->g->row_unit, SIZE_MAX);
         par_run_any(c->par, run_pack, c);
         par_run_any(c->par, run_gemm, c);
     }

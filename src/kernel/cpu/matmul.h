@@ -18,6 +18,8 @@ struct matmul_opt {
     const struct isa *isa;   /* gemv kernels; NULL: the best of this machine */
     const struct gemm *gemm; /* for many tokens; NULL: gemv kernels only */
     const struct gemm *few;  /* for a few tokens, tried before gemm; NULL: none */
+    const struct numa *numa; /* on which the weights lie: threads begin with the rows of their node;
+                              * NULL: none. Outlives the struct matmul */
 };
 
 /* par must be the team that cpu_linear is called with, and must outlive the struct matmul. */
