@@ -351,7 +351,7 @@ static void floats_of_many_rows_and_tokens_agree(void **state)
     (void)state;
     for (int n = 1; n < EIGHTS; n++)
         for (int i = 0; i < 3 && eight_here(n); i++) {
-            if (!eight_here(n)->can(plain[i])) continue;
+            assert_true(eight_here(n)->can(plain[i]));
             check_gemm(eight_here(n),
                        (struct shape){ plain[i], 301, 264, 400, true, true, 0.5f, 1 });
             for (int t = 1; t < 14; t++)

@@ -44,6 +44,7 @@ extern const struct gemm gemm_avx2, gemm_avxvnni, gemm_avx512; /* on x86 */
 extern const struct gemm gemm_neon, gemm_i8mm;                 /* on ARM (gemm_neon.h) */
 /* Products in F32 for floats, which the above call (gemm_f_rows.h). */
 extern const struct gemm gemm_f_avx2, gemm_f_avx512; /* on x86 */
+extern const struct gemm gemm_f_neon;                /* on ARM */
 /* NULL if the CPU or the operating system does not support AMX, or denies this process its use. */
 const struct gemm *gemm_amx(void);  /* bf16 tiles: any type, dequantized on the fly */
 const struct gemm *gemm8_amx(void); /* int8 tiles: most block formats, 9 to 32 tokens */

@@ -14,7 +14,11 @@
  * A file that includes this header defines LANES, VECS, TOKENS (an even number), the type vf and the
  * operations v_zerof, v_loadf, v_storef, v_setf, v_fma, v_mul and v_add. */
 #include "kernel/cpu/gemm.h"
-#include "kernel/cpu/transpose_avx2.h"
+#ifdef __x86_64__
+#include "kernel/cpu/load_f_avx2.h"
+#else
+#include "kernel/cpu/load_f_neon.h"
+#endif
 
 #include <string.h>
 
@@ -59,32 +63,23 @@ static void f_pack(enum dtype w, void *xp, const struct tensor *x, int token0, i
 
 /* ---- weights ---- */
 
-/* 8 weights as F32. */
-INLINE __m256i load_8(const char *p, const enum dtype t)
-{
-    if (t == DT_F32) return _mm256_loadu_si256((const __m256i *)p);
-    __m128i h = _mm_loadu_si128((const __m128i *)p);
-    if (t == DT_F16) return _mm256_castps_si256(_mm256_cvtph_ps(h));
-    return _mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16);
-}
-
 /* n columns (at most 8) of 8 rows, of which n_rows exist, to lanes [lane, lane + 8). */
 INLINE void unpack_8(float (*panel)[ROWS], int lane, const char *src, size_t stride, int n_rows,
                      int n, const enum dtype t)
 {
     const size_t size = t == DT_F32 ? 4 : 2;
-    __m256i v[8];
+    f8 v[8];
 
     UNROLL
     for (int r = 0; r < 8; r++) {
         const char *row = src + (size_t)r * stride;
         char end[32] = { 0 };
         if (r < n_rows && n < 8) memcpy(end, row, (size_t)n * size);
-        v[r] = r >= n_rows ? _mm256_setzero_si256() : load_8(n < 8 ? end : row, t);
+        v[r] = r >= n_rows ? f8_zero() : f8_load(n < 8 ? end : row, t);
     }
-    transpose8(v);
+    f8_transpose(v);
     UNROLL
-    for (int c = 0; c < 8; c++) _mm256_storeu_si256((__m256i *)(panel[c] + lane), v[c]);
+    for (int c = 0; c < 8; c++) f8_store(panel[c] + lane, v[c]);
 }
 
 /* Columns [c0, c0 + n) of rows [row, row + n_rows). The rows of the next panel are prefetched. */
@@ -99,7 +94,7 @@ INLINE void unpack_panel(struct gemm_scratch *w, const struct gemm_job *j, int r
         int have = n_rows - r < 0 ? 0 : n_rows - r > 8 ? 8 : n_rows - r, c = 0;
         for (int k = 0; k < have; k++)
             for (int b = 0; b < (int)(CHUNK * size); b += 64)
-                _mm_prefetch(at + (size_t)(k + ROWS) * stride + b, _MM_HINT_T1);
+                __builtin_prefetch(at + (size_t)(k + ROWS) * stride + b, 0, 2);
         if (have == 8)
             for (; c + 8 <= n; c += 8)
                 unpack_8(w->panel + c, r, at + (size_t)c * size, stride, 8, 8, t);
@@ -119,15 +114,14 @@ INLINE void run_tile(float (*sums)[ROWS], const float (*panel)[ROWS], const floa
 
     if (ahead) UNROLL
     for (int t = 0; t < T; t++) UNROLL
-    for (int v = 0; v < ROWS / 16; v++)
-        _mm_prefetch((const char *)(sums[t + T] + v * 16), _MM_HINT_T0);
+    for (int v = 0; v < ROWS / 16; v++) __builtin_prefetch(sums[t + T] + v * 16);
 
     UNROLL
     for (int v = 0; v < VECS; v++) UNROLL
     for (int t = 0; t < T; t++) acc[v][t] = first ? v_zerof() : v_loadf(sums[t] + v * LANES);
     for (int k = 0; k < n; k++, x += TOKENS) {
         vf a[VECS];
-        if (ahead) _mm_prefetch((const char *)(x + ahead), _MM_HINT_T0);
+        if (ahead) __builtin_prefetch(x + ahead);
         UNROLL
         for (int v = 0; v < VECS; v++) a[v] = v_loadf(panel[k] + v * LANES);
         UNROLL

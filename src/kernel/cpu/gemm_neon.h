@@ -20,6 +20,7 @@
  * A file that includes this header defines HAS_MMLA. */
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/load_iq_neon.h"
+#include "kernel/cpu/transpose_neon.h"
 
 enum {
     GROUPS = 2,
@@ -109,14 +110,9 @@ INLINE void store_part(int8_t *to, const int8x16_t v[8])
         int32x4_t r[4];
         UNROLL
         for (int i = 0; i < 4; i++) r[i] = vreinterpretq_s32_s8(v[4 * h + i]);
-        int64x2_t a = vreinterpretq_s64_s32(vtrn1q_s32(r[0], r[1])),
-                  b = vreinterpretq_s64_s32(vtrn2q_s32(r[0], r[1])),
-                  c = vreinterpretq_s64_s32(vtrn1q_s32(r[2], r[3])),
-                  d = vreinterpretq_s64_s32(vtrn2q_s32(r[2], r[3]));
-        vst1q_s8(to + 16 * h, vreinterpretq_s8_s64(vtrn1q_s64(a, c)));
-        vst1q_s8(to + 32 + 16 * h, vreinterpretq_s8_s64(vtrn1q_s64(b, d)));
-        vst1q_s8(to + 64 + 16 * h, vreinterpretq_s8_s64(vtrn2q_s64(a, c)));
-        vst1q_s8(to + 96 + 16 * h, vreinterpretq_s8_s64(vtrn2q_s64(b, d)));
+        transpose4(r);
+        UNROLL
+        for (int k = 0; k < 4; k++) vst1q_s8(to + 32 * k + 16 * h, vreinterpretq_s8_s32(r[k]));
     }
 #endif
 }
@@ -422,7 +418,9 @@ typedef void run_fn(const struct gemm_job *j, const void *xp, int row0, int row1
 #define LIST_RUN(name, t, cols) [t] = run_##name,
 static run_fn *const run_of[DT_COUNT] = { FORMS(LIST_RUN) };
 
-static bool rows_can(enum dtype t) { return run_of[t] != NULL; }
+/* Floats have a gemm of their own. */
+static bool is_float(enum dtype t) { return gemm_f_neon.can(t); }
+static bool rows_can(enum dtype t) { return run_of[t] || is_float(t); }
 
 static int rows_min_tokens(enum dtype t)
 {
@@ -432,14 +430,13 @@ static int rows_min_tokens(enum dtype t)
 
 static size_t rows_x_bytes(enum dtype t, int tokens, int cols)
 {
-    (void)t;
+    if (is_float(t)) return gemm_f_neon.x_bytes(t, tokens, cols);
     return (size_t)count_groups(tokens) * (size_t)count_blocks(cols) * sizeof(struct xgroup);
 }
 
 static size_t rows_scratch_bytes(enum dtype t, int cols)
 {
-    (void)t, (void)cols;
-    return sizeof(struct gemm_scratch);
+    return is_float(t) ? gemm_f_neon.scratch_bytes(t, cols) : sizeof(struct gemm_scratch);
 }
 
 /* token0 is a multiple of 4; the last group of the last tokens is filled up with zeros. */
@@ -447,7 +444,10 @@ static void rows_pack(enum dtype w, void *xp, const struct tensor *x, int token0
 {
     int blocks = count_blocks(x->cols), end = token1 == x->rows ? (token1 + 3) / 4 * 4 : token1;
 
-    (void)w;
+    if (is_float(w)) {
+        gemm_f_neon.pack(w, xp, x, token0, token1);
+        return;
+    }
     for (int t = token0; t < end; t++)
         for (int b = 0; b < blocks; b++) {
             struct xgroup *to = (struct xgroup *)xp + (size_t)(t / 4) * (size_t)blocks + (size_t)b;
@@ -458,12 +458,13 @@ static void rows_pack(enum dtype w, void *xp, const struct tensor *x, int token0
 
 static void rows_run(const struct gemm_job *j, const void *xp, int row0, int row1, void *scratch)
 {
-    run_of[j->type](j, xp, row0, row1, scratch);
+    if (is_float(j->type)) gemm_f_neon.rows(j, xp, row0, row1, scratch);
+    else run_of[j->type](j, xp, row0, row1, scratch);
 }
 
-#define GEMM_ROWS(NAME)                                                          \
-    {                                                                            \
-        .name = NAME, .token_unit = 4, .row_unit = ROWS, .can = rows_can,        \
-        .min_tokens = rows_min_tokens, .x_bytes = rows_x_bytes,                  \
-        .scratch_bytes = rows_scratch_bytes, .pack = rows_pack, .rows = rows_run \
+#define GEMM_ROWS(NAME)                                                                           \
+    {                                                                                             \
+        .name = NAME, .token_unit = 12, /* groups of 4 here, of 6 for floats */ .row_unit = ROWS, \
+        .can = rows_can, .min_tokens = rows_min_tokens, .x_bytes = rows_x_bytes,                  \
+        .scratch_bytes = rows_scratch_bytes, .pack = rows_pack, .rows = rows_run                  \
     }
