@@ -217,7 +217,8 @@ int main(int argc, char **argv)
     }
     if ((rc = kernels_find(&set, isa, &e)) != OK) goto out;
     opt = set.matmul;
-    if ((rc = par_open(&b.par, (struct par_opt){ threads, true }, &e)) != OK) goto out;
+    if ((rc = par_open(&b.par, (struct par_opt){ .n_threads = threads, .pin = true }, &e)) != OK)
+        goto out;
     if ((rc = matmul_open(&b.mm, b.par, opt, &e)) != OK) goto out;
     if ((rc = matmul_open(&b.vectors, b.par, (struct matmul_opt){ .isa = opt.isa }, &e)) != OK)
         goto out;
