@@ -1,5 +1,6 @@
-/* dot_32_avx2.c - AVX2 gemv for formats with blocks of 32 (Q4_0 to Q8_0, IQ4_NL, MXFP4), and the
- * quantization of activations to 8 bits. */
+/* dot_32_avx2.c - AVX2 gemv for formats with blocks of 32 (Q4_0 to Q8_0, IQ4_NL, MXFP4) and for
+ * IQ4_XS, eight blocks at a time, and the quantization of activations to 8 bits. */
+#include "kernel/cpu/int_avx2.h"
 #include "kernel/cpu/load_32_avx2.h"
 
 INLINE __m256 abs8(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
@@ -41,34 +42,129 @@ void x8_make_avx2(void *dst, const float *x, int cols)
     }
 }
 
+/* Kinds of this file: those of load_32_avx2.h, and IQ4_XS as eight blocks with a common head. */
+enum { XS = MXFP4 + 1 };
+
+INLINE bool has_levels(const int kind) { return kind == IQ4_NL || kind == MXFP4 || kind == XS; }
+INLINE int step_bytes(const int kind) { return kind == XS ? 16 : block32_bytes(kind); }
+
+/* The F16 at p + at of n blocks, as F32; zeros for others. */
+INLINE __m256 gather_halves(const char *p, const int at, int n, const int kind)
+{
+    uint16_t h[8] = { 0 };
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        if (i < n) memcpy(&h[i], p + i * block32_bytes(kind) + at, 2);
+    __m128i v = _mm_setr_epi16((short)h[0], (short)h[1], (short)h[2], (short)h[3], (short)h[4],
+                               (short)h[5], (short)h[6], (short)h[7]);
+    return _mm256_cvtph_ps(v);
+}
+
+INLINE __m256 gather_mxfp4(const char *p, int n)
+{
+    float d[8];
+    UNROLL
+    for (int i = 0; i < 8; i++) d[i] = i < n ? scale_mxfp4(p + 17 * i) : 0;
+    return _mm256_loadu_ps(d);
+}
+
+/* Six bits each: a nibble of scales_l and two bits of scales_h. */
+INLINE __m256 scales_xs(const struct block_iq4_xs *b)
+{
+    int32_t l;
+    memcpy(&l, b->scales_l, 4);
+    __m256i lo = _mm256_srlv_epi32(_mm256_set1_epi32(l),
+                                   _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
+            hi = _mm256_srlv_epi32(_mm256_set1_epi32(b->scales_h << 4),
+                                   _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
+    lo = _mm256_or_si256(_mm256_and_si256(lo, _mm256_set1_epi32(15)),
+                         _mm256_and_si256(hi, _mm256_set1_epi32(0x30)));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(lo, _mm256_set1_epi32(32))),
+                         _mm256_set1_ps(_cvtsh_ss(b->d)));
+}
+
+/* The scales of eight blocks, of which n exist. */
+INLINE __m256 gather_scales(const char *p, int n, const int kind)
+{
+    if (kind == XS) return scales_xs((const void *)p);
+    return kind == MXFP4 ? gather_mxfp4(p, n) : gather_halves(p, 0, n, kind);
+}
+
+/* The minima of eight blocks; not for signed kinds. */
+INLINE __m256 gather_minima(const char *p, __m256 d, int n, const int kind)
+{
+    if (kind == Q4_1 || kind == Q5_1) return gather_halves(p, 2, n, kind);
+    return _mm256_mul_ps(d, _mm256_set1_ps(kind == Q4_0 ? -8 : -16));
+}
+
+/* 32 weights as bytes. */
+INLINE __m256i unpack_b32(const char *p, __m256i levels, const int kind)
+{
+    if (kind == XS) return _mm256_shuffle_epi8(levels, nibbles(p));
+    return load_b32(p, levels, kind).q;
+}
+
+/* The integer sums of 32 columns. */
+INLINE __m256i dot_32(__m256i q, const int8_t *x, const bool is_signed)
+{
+    __m256i v = _mm256_load_si256((const __m256i *)x), a = q;
+    if (is_signed) a = _mm256_abs_epi8(q), v = _mm256_sign_epi8(v, q);
+#ifdef DOT4
+    return DOT4(_mm256_setzero_si256(), a, v);
+#else
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(a, v), _mm256_set1_epi16(1));
+#endif
+}
+
+/* acc[t] += eight blocks (n of them exist) times 256 columns of T tokens; minima go to corr[t]. */
+INLINE void group_32(__m256 *acc, __m256 *corr, const char *p, const struct x256 *const *x, int b,
+                     int n, __m256i levels, const int T, const int kind)
+{
+    const bool sign = kind == Q8_0 || has_levels(kind);
+    const char *q = p + (kind == XS ? 8 : 0);
+    __m256 d = gather_scales(p, n, kind), m = _mm256_setzero_ps();
+    _Alignas(32) float dx[4][8];
+
+    if (!sign) m = gather_minima(p, d, n, kind);
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        _mm256_store_ps(dx[t], _mm256_mul_ps(d, _mm256_loadu_ps(x[t][b].d)));
+        if (!sign) corr[t] = _mm256_fmadd_ps(m, _mm256_loadu_ps(x[t][b].s), corr[t]);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        if (i >= n) break;
+        __m256i w = unpack_b32(q + i * step_bytes(kind), levels, kind);
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot_32(w, x[t][b].q + 32 * i, sign)),
+                                     _mm256_broadcast_ss(&dx[t][i]), acc[t]);
+    }
+}
+
 /* One row times T tokens: integer products per block, scaled and accumulated in F32. */
 INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int kind)
 {
+    const int bytes = kind == XS ? 136 : 8 * block32_bytes(kind);
     const char *p = gemv_row(g, r);
-    const struct x8 *x[4];
-    __m256 acc[4];
-    __m128 corr[4];
-    __m256i levels = levels_of(kind);
+    const struct x256 *x[4];
+    __m256 acc[4], corr[4];
+    __m256i levels = levels_of(kind == XS ? IQ4_NL : kind);
+    int b = 0, rest = g->cols % QK_K / QK;
 
     UNROLL
     for (int t = 0; t < T; t++) {
         x[t] = gemv_x(g, t0 + t);
-        acc[t] = _mm256_setzero_ps();
-        corr[t] = _mm_setzero_ps();
+        acc[t] = corr[t] = _mm256_setzero_ps();
     }
-    for (int b = 0; b < g->cols / QK; b++, p += block32_bytes(kind)) {
-        struct b32 v = load_b32(p, levels, kind);
-        struct w32 w = { v.q, _mm256_set1_ps(v.d), _mm_set1_ps(v.m) };
-        _mm_prefetch(p + 2048, _MM_HINT_T0);
-        _mm_prefetch(p + 12288, _MM_HINT_T1);
-        UNROLL
-        for (int t = 0; t < T; t++)
-            dot_w32(&acc[t], &corr[t], &w, x[t] + b, is_signed(kind), !is_signed(kind));
+    for (; b < g->cols / QK_K; b++, p += bytes) {
+        prefetch_block(p, bytes);
+        group_32(acc, corr, p, x, b, 8, levels, T, kind);
     }
+    if (rest) group_32(acc, corr, p, x, b, rest, levels, T, kind);
     UNROLL
     for (int t = 0; t < T; t++)
-        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] =
-            sum8(_mm256_add_ps(acc[t], _mm256_zextps128_ps256(corr[t])));
+        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] = sum8(_mm256_add_ps(acc[t], corr[t]));
 }
 
 void gemv_q4_0_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, Q4_0) }
@@ -78,3 +174,4 @@ void gemv_q5_1_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, Q5_1) }
 void gemv_q8_0_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, Q8_0) }
 void gemv_iq4_nl_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, IQ4_NL) }
 void gemv_mxfp4_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, MXFP4) }
+void gemv_iq4_xs_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, XS) }

@@ -55,10 +55,10 @@ INLINE void dot_w32(__m256 *acc, __m128 *corr, const struct w32 *w, const struct
 /* dot_32_avx2.c */
 void x8_make_avx2(void *dst, const float *x, int cols);
 gemv_fn gemv_q4_0_avx2, gemv_q4_1_avx2, gemv_q5_0_avx2, gemv_q5_1_avx2, gemv_q8_0_avx2,
-    gemv_iq4_nl_avx2, gemv_mxfp4_avx2;
+    gemv_iq4_nl_avx2, gemv_mxfp4_avx2, gemv_iq4_xs_avx2;
 
 /* dot_k_avx2.c */
-gemv_fn gemv_q2_k_avx2, gemv_q3_k_avx2, gemv_iq4_xs_avx2;
+gemv_fn gemv_q2_k_avx2, gemv_q3_k_avx2;
 
 /* dot_int_avx2.c */
 enum { FORM_X256 = FORM_X8 + 1 }; /* as x8, arranged for 256 columns */

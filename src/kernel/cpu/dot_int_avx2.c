@@ -3,15 +3,7 @@
  * vpmaddubsw gives sums of two products in 16 bits: 2 * 63 * 127 < 2^15. vpmaddwd then multiplies them
  * by the weights' integer scales, which a byte shuffle spreads over the lanes: no scale is unpacked
  * one by one. The sums of 32 columns become F32, multiplied by d of the weights and of the token. */
-#include "kernel/cpu/load_k_avx2.h"
-
-/* 256 columns of a token, rounded per 32 columns. */
-struct x256 {
-    _Alignas(64) int8_t q[256];
-    float d[8];    /* scale of 32 columns */
-    float s[8];    /* d * sum of q over 32 columns */
-    float s16[16]; /* and over 16 */
-};
+#include "kernel/cpu/int_avx2.h"
 
 size_t x256_bytes_avx2(int cols) { return (size_t)((cols + 255) / 256) * sizeof(struct x256); }
 
@@ -40,17 +32,6 @@ void x256_make_avx2(void *dst, const float *x, int cols)
     }
 }
 
-/* Prefetches weights: those needed soon into L1, those needed later into L2, whose hardware
- * prefetcher does not cross a page. */
-INLINE void prefetch_block(const char *p, const int bytes)
-{
-    UNROLL
-    for (int i = 0; i < bytes; i += 64) {
-        _mm_prefetch(p + 2048 + i, _MM_HINT_T0);
-        _mm_prefetch(p + 12288 + i, _MM_HINT_T1);
-    }
-}
-
 /* 16-bit scale i of the 8 in each half of v, in all lanes. */
 INLINE __m256i pick_scale(__m256i v, const int i)
 {
@@ -69,14 +50,6 @@ INLINE __m256i scales_16(const uint8_t *p)
     __m128i v =
         _mm_setr_epi32((int)(a & 0x3f3f3f3f), (int)high_sc, (int)(b & 0x3f3f3f3f), (int)high_m);
     return _mm256_cvtepu8_epi16(v);
-}
-
-/* acc += d * (scale * (q x)) for 32 columns; scale: integers. */
-INLINE __m256 add_product(__m256 acc, __m256i q, const int8_t *x, __m256i scale, const float *d)
-{
-    __m256i p = _mm256_maddubs_epi16(q, _mm256_load_si256((const __m256i *)x));
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(p, scale)), _mm256_broadcast_ss(d),
-                           acc);
 }
 
 /* acc[t] += a super-block of Q4_K or Q5_K times its token; the minima go to corr[t]. */
@@ -115,54 +88,6 @@ INLINE void block_45(__m256 *acc, __m256 *corr, const char *p, const struct x256
     }
 }
 
-/* 16-bit scales i and i + 1 of the 8 in each half of v: the first in the low half, the second in the
- * high half. */
-INLINE __m256i pick_two_scales(__m256i v, const int i)
-{
-    const short a = (short)(2 * i | (2 * i + 1) << 8), b = (short)((2 * i + 2) | (2 * i + 3) << 8);
-    return _mm256_shuffle_epi8(v, _mm256_set_m128i(_mm_set1_epi16(b), _mm_set1_epi16(a)));
-}
-
-/* acc[t] += a super-block of Q6_K times its token; the offset 32 of the weights goes to corr[t] as a
- * minimum of 32 * scale. */
-INLINE void block_6(__m256 *acc, __m256 *corr, const char *p, const struct x256 *const *x, int b,
-                    const int T)
-{
-    const struct block_q6_k *w = (const void *)p;
-    __m128i s8 = _mm_loadu_si128((const __m128i *)w->scales);
-    __m256i sc = _mm256_cvtepi8_epi16(s8);
-    __m256 d = _mm256_set1_ps(_cvtsh_ss(w->d)), d32 = _mm256_mul_ps(d, _mm256_set1_ps(32));
-    __m256 m0 = _mm256_mul_ps(d32, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s8)));
-    __m256 m1 = _mm256_mul_ps(d32, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(s8, 8))));
-    _Alignas(32) float dx[4][8];
-
-    UNROLL
-    for (int t = 0; t < T; t++) {
-        _mm256_store_ps(dx[t], _mm256_mul_ps(d, _mm256_loadu_ps(x[t][b].d)));
-        corr[t] = _mm256_fnmadd_ps(m0, _mm256_loadu_ps(x[t][b].s16), corr[t]);
-        corr[t] = _mm256_fnmadd_ps(m1, _mm256_loadu_ps(x[t][b].s16 + 8), corr[t]);
-    }
-    UNROLL
-    for (int i = 0; i < 2; i++) {
-        __m256i l0 = load_ymm(w->ql + 64 * i), l1 = load_ymm(w->ql + 64 * i + 32),
-                h = load_ymm(w->qh + 32 * i), q[4];
-        /* Scales 8 i to 8 i + 7, in both halves. */
-        __m256i s = i ? _mm256_permute4x64_epi64(sc, 0xee) : _mm256_permute4x64_epi64(sc, 0x44);
-        q[0] = _mm256_or_si256(bits(l0, 0, 4, 0), bits(h, 0, 2, 4));
-        q[1] = _mm256_or_si256(bits(l1, 0, 4, 0), bits(h, 2, 2, 4));
-        q[2] = _mm256_or_si256(bits(l0, 4, 4, 0), bits(h, 4, 2, 4));
-        q[3] = _mm256_or_si256(bits(l1, 4, 4, 0), bits(h, 6, 2, 4));
-        UNROLL
-        for (int k = 0; k < 4; k++) {
-            __m256i scale = pick_two_scales(s, 2 * k);
-            UNROLL
-            for (int t = 0; t < T; t++)
-                acc[t] = add_product(acc[t], q[k], x[t][b].q + 128 * i + 32 * k, scale,
-                                     &dx[t][4 * i + k]);
-        }
-    }
-}
-
 /* One row times T tokens. */
 INLINE void row_int(const struct gemv *g, int r, int t0, const int T, const int kind)
 {
@@ -177,7 +102,7 @@ INLINE void row_int(const struct gemv *g, int r, int t0, const int T, const int 
     }
     for (int b = 0; b < g->cols / QK_K; b++, p += block256_bytes(kind)) {
         prefetch_block(p, block256_bytes(kind));
-        if (kind == Q6_K) block_6(acc, corr, p, x, b, T);
+        if (kind == Q6_K) block_16(acc, corr, p, x, b, T, kind);
         else block_45(acc, corr, p, x, b, T, kind);
     }
     UNROLL
