@@ -10,7 +10,7 @@
 #include "kernel/cpu/attend.h"
 
 #define FLASH_KEYS 64
-#define FLASH_ROWS 256 /* query rows (tokens x heads) of a piece; a single token may have more */
+#define FLASH_ROWS 512 /* query rows (tokens x heads) of a piece; a single token may have more */
 #define FLASH_PANEL 6  /* query rows that are multiplied with a tile of keys together */
 
 struct flash_piece {

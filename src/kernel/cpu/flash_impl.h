@@ -2,7 +2,8 @@
  * flash_avx512.c and flash_neon.c, each of which defines FLASH, the name of its table.
  *
  * With many query rows (prefill) a tile of keys is converted to F32 and transposed once; scores and
- * values are then small matrix products on registers, PANEL rows at a time. With few rows (decode)
+ * values are then small matrix products on registers, PANEL rows at a time; flash_i16.h does the
+ * same in 16-bit integers where that is exact enough. With few rows (decode)
  * that would cost more than it saves: keys and values are read where they are in the cache, once
  * for all query heads of the group. */
 #include "kernel/cpu/flash_rows.h"
@@ -78,6 +79,10 @@ INLINE void multiply_columns(const int mr, int n_vecs, const float *a, int lda, 
     case DT_F8_E4M3: f(DT_F8_E4M3, __VA_ARGS__); break; \
     default: f(DT_Q8_0, __VA_ARGS__);                   \
     }
+
+#ifdef HAS_DOT16
+#include "kernel/cpu/flash_i16.h"
+#endif
 
 /* s = q k^T for up to PANEL rows and the converted tile of keys. */
 static void multiply_scores(int mr, int n_vecs, const float *q, int ldq, const float *kt, float *s,
@@ -328,6 +333,13 @@ static void run_piece(const struct attend_job *j, const struct flash_piece *p, f
 
     work_init(&w, scratch);
     load_queries(&w);
+#ifdef HAS_DOT16
+    if (w.rows > DIRECT && j->k.type != DT_F32 && j->k.dim <= WORDS_DIM) {
+        run_words(&w);
+        store_rows(&w);
+        return;
+    }
+#endif
     panel = w.rows > DIRECT ? PANEL : FEW;
     panels = (w.rows + panel - 1) / panel;
     for (int key = p->key0; key < p->key1; key += KEYS) {

@@ -14,7 +14,14 @@
  *     v_sums(p)                 lane i: the sum of the lanes of p[i], for W vectors
  *     v_pow2(x, n)              x * 2^n for integers n
  *     v_rotate, v_transpose     see there
- *     f16_scale(h)              one F16 as a float */
+ *     f16_scale(h)              one F16 as a float
+ *
+ * With HAS_DOT16, vi holds W integers of 32 bits, or 2 W of 16 bits:
+ *     vi_set, vi_load           all lanes alike, and from memory
+ *     v_from_int(a)             to F32                    v_sqrt(a)
+ *     v_dot16(c, a, b)          c + a0 b0 + a1 b1 for the 16-bit pairs of each lane
+ *     v_store_i16(p, v)         W integers of 16 bits
+ *     v_store_pairs(p, e, o)    2 W integers of 16 bits, taken from e and o in turn */
 #ifndef TERN_KERNEL_CPU_SIMD_H
 #define TERN_KERNEL_CPU_SIMD_H
 

@@ -112,6 +112,32 @@ INLINE vf v_rotate(vf x, vf cs)
     return _mm256_fmaddsub_ps(x, c, _mm256_permute_ps(x, 0xb1) * s);
 }
 
+/* Integers of 32 bits, and pairs of 16 bits in them. */
+#define HAS_DOT16 1
+typedef __m256i vi;
+INLINE vi vi_set(int32_t x) { return _mm256_set1_epi32(x); }
+INLINE vi vi_load(const int32_t *p) { return _mm256_loadu_si256((const void *)p); }
+INLINE vf v_from_int(vi a) { return _mm256_cvtepi32_ps(a); }
+/* The empty assembly makes gcc keep the order of steps: it would first multiply all and spill. */
+INLINE vi v_dot16(vi sum, vi a, vi b)
+{
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+    __asm__("" : "+x"(sum));
+    return sum;
+}
+INLINE vf v_sqrt(vf a) { return _mm256_sqrt_ps(a); }
+INLINE void v_store_i16(int16_t *p, vf v)
+{
+    vi u = _mm256_cvtps_epi32(v);
+    _mm_storeu_si128((void *)p,
+                     _mm_packs_epi32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1)));
+}
+INLINE void v_store_pairs(int32_t *p, vf even, vf odd)
+{
+    vi e = _mm256_cvtps_epi32(even), o = _mm256_slli_epi32(_mm256_cvtps_epi32(odd), 16);
+    _mm256_storeu_si256((void *)p, _mm256_blend_epi16(e, o, 0xaa));
+}
+
 /* Horizontal sums: lane i is the sum of the lanes of p[i]. */
 INLINE vf v_sums(const vf *p)
 {

@@ -96,6 +96,29 @@ INLINE vf v_rotate(vf x, vf cs)
     return _mm512_fmaddsub_ps(x, c, _mm512_permute_ps(x, 0xb1) * s);
 }
 
+/* Integers of 32 bits, and pairs of 16 bits in them. */
+#define HAS_DOT16 1
+typedef __m512i vi;
+INLINE vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
+INLINE vi vi_load(const int32_t *p) { return _mm512_loadu_si512(p); }
+INLINE vf v_from_int(vi a) { return _mm512_cvtepi32_ps(a); }
+/* In assembly, because gcc copies the sums of its intrinsic from register to register. */
+INLINE vi v_dot16(vi sum, vi a, vi b)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+INLINE vf v_sqrt(vf a) { return _mm512_sqrt_ps(a); }
+INLINE void v_store_i16(int16_t *p, vf v)
+{
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(v)));
+}
+INLINE void v_store_pairs(int32_t *p, vf even, vf odd)
+{
+    vi e = _mm512_cvtps_epi32(even), o = _mm512_slli_epi32(_mm512_cvtps_epi32(odd), 16);
+    _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xaaaaaaaa, e, o));
+}
+
 #define SHUF(a, b, imm) _mm512_shuffle_f32x4(a, b, imm)
 
 /* Steps of v_sums: sums of neighbouring lanes of a and b, interleaved. */
