@@ -24,8 +24,19 @@ typedef __m512 vf;
 
 #include "kernel/cpu/gemm_rows.h"
 
+/* Formats whose gemv kernel spends its time on looking up points. */
+static bool is_lattice(enum dtype t)
+{
+    return t == DT_IQ2_XS || t == DT_IQ2_S || t == DT_IQ3_XXS || t == DT_IQ3_S || t == DT_IQ1_S ||
+           t == DT_IQ1_M;
+}
+
 /* Measured: below, unpacking costs more than it saves. */
-static int least_tokens(enum dtype t) { return is_float(t) ? FLOATS.min_tokens(t) : 9; }
+static int least_tokens(enum dtype t)
+{
+    if (is_float(t)) return FLOATS.min_tokens(t);
+    return is_lattice(t) ? 5 : t == DT_TQ2_0 ? 12 : 9;
+}
 
 const struct gemm gemm_avx512 = { .name = "avx512",
                                   .token_unit = 12,
