@@ -23,6 +23,7 @@ int main(void)
     AT(tern_options, chat_template);
     AT(tern_options, allow_nan);
     AT(tern_options, isa);
+    AT(tern_options, numa);
     SIZE(tern_params);
     AT(tern_params, size);
     AT(tern_params, max_tokens);
