@@ -191,7 +191,7 @@ $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libcore.a
 
 # Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
 test: all tests tools $(if $(SAN),,lib)
-	TERN_BUILD=$(B) tests/run tests/api/run tests/abuse/run tests/mutants/run $(if $(SAN),,tests/abi/run) tests/cli/*.sh $(TESTS) $(FAULTS) tests/soak/run tests/soak/chaos
+	TERN_BUILD=$(B) tests/run $(FAULTS) tests/api/run tests/abuse/run tests/mutants/run $(if $(SAN),,tests/abi/run) tests/cli/*.sh $(TESTS) tests/soak/run tests/soak/chaos
 
 # The server under people's own clients, and the page in a browser: Node, npm packages, Chromium.
 clients: all
