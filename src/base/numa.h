@@ -27,8 +27,8 @@ struct numa {
 /* mode: "auto" or NULL: all nodes, if there are several; "off"; "spread": all nodes; a number: that
  * node alone. E_INVALID: another text, or a node that does not exist; the message says what may be. */
 int numa_find(struct numa *out, const char *mode, struct err *e);
-/* The same for a machine described as in hwloc(7), "synthetic"; NULL: this one. Only the processors
- * in `mine` are used. */
+/* numa_find for a machine that `synthetic` describes, in the notation of hwloc(7); NULL: this machine.
+ * Only the processors in `mine` are used. */
 int numa_read(struct numa *out, const char *mode, const char *synthetic, const cpu_set_t *mine,
               struct err *e);
 

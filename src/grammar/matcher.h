@@ -68,8 +68,8 @@ const uint64_t *matcher_closing_mask(struct matcher *x, int left);
 bool matcher_may_end(const struct matcher *x);
 bool matcher_is_complete(const struct matcher *x); /* it may end, and no token may follow */
 int matcher_min_bytes(const struct matcher *x); /* length of the shortest text that completes it */
-/* The same after a token. MATCHER_FAR: the token may not come. E_UNSUPPORTED: there would be more
- * than MATCHER_MAX_STACKS stacks. E_NOMEM: out of memory. */
+/* Length of the shortest text that completes it after a token. MATCHER_FAR: the token may not come.
+ * E_UNSUPPORTED: there would be more than MATCHER_MAX_STACKS stacks. E_NOMEM: out of memory. */
 int matcher_min_bytes_after(struct matcher *x, int32_t id);
 
 /* Moves past a token, or past bytes. E_INVALID: the grammar does not allow them here.

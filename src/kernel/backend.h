@@ -369,7 +369,7 @@ void backend_close(struct backend *be); /* NULL is allowed */
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e);
 /* Whether backend_opt.isa may have this value: OK, or an error that names the sets of this CPU. */
 int cpu_check_isa(const char *name, struct err *e);
-/* The same of backend_opt.numa. */
+/* Whether backend_opt.numa may have this value: OK, or an error that names the nodes. */
 int cpu_check_numa(const char *mode, struct err *e);
 
 /* The function tern-cuda.so exports as tern_cuda_open. layout is the caller's backend_layout(): a

@@ -152,7 +152,7 @@ bool conn_is_refused(struct http_req *c)
     return !h->opt.vital(h->opt.arg, c);
 }
 
-/* What c says of itself agrees with the list it is in. */
+/* The list that a connection is in agrees with its state. NULL: it does. */
 static const char *check_lists(const struct http *h, const struct http_req *c)
 {
     bool reads = c->bev && c->state == CONN_READING, begun = httpmsg_begun(&c->msg);

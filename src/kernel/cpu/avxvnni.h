@@ -17,7 +17,7 @@
 #define VNNI(name) name##_avxvnni
 #endif
 
-/* What the AVX2 files define, or take from each other. */
+/* Names of the functions and tables that the AVX2 files define, or take from each other. */
 #define isa_avx2 VNNI(isa)
 #define x8_make_avx2 VNNI(x8_make)
 #define gemv_q4_0_avx2 VNNI(gemv_q4_0)

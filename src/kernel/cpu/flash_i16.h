@@ -229,7 +229,7 @@ INLINE void value_columns(const int mr, const struct work *w, const struct words
     for (; d < dim; d += W) value_panel(mr, 1, w, x, r0, at, d, c, pairs, alpha, unit);
 }
 
-/* What 1 stands for in the weights p of each row, from their sums: the smallest with which neither a
+/* The scale of the attention weights of each row, from their sums: the smallest with which neither a
  * weight overflows 16 bits nor a sum of products 32. No weight is larger than vs_max. */
 static void choose_units(const struct words *x, const float mass[16], float unit[16], float inv[16])
 {

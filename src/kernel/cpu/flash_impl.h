@@ -249,7 +249,7 @@ INLINE void add_block(const int mr, const enum dtype t, const struct work *w, co
 #define DOT(t, mr, ...) BY_FEW(mr, dot_block, t, __VA_ARGS__)
 #define ADD(t, mr, ...) BY_FEW(mr, add_block, t, __VA_ARGS__)
 
-/* What to prefetch while the rows at pos are used: the rows a tile further, or the same ones where
+/* The rows to prefetch while those at pos are used: the rows a tile further, or the same ones where
  * the piece ends. A head's rows of a block are too short for the hardware prefetcher. */
 static const char *find_ahead(const struct work *w, const struct kvrows *k, int pos,
                               const char *rows)

@@ -8,7 +8,6 @@
 #define HAS_DOT4 0
 
 typedef __m256i vi;
-typedef __m256 vf;
 
 /* gcc would reassociate a chain of integer sums, compute all products first and spill them. */
 static inline vi keep_order(vi sum)
@@ -26,13 +25,6 @@ static inline vi keep_order(vi sum)
 #define v_add32(a, b) keep_order(_mm256_add_epi32(a, b))
 #define v_ones16() _mm256_set1_epi16(1)
 #define v_float(a) _mm256_cvtepi32_ps(a)
-#define v_zerof() _mm256_setzero_ps()
-#define v_loadf(p) _mm256_loadu_ps(p)
-#define v_storef(p, a) _mm256_storeu_ps(p, a)
-#define v_setf(f) _mm256_set1_ps(f)
-#define v_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define v_mul(a, b) _mm256_mul_ps(a, b)
-#define v_add(a, b) _mm256_add_ps(a, b)
 
 #include "kernel/cpu/gemm_rows.h"
 
@@ -43,12 +35,4 @@ static int least_tokens(enum dtype t)
     return t == DT_TQ2_0 ? 12 : 5;
 }
 
-const struct gemm gemm_avx2 = { .name = "avx2",
-                                .token_unit = 6,
-                                .row_unit = ROWS,
-                                .can = rows_can,
-                                .min_tokens = least_tokens,
-                                .x_bytes = rows_x_bytes,
-                                .scratch_bytes = rows_scratch_bytes,
-                                .pack = rows_pack,
-                                .rows = rows_run };
+GEMM_TABLE(gemm_avx2, "avx2", rows, 6, least_tokens);

@@ -8,19 +8,11 @@
 #define HAS_DOT4 1
 
 typedef __m512i vi;
-typedef __m512 vf;
 #define v_zero() _mm512_setzero_si512()
 #define v_load(p) _mm512_load_si512(p)
 #define v_broadcast4(p) _mm512_set1_epi32(four_bytes(p))
 #define v_dot4(s, a, b) _mm512_dpbusd_epi32(s, a, b)
 #define v_float(a) _mm512_cvtepi32_ps(a)
-#define v_zerof() _mm512_setzero_ps()
-#define v_loadf(p) _mm512_loadu_ps(p)
-#define v_storef(p, a) _mm512_storeu_ps(p, a)
-#define v_setf(f) _mm512_set1_ps(f)
-#define v_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define v_mul(a, b) _mm512_mul_ps(a, b)
-#define v_add(a, b) _mm512_add_ps(a, b)
 
 #include "kernel/cpu/gemm_rows.h"
 
@@ -38,12 +30,4 @@ static int least_tokens(enum dtype t)
     return is_lattice(t) ? 5 : t == DT_TQ2_0 ? 12 : 9;
 }
 
-const struct gemm gemm_avx512 = { .name = "avx512",
-                                  .token_unit = 12,
-                                  .row_unit = ROWS,
-                                  .can = rows_can,
-                                  .min_tokens = least_tokens,
-                                  .x_bytes = rows_x_bytes,
-                                  .scratch_bytes = rows_scratch_bytes,
-                                  .pack = rows_pack,
-                                  .rows = rows_run };
+GEMM_TABLE(gemm_avx512, "avx512", rows, 12, least_tokens);

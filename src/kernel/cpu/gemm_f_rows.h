@@ -11,9 +11,8 @@
  * Packed tokens are groups of TOKENS: the numbers of one column lie side by side. The last group is
  * padded with zeros.
  *
- * A file that includes this header defines LANES, VECS, TOKENS (an even number), the type vf and the
- * operations v_zerof, v_loadf, v_storef, v_setf, v_fma, v_mul and v_add. */
-#include "kernel/cpu/gemm.h"
+ * A file that includes this header defines LANES, VECS and TOKENS (an even number). */
+#include "kernel/cpu/gemm_lanes.h"
 #ifdef __x86_64__
 #include "kernel/cpu/load_f_avx2.h"
 #else
@@ -23,7 +22,6 @@
 #include <string.h>
 
 enum {
-    ROWS = LANES * VECS,
     PIECE = 256, /* a multiple of ROWS */
     BATCH = 384, /* a multiple of TOKENS */
     CHUNK = 128  /* a multiple of 8 */
@@ -157,24 +155,6 @@ static void run_panel(struct gemm_scratch *w, float (*sums)[ROWS], const float *
     }
 }
 
-/* Scale, bias and residual addition of rows [row, row + n_rows) of one token. */
-INLINE void write_token(const struct gemm_job *j, const float *sums, float *out, int row,
-                        int n_rows)
-{
-    int r = 0;
-
-    for (; n_rows == ROWS && r < ROWS; r += LANES) {
-        vf y = v_mul(v_setf(j->scale), v_loadf(sums + r));
-        if (j->bias) y = v_add(y, v_loadf(j->bias + row + r));
-        if (j->add) y = v_add(y, v_loadf(out + r));
-        v_storef(out + r, y);
-    }
-    for (; r < n_rows; r++) {
-        float y = j->scale * sums[r] + (j->bias ? j->bias[row + r] : 0);
-        out[r] = j->add ? out[r] + y : y;
-    }
-}
-
 /* Rows [row0, row1), at most PIECE, times tokens [t0, t0 + n), at most BATCH. */
 INLINE void run_piece(const struct gemm_job *j, const float *xp, int row0, int row1, int t0, int n,
                       struct gemm_scratch *w, const enum dtype type)
@@ -210,7 +190,7 @@ static size_t f_scratch_bytes(enum dtype t, int cols)
     return sizeof(struct gemm_scratch);
 }
 
-static void f_rows(const struct gemm_job *j, const void *xp, int row0, int row1, void *scratch)
+static void f_run(const struct gemm_job *j, const void *xp, int row0, int row1, void *scratch)
 {
     if (j->type == DT_F32) run_rows(j, xp, row0, row1, scratch, DT_F32);
     else if (j->type == DT_F16) run_rows(j, xp, row0, row1, scratch, DT_F16);

@@ -17,19 +17,18 @@
  *   LANES, VECS, TOKENS      sizes; TOKENS tokens share a weight vector in registers
  *   FLOATS                   the gemm for F32, F16 and BF16 (gemm_f_rows.h)
  *   HAS_DOT4                 1: vpdpbusd exists; 0: vpmaddubsw and vpmaddwd
- *   vi, vf                   types of an integer and an F32 vector
+ *   vi                       the type of an integer vector
  *   the operations below named v_*
  * With HAS_DOT4 signed weights are offset by 128, and the offset is taken back like a minimum. With
  * vpmaddubsw 16-bit sums must not overflow: unsigned weights of b bits times 7 bits, two products per
  * step, allow 2^(16 - 8 - b) * 1.03 steps (`adds`: 8 for 4 bits, 4 for 5, 2 for 6); signed weights
  * are widened to 16 bits (`wide`). */
-#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/gemm_lanes.h"
 #include "kernel/cpu/load_32_avx2.h"
 #include "kernel/cpu/load_iq_avx2.h"
 #include "kernel/cpu/transpose_avx2.h"
 
 enum {
-    ROWS = LANES * VECS,
     BATCH = 192,            /* tokens whose sums wait in memory; a multiple of TOKENS */
     CHUNK_BLOCKS = 2,       /* blocks of 256 columns in a panel: it stays in the L1 cache */
     SUBS = 8,               /* sub-blocks of 32 columns in a block */
@@ -383,24 +382,6 @@ INLINE void run_tokens(struct gemm_scratch *w, const void *xp, int blocks, int t
 #endif
         run_block(w->sums + at, w->panel[b - b0], (const struct xblock *)xp + first, (size_t)blocks,
                   n, T, f);
-    }
-}
-
-/* Scale, bias and residual addition of one token; whole vectors if all ROWS rows exist. */
-INLINE void write_token(const struct gemm_job *j, const float *sums, float *out, int row,
-                        int n_rows)
-{
-    int r = 0;
-
-    for (; n_rows == ROWS && r < ROWS; r += LANES) {
-        vf y = v_mul(v_setf(j->scale), v_loadf(sums + r));
-        if (j->bias) y = v_add(y, v_loadf(j->bias + row + r));
-        if (j->add) y = v_add(y, v_loadf(out + r));
-        v_storef(out + r, y);
-    }
-    for (; r < n_rows; r++) {
-        float y = j->scale * sums[r] + (j->bias ? j->bias[row + r] : 0);
-        out[r] = j->add ? out[r] + y : y;
     }
 }
 
