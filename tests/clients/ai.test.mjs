@@ -146,7 +146,7 @@ async function refusals({ narrow, open }) {
         assert.equal(e.statusCode, 429);
         assert.ok(e.isRetryable);
         assert.equal(JSON.parse(e.responseBody).error.code, 'queue_full');
-        await narrow.idle(500);
+        await narrow.idle();
     });
     await check('ai: with retries it succeeds when there is room', async () => {
         const before = (await narrow.status()).requests.rejected.queue_full;

@@ -136,7 +136,7 @@ async function refusals({ narrow, open }) {
         assert.equal(e.status, 429, `${e.name}: ${e.message}`);
         assert.equal(e.code, 'queue_full');
         assert.equal(e.rateLimitType, 'wait'); // not "capacity", which is not retried
-        await narrow.idle(500);
+        await narrow.idle();
     });
     await check('langchain: with retries it succeeds when there is room', async () => {
         const before = (await narrow.status()).requests.rejected.queue_full;

@@ -73,7 +73,7 @@ async function leaving(server) {
         const gone = Promise.all([thrown(asked), thrown(waits)]);
         abort.abort();
         assert.ok((await gone).every(e => e instanceof APIUserAbortError));
-        await server.idle(500);
+        await server.idle();
     });
     await check('openai: other streams continue while one is aborted', async () => {
         const body = { model, messages, temperature: 0, max_tokens: 200, logprobs: true, top_logprobs: 5 };
@@ -118,7 +118,7 @@ async function timing(server) {
         over = true;
         await watch;
         assert.ok(e instanceof APIConnectionTimeoutError, `${e.name}: ${e.message}`);
-        await server.idle(500);
+        await server.idle();
         const after = (await server.status()).requests;
         assert.equal(after.submitted - before.submitted, 3 * 16, 'three tries');
         assert.equal(after.finished.cancelled - before.finished.cancelled, 3 * 16, 'each given up');
@@ -146,7 +146,7 @@ async function cancelling(server) {
         assert.ok(e instanceof APIError, `${e.name}: ${e.message}`);
         assert.equal(e.code, 'cancelled');
         assert.equal((await cancel(id))[0], 200);
-        await server.idle(500);
+        await server.idle();
         assert.deepEqual(await cancel(id), [200, false]);
     });
 }
@@ -162,7 +162,7 @@ async function rejecting(narrow) {
             assert.equal(e.status, 429);
             assert.equal(e.code, 'queue_full');
             assert.match(e.headers.get('retry-after') ?? '', /^[1-9]\d*$/);
-            await narrow.idle(500);
+            await narrow.idle();
         },
     );
     await check(
