@@ -16,7 +16,7 @@ PKGS    := jansson libpcre2-8 libutf8proc zlib hwloc
 # Line editing, for the commands alone.
 CLI_PKGS := libedit
 # What only the server stands on: libtern has no network in it.
-SERVE_PKGS := libevent_core libevent_extra libevent_openssl openssl yaml-0.1
+SERVE_PKGS := libevent_core libevent_extra libevent_openssl openssl yaml-0.1 libseccomp
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(SERVE_PKGS) $(CLI_PKGS) 2>/dev/null)
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 SERVE_LIBS := $(shell pkg-config --libs $(SERVE_PKGS) 2>/dev/null)
@@ -51,7 +51,7 @@ skip_isa     := $(filter-out $(ISA_$(ARCH)),$(ISA_x86_64) $(ISA_aarch64))
 SRC_ALL := $(shell find src -name '*.c' | LC_ALL=C sort)
 SRC     := $(filter-out $(foreach i,$(skip_isa),%_$(i).c),$(SRC_ALL))
 CLI_SRC := $(filter src/cli/%,$(SRC))
-SERVE_SRC := $(filter src/net/% src/api/% src/server/% src/convert/% src/loadtest/%,$(SRC))
+SERVE_SRC := $(filter src/net/% src/api/% src/server/% src/worker/% src/convert/% src/loadtest/%,$(SRC))
 LIB_SRC := $(filter-out $(CLI_SRC) $(SERVE_SRC),$(SRC))
 # Sanitized builds take the kernels of one instruction set from the plain build where compiling them again would take minutes and show
 # nothing: ThreadSanitizer and the fuzz targets all of them, AddressSanitizer those of AVX-VNNI (the same sources as those of AVX2).
