@@ -21,20 +21,22 @@ struct preset {                    /* the hyper-parameters of a published model 
     int n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab, n_special;
     float theta, eps;
     int context;
-    bool tied, qkv_bias, rope_factors;
+    bool tied, qkv_bias, rope_factors, sub_norms;
 };
 
 static const struct preset presets[] = {
     { "llama-3.2-1b", "llama", "llama-bpe", 16, 2048, 8192, 32, 8, 64, 128256, 256, 500000, 1e-5f,
-      131072, true, false, true },
+      131072, true, false, true, false },
     { "qwen2.5-0.5b", "qwen2", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 293, 1000000, 1e-6f,
-      32768, true, true, false },
+      32768, true, true, false, false },
     { "mistral-7b", "llama", "llama-bpe", 32, 4096, 14336, 32, 8, 128, 32768, 256, 1000000, 1e-5f,
-      32768, false, false, false },
+      32768, false, false, false, false },
     { "llama-13b", "llama", "llama-bpe", 40, 5120, 13824, 40, 40, 128, 32000, 256, 10000, 1e-5f,
-      4096, false, false, false },
+      4096, false, false, false, false },
+    { "bitnet-2b", "bitnet", "llama-bpe", 30, 2560, 6912, 20, 5, 128, 128256, 256, 500000, 1e-5f,
+      4096, true, false, false, true },
     { "tiny", "llama", "llama-bpe", 2, 256, 512, 4, 2, 64, 1024, 16, 10000, 1e-5f, 2048, true,
-      false, false },
+      false, false, false },
 };
 
 struct recipe {
@@ -45,9 +47,12 @@ struct recipe {
 };
 
 static const struct recipe recipes[] = {
-    { "F32", DT_F32, 0, false },  { "F16", DT_F16, 1, false },     { "Q4_0", DT_Q4_0, 2, true },
-    { "Q4_1", DT_Q4_1, 3, true }, { "Q8_0", DT_Q8_0, 7, false },   { "Q5_0", DT_Q5_0, 8, true },
-    { "Q5_1", DT_Q5_1, 9, true }, { "Q4_K_M", DT_Q4_K, 15, true }, { "BF16", DT_BF16, 32, false },
+    { "F32", DT_F32, 0, false },     { "F16", DT_F16, 1, false },
+    { "Q4_0", DT_Q4_0, 2, true },    { "Q4_1", DT_Q4_1, 3, true },
+    { "Q8_0", DT_Q8_0, 7, false },   { "Q5_0", DT_Q5_0, 8, true },
+    { "Q5_1", DT_Q5_1, 9, true },    { "Q4_K_M", DT_Q4_K, 15, true },
+    { "BF16", DT_BF16, 32, false },  { "TQ1_0", DT_TQ1_0, 36, true },
+    { "TQ2_0", DT_TQ2_0, 37, true },
 };
 
 struct synth {
@@ -156,10 +161,12 @@ static void plan_layer(struct synth *s, int l)
         plan_vector(s, "attn_k.bias", l, n_kv, 0, 0.1f);
         plan_vector(s, "attn_v.bias", l, n_kv, 0, 0.1f);
     }
+    if (p->sub_norms) plan_vector(s, "attn_sub_norm.weight", l, n_q, 1.0f, 0.1f);
     plan_matrix(s, "attn_output.weight", l, ROLE_PLAIN, p->n_embd, n_q);
     plan_vector(s, "ffn_norm.weight", l, p->n_embd, 1.0f, 0.1f);
     plan_matrix(s, "ffn_gate.weight", l, ROLE_PLAIN, p->n_ff, p->n_embd);
     plan_matrix(s, "ffn_up.weight", l, ROLE_PLAIN, p->n_ff, p->n_embd);
+    if (p->sub_norms) plan_vector(s, "ffn_sub_norm.weight", l, p->n_ff, 1.0f, 0.1f);
     plan_matrix(s, "ffn_down.weight", l, ROLE_FFN_DOWN, p->n_embd, p->n_ff);
 }
 
