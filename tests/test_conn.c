@@ -234,6 +234,57 @@ static void a_slow_reader_is_disconnected_and_others_continue(void **state)
     world_close(w);
 }
 
+/* What a held reply has queued for a client that does not read, and how often it was all sent. */
+struct queued {
+    size_t unsent;
+    int n_sent;
+};
+
+static void count_sent(void *arg) { ((struct queued *)arg)->n_sent++; }
+
+static void queue_for_held(struct world *w, void *arg)
+{
+    static char piece[64 << 10];
+    struct queued *k = arg;
+    struct http_req *q = w->held[0].q;
+
+    http_on_sent(q, count_sent, k);
+    while (http_unsent(q) == 0) http_write(q, piece, sizeof piece);
+    k->unsent = http_unsent(q);
+}
+
+static void read_queued(struct world *w, void *arg)
+{
+    struct queued *k = arg;
+
+    k->unsent = http_unsent(w->held[0].q);
+}
+
+static void the_handler_hears_when_its_bytes_were_sent(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = connect_peer_with(w, 4096);
+    struct queued k = { 0 };
+    char some[4096];
+
+    (void)state;
+    send_text(&p, HOLD);
+    WAIT_FOR(w, w->n_held == 1);
+    run_on_loop(w, begin_held_reply, NULL);
+    run_on_loop(w, queue_for_held, &k);
+    assert_true(k.unsent > 0);
+    assert_int_equal(k.n_sent, 0);
+    for (int looks = 0; k.unsent && looks < 10000; looks++) {
+        assert_true(read_some(&p, some, sizeof some) > 0);
+        run_on_loop(w, read_queued, &k);
+    }
+    assert_int_equal(k.unsent, 0);
+    assert_int_equal(k.n_sent, 1);
+    run_on_loop(w, end_held_request, NULL);
+    close_peer(&p);
+    world_close(w);
+}
+
 static void write_many_to_held(struct world *w, void *arg)
 {
     static char piece[64 << 10];
@@ -757,6 +808,7 @@ int main(void)
         cmocka_unit_test(a_request_may_end_in_its_gone_callback),
         cmocka_unit_test(a_gone_callback_set_late_is_called_too),
         cmocka_unit_test(a_slow_reader_is_disconnected_and_others_continue),
+        cmocka_unit_test(the_handler_hears_when_its_bytes_were_sent),
         cmocka_unit_test(a_disconnect_calls_back_once_and_not_inside_a_write),
         cmocka_unit_test(a_client_that_reads_nothing_is_disconnected),
         cmocka_unit_test(a_whole_reply_is_not_limited_by_max_unread),

@@ -39,18 +39,18 @@ static struct timeval timeval_of(int ms)
 }
 
 /* Drops the connection if the timer cannot be set: without a limit it could stay for ever. */
-static void set_timer(struct http_req *c, int ms)
+static void set_timer(struct conn *c, int ms)
 {
     struct timeval tv = timeval_of(ms);
 
     if (evtimer_add(c->timer, &tv) != 0) conn_drop_nomem(c);
 }
 
-/* Makes `soon` run in the next turn of the loop. event_active needs no memory. */
-static void schedule_soon(struct http_req *c) { event_active(c->soon, EV_TIMEOUT, 0); }
+/* event_active needs no memory. */
+void conn_schedule(struct conn *c) { event_active(c->soon, EV_TIMEOUT, 0); }
 
 /* Bytes of replies that the socket has not accepted yet. */
-size_t conn_unsent(const struct http_req *c)
+size_t conn_unsent(const struct conn *c)
 {
     return evbuffer_get_length(bufferevent_get_output(c->bev));
 }
@@ -62,7 +62,7 @@ static void free_event(struct event **ev)
 }
 
 /* Takes c out of the list of its http, which it no longer belongs to. */
-static void unlink_conn(struct http_req *c)
+static void unlink_conn(struct conn *c)
 {
     if (!c->h) return;
     if (c->prev) c->prev->next = c->next;
@@ -74,9 +74,9 @@ static void unlink_conn(struct http_req *c)
 
 /* Some lingering connections are read at a time, so that the cost does not grow with their number.
  * The others wait; a client that still sends is stopped by the buffers of its kernel. */
-static bool may_read_lingering(const struct http_req *c)
+static bool may_read_lingering(const struct conn *c)
 {
-    const struct http_req *x = c->h->lingering.first;
+    const struct conn *x = c->h->lingering.first;
 
     for (int i = 0; i < LINGER_READERS && x; i++, x = x->list_next)
         if (x == c) return true;
@@ -86,14 +86,14 @@ static bool may_read_lingering(const struct http_req *c)
 /* A place among them is free. Without memory its timer ends the connection. */
 static void read_next_lingering(struct http *h)
 {
-    struct http_req *x = h->lingering.first;
+    struct conn *x = h->lingering.first;
 
     for (int i = 1; i < LINGER_READERS && x; i++) x = x->list_next;
     if (x) bufferevent_enable(x->bev, EV_READ);
 }
 
 /* Closes the socket. Unsent bytes are lost; the state and the request stay. */
-static void close_socket(struct http_req *c)
+static void close_socket(struct conn *c)
 {
     if (!c->bev) return;
     conn_list_remove(c);
@@ -106,8 +106,7 @@ static void close_socket(struct http_req *c)
     if (c->state == CONN_LINGERING) read_next_lingering(c->h);
 }
 
-/* Counts n bytes as the body this connection holds, against max_bodies_bytes. */
-static void count_body(struct http_req *c, size_t n)
+void conn_count_body(struct conn *c, size_t n)
 {
     if (c->h) c->h->bodies_bytes += n - c->body_bytes;
     if (c->h && c->in_group) c->h->groups[c->group] += n - c->body_bytes;
@@ -116,10 +115,10 @@ static void count_body(struct http_req *c, size_t n)
 }
 
 /* The only place that frees a connection. Its request, if any, has ended. */
-static void conn_free(struct http_req *c)
+static void conn_free(struct conn *c)
 {
     close_socket(c);
-    count_body(c, 0);
+    conn_count_body(c, 0);
     unlink_conn(c);
     free_event(&c->timer);
     free_event(&c->soon);
@@ -130,17 +129,17 @@ static void conn_free(struct http_req *c)
 }
 
 /* Idempotent: a connection that is gone already keeps its first reason. */
-void conn_drop(struct http_req *c, const char *reason)
+void conn_drop(struct conn *c, const char *reason)
 {
     if (!c->bev) return;
     c->gone_reason = reason;
     close_socket(c);
     evtimer_del(c->timer);
     c->gone_pending = true;
-    schedule_soon(c); /* never calls back into the handler from inside one of its own calls */
+    conn_schedule(c); /* never calls back into the handler from inside one of its own calls */
 }
 
-void conn_drop_nomem(struct http_req *c)
+void conn_drop_nomem(struct conn *c)
 {
     if (c->bev) c->h->stats.no_memory++;
     conn_drop(c, "out of memory");
@@ -148,7 +147,7 @@ void conn_drop_nomem(struct http_req *c)
 
 /* http_close: the loop may be closed before the handlers end their requests, so no event of the
  * connection survives, and the callback runs now instead of in the next turn. */
-void conn_detach(struct http_req *c)
+void conn_detach(struct conn *c)
 {
     bool handled = c->state == CONN_HANDLING, unreported = c->bev || c->gone_pending;
 
@@ -162,7 +161,7 @@ void conn_detach(struct http_req *c)
     else if (unreported && c->gone) c->gone(c->gone_arg);
 }
 
-bool conn_is_idle(const struct http_req *c)
+bool conn_is_idle(const struct conn *c)
 {
     return c->bev && c->state == CONN_READING && !httpmsg_begun(&c->msg) && conn_unsent(c) == 0 &&
            evbuffer_get_length(bufferevent_get_input(c->bev)) == 0;
@@ -171,7 +170,7 @@ bool conn_is_idle(const struct http_req *c)
 /* ---- the end of a reply ---- */
 
 /* Input is needed again, or, while closing, must be drained. */
-static void enable_reading(struct http_req *c)
+static void enable_reading(struct conn *c)
 {
     if (bufferevent_enable(c->bev, EV_READ) != 0) conn_drop_nomem(c);
 }
@@ -179,7 +178,7 @@ static void enable_reading(struct http_req *c)
 /* Everything is sent: shuts down for writing, and discards input until the client closes. Closing
  * at once would make the kernel answer unread input with a reset, which can destroy the reply
  * before the client has read it. */
-static void begin_linger(struct http_req *c)
+static void begin_linger(struct conn *c)
 {
     c->state = CONN_LINGERING;
     if (c->tls) { /* close_notify: tells the client that the reply was not truncated */
@@ -196,7 +195,7 @@ static void begin_linger(struct http_req *c)
 }
 
 /* The last reply is queued. Input is read from here on only to be discarded. */
-static void close_when_sent(struct http_req *c)
+static void close_when_sent(struct conn *c)
 {
     c->state = CONN_CLOSING;
     conn_idle_leave(c);
@@ -206,7 +205,7 @@ static void close_when_sent(struct http_req *c)
 }
 
 /* The idle limit runs until the first byte of a request. */
-static void wait_for_request(struct http_req *c)
+static void wait_for_request(struct conn *c)
 {
     c->state = CONN_READING;
     conn_idle_enter(c);
@@ -216,9 +215,9 @@ static void wait_for_request(struct http_req *c)
 /* The reply is complete, or was given up. Keep-alive connections continue with the next request,
  * which may be in the input already; it is read from `soon`, so that a client that pipelines many
  * small requests does not recurse through the handler. */
-void conn_end_request(struct http_req *c)
+void conn_end_request(struct conn *c)
 {
-    c->gone = NULL;
+    c->gone = c->sent = NULL;
     if (!c->bev) {
         c->state = CONN_CLOSING;
         if (!c->gone_pending) conn_free(c); /* else `soon` frees it: its input may be in use now */
@@ -228,7 +227,7 @@ void conn_end_request(struct http_req *c)
     buf_clear(&c->headers);
     c->begun = c->chunked = c->no_body = false;
     c->id[0] = 0;
-    count_body(c, 0);
+    conn_count_body(c, 0);
     c->admitted = c->was_held = c->continued = false;
     conn_unpace(c);
     httpmsg_reset(&c->msg);
@@ -240,7 +239,7 @@ void conn_end_request(struct http_req *c)
     wait_for_request(c);
     if (!c->bev) return;
     c->read_pending = true; /* a pipelined request may be in the input already */
-    schedule_soon(c);
+    conn_schedule(c);
 }
 
 /* ---- input ---- */
@@ -259,22 +258,22 @@ static const char *code_of(int status)
 }
 
 /* http itself answers with an error; then the connection closes. */
-static void refuse_request(struct http_req *c, int status, const char *code, const char *why)
+static void refuse_request(struct conn *c, int status, const char *code, const char *why)
 {
     struct buf body = { 0 };
 
     c->h->stats.bad++;
     c->msg.keep_alive = false;
     buf_clear(&c->headers);
-    if (status == 503 || status == 429) http_set_header(c, "Retry-After", "1");
-    c->h->opt.fail(c->h->opt.arg, c, status, code, why, &body);
-    if (body.failed || c->msg.status == 503) http_reply_nomem(c); /* 503: without memory */
-    else http_reply(c, status, "application/json", body.p, body.n);
+    if (status == 503 || status == 429) conn_set_header(c, "Retry-After", "1");
+    c->h->opt.fail(c->h->opt.arg, &c->req, status, code, why, &body);
+    if (body.failed || c->msg.status == 503) conn_reply_nomem(c); /* 503: without memory */
+    else conn_reply(c, status, "application/json", body.p, body.n);
     buf_release(&body);
 }
 
 /* Above the limit of connections. A TLS handshake that never completes would keep the reply unsent. */
-static void refuse_connection(struct http_req *c)
+static void refuse_connection(struct conn *c)
 {
     c->h->stats.refused++;
     refuse_request(c, 503, "too_many_connections",
@@ -284,7 +283,7 @@ static void refuse_connection(struct http_req *c)
 
 static void on_client_closed(evutil_socket_t fd, short what, void *arg)
 {
-    struct http_req *c = arg;
+    struct conn *c = arg;
     struct http *h = c->h;
 
     (void)fd, (void)what;
@@ -294,7 +293,7 @@ static void on_client_closed(evutil_socket_t fd, short what, void *arg)
 
 /* Notices the client's close while the handler works: by EV_CLOSED, or by polling the socket where
  * there is no memory for the event. */
-static void watch_for_close(struct http_req *c)
+static void watch_for_close(struct conn *c)
 {
     c->closed = event_new(c->h->base, c->fd, EV_CLOSED, on_client_closed, c);
     if (c->closed && event_add(c->closed, NULL) == 0) {
@@ -306,18 +305,18 @@ static void watch_for_close(struct http_req *c)
 }
 
 /* The handler may reply before it returns; c may be in any state afterwards. */
-static void call_handler(struct http_req *c)
+static void call_handler(struct conn *c)
 {
     watch_for_close(c);
     if (!c->bev) return;
     c->state = CONN_HANDLING;
     c->h->stats.requests++;
     if (c->n_requests++ > 0) c->h->stats.reused++;
-    c->h->opt.handler(c->h->opt.arg, c);
+    c->h->opt.handler(c->h->opt.arg, &c->req);
 }
 
 /* Gives input to the parser and moves the timer on to the phase the request is in. */
-static void feed_parser(struct http_req *c, const char *p, size_t n, size_t *used)
+static void feed_parser(struct conn *c, const char *p, size_t n, size_t *used)
 {
     enum httpmsg_state before = c->msg.state;
 
@@ -335,23 +334,23 @@ static void feed_parser(struct http_req *c, const char *p, size_t n, size_t *use
 
 /* Nothing of the body is read for a while, and only what was read of it is counted. on_timer asks
  * again. */
-static void hold_body(struct http_req *c)
+static void hold_body(struct conn *c)
 {
     c->h->stats.held++;
     c->admitted = false;
     c->was_held = true;
-    count_body(c, c->msg.body.n);
+    conn_count_body(c, c->msg.body.n);
     bufferevent_disable(c->bev, EV_READ);
     conn_hold_enter(c);
     set_timer(c, HOLD_MS);
 }
 
-static bool is_held(const struct http_req *c) { return c->list == &c->h->held; }
+static bool is_held(const struct conn *c) { return c->list == &c->h->held; }
 
 /* A large body is counted with its full length as soon as that is known: a hundred uploads that
  * together exceed the limit are refused at their beginning. false: the request was answered, or
  * its body is held. */
-static bool admit_body(struct http_req *c)
+static bool admit_body(struct conn *c)
 {
     bool known = c->msg.length != HTTPMSG_NO_LENGTH, keep = c->msg.keep_alive;
     uint64_t n = known ? c->msg.length : c->msg.body.n;
@@ -359,11 +358,11 @@ static bool admit_body(struct http_req *c)
 
     if (c->admitted || n <= HTTP_SMALL_BODY) return true;
     c->admitted = true;
-    count_body(c, (size_t)n);
+    conn_count_body(c, (size_t)n);
     if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes) return true; /* refuse_bodies does it */
     if (c->h->opt.admit) {
         c->msg.keep_alive = false; /* for the reply of admit: the rest of the body is not read */
-        answer = c->h->opt.admit(c->h->opt.arg, c);
+        answer = c->h->opt.admit(c->h->opt.arg, &c->req);
         if (answer == HTTP_ANSWERED) return false;
         c->msg.keep_alive = keep;
     }
@@ -372,7 +371,7 @@ static bool admit_body(struct http_req *c)
     return answer == HTTP_ADMIT;
 }
 
-static void send_continue(struct http_req *c)
+static void send_continue(struct conn *c)
 {
     if (!c->msg.expects_continue || c->continued) return;
     c->continued = true;
@@ -381,7 +380,7 @@ static void send_continue(struct http_req *c)
 }
 
 /* Refuses a body with which all, or those of its group, would be too large; true: it did. */
-static bool refuse_bodies(struct http_req *c)
+static bool refuse_bodies(struct conn *c)
 {
     if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes)
         refuse_request(c, 503, "too_many_bodies",
@@ -394,13 +393,13 @@ static bool refuse_bodies(struct http_req *c)
 }
 
 /* The headers are complete, and the body is not. */
-static void read_body(struct http_req *c)
+static void read_body(struct conn *c)
 {
     if (admit_body(c) && !refuse_bodies(c)) send_continue(c);
 }
 
 /* The input holds no more of a request. */
-static void wait_for_input(struct http_req *c)
+static void wait_for_input(struct conn *c)
 {
     if (!c->peer_ended) enable_reading(c);
     else if (conn_unsent(c) == 0) conn_drop(c, "closed");
@@ -408,9 +407,9 @@ static void wait_for_input(struct http_req *c)
 }
 
 /* Decides what follows from the bytes just parsed: an error reply, the handler, or more input. */
-static void use_parsed(struct http_req *c)
+static void use_parsed(struct conn *c)
 {
-    if (c->msg.body.n > c->body_bytes) count_body(c, c->msg.body.n);
+    if (c->msg.body.n > c->body_bytes) conn_count_body(c, c->msg.body.n);
     if (c->msg.state == HTTPMSG_BAD) {
         refuse_request(c, c->msg.status, code_of(c->msg.status), c->msg.why);
     } else if (c->msg.state != HTTPMSG_HEAD && conn_is_refused(c)) {
@@ -423,7 +422,7 @@ static void use_parsed(struct http_req *c)
 }
 
 /* Parses the input until a request is complete or nothing is left. */
-static void read_input(struct http_req *c)
+static void read_input(struct conn *c)
 {
     while (c->bev && c->state == CONN_READING && !is_held(c)) {
         struct evbuffer *in = bufferevent_get_input(c->bev);
@@ -449,7 +448,7 @@ static void read_input(struct http_req *c)
 /* ---- callbacks of libevent ---- */
 
 /* The gone callback has priority: no further request of a closed connection is read. */
-static void run_soon(struct http_req *c)
+static void run_soon(struct conn *c)
 {
     if (c->gone_pending) {
         c->gone_pending = false;
@@ -464,7 +463,7 @@ static void run_soon(struct http_req *c)
 
 static void on_soon(evutil_socket_t fd, short what, void *arg)
 {
-    struct http_req *c = arg;
+    struct conn *c = arg;
     struct http *h = c->h;
 
     (void)fd, (void)what;
@@ -474,7 +473,7 @@ static void on_soon(evutil_socket_t fd, short what, void *arg)
 
 /* The client has sent READ_AHEAD bytes behind the request being handled. Reading stops, and so does
  * EV_CLOSED: with input left unread it would be ready all the time. The close is polled for. */
-static void poll_for_close(struct http_req *c)
+static void poll_for_close(struct conn *c)
 {
     bufferevent_disable(c->bev, EV_READ);
     free_event(&c->closed);
@@ -482,7 +481,7 @@ static void poll_for_close(struct http_req *c)
 }
 
 /* After the last reply. LINGER_BYTES bounds the work for a client that sends without end. */
-static void discard_input(struct http_req *c, struct evbuffer *in)
+static void discard_input(struct conn *c, struct evbuffer *in)
 {
     c->n_lingered += evbuffer_get_length(in);
     evbuffer_drain(in, evbuffer_get_length(in));
@@ -492,7 +491,7 @@ static void discard_input(struct http_req *c, struct evbuffer *in)
 /* libevent has added bytes to the input. */
 static void on_read(struct bufferevent *bev, void *arg)
 {
-    struct http_req *c = arg;
+    struct conn *c = arg;
     struct http *h = c->h;
     struct evbuffer *in = bufferevent_get_input(bev);
 
@@ -505,13 +504,14 @@ static void on_read(struct bufferevent *bev, void *arg)
 /* libevent has written some of the output. Work resumes when all of it is sent. */
 static void on_written(struct bufferevent *bev, void *arg)
 {
-    struct http_req *c = arg;
+    struct conn *c = arg;
     struct http *h = c->h;
 
     (void)bev;
     if (conn_unsent(c) > 0) return;
     if (c->state == CONN_CLOSING) begin_linger(c);
     else if (c->state == CONN_READING) read_input(c);
+    else if (c->state == CONN_HANDLING && c->sent) c->sent(c->sent_arg);
     conn_verify(h);
 }
 
@@ -519,7 +519,7 @@ static void on_written(struct bufferevent *bev, void *arg)
  * gets the replies to requests it sent before. */
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
-    struct http_req *c = arg;
+    struct conn *c = arg;
     struct http *h = c->h;
 
     (void)bev;
@@ -541,7 +541,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 /* The time limit of the state has passed, or the time for which a body is held. */
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
-    struct http_req *c = arg;
+    struct conn *c = arg;
     struct http *h = c->h;
 
     (void)fd, (void)what;
@@ -600,12 +600,12 @@ static struct bufferevent *make_bufferevent(struct http *h, int fd, bool tls)
 }
 
 /* Owns fd if it succeeds; NULL: no memory, fd is still open. */
-static struct http_req *make_conn(struct http *h, int fd, bool tls)
+static struct conn *make_conn(struct http *h, int fd, bool tls)
 {
-    struct http_req *c = mem_new(struct http_req);
+    struct conn *c = mem_new(struct conn);
 
     if (!c) return NULL;
-    *c = (struct http_req){ .h = h, .fd = fd, .tls = tls, .gone_reason = "" };
+    *c = (struct conn){ .req.ops = &conn_ops, .h = h, .fd = fd, .tls = tls, .gone_reason = "" };
     httpmsg_init(&c->msg, (struct httpmsg_limits){ h->opt.max_header_bytes, h->opt.max_header_bytes,
                                                    h->opt.max_body_bytes });
     c->timer = evtimer_new(h->base, on_timer, c);
@@ -619,7 +619,7 @@ static struct http_req *make_conn(struct http *h, int fd, bool tls)
 }
 
 /* From here on the connection is counted and visible to http_check. */
-static void link_conn(struct http *h, struct http_req *c)
+static void link_conn(struct http *h, struct conn *c)
 {
     c->next = h->conns;
     if (h->conns) h->conns->prev = c;
@@ -629,7 +629,7 @@ static void link_conn(struct http *h, struct http_req *c)
 }
 
 /* Callbacks, the write timeout and both directions. false: no memory. */
-static bool start_io(struct http_req *c)
+static bool start_io(struct conn *c)
 {
     struct timeval write = timeval_of(c->h->opt.write_ms);
 
@@ -645,7 +645,7 @@ static bool start_io(struct http_req *c)
 void conn_open(struct http *h, int fd, const char *peer, bool tls)
 {
     bool over, has_place = conn_find_place(h, &over);
-    struct http_req *c = has_place ? make_conn(h, fd, tls) : NULL;
+    struct conn *c = has_place ? make_conn(h, fd, tls) : NULL;
     int one = 1;
 
     if (!c) {
@@ -663,59 +663,3 @@ void conn_open(struct http *h, int fd, const char *peer, bool tls)
     if (c->bev && !start_io(c)) conn_drop_nomem(c);
     conn_verify(h);
 }
-
-/* ---- http.h: the request ---- */
-
-enum http_method http_method(const struct http_req *q) { return q->msg.method; }
-struct str http_method_name(const struct http_req *q) { return httpmsg_method_name(&q->msg); }
-struct str http_path(const struct http_req *q) { return httpmsg_path(&q->msg); }
-struct str http_query(const struct http_req *q) { return httpmsg_query(&q->msg); }
-struct str http_header(const struct http_req *q, const char *name)
-{
-    return httpmsg_header(&q->msg, name);
-}
-struct str http_body(const struct http_req *q) { return buf_str(&q->msg.body); }
-
-void http_release_body(struct http_req *q)
-{
-    count_body(q, 0);
-    buf_release(&q->msg.body);
-}
-
-int http_count_body(struct http_req *q, uint32_t group, size_t max, struct err *e)
-{
-    struct http *h = q->h;
-    size_t before = h->n_groups;
-
-    if (q->in_group || q->body_bytes == 0) return OK;
-    if (!mem_ensure(h->groups, h->n_groups, (size_t)group + 1))
-        return err_nomem(e, "the bytes of a group");
-    for (size_t i = before; i < h->n_groups; i++) h->groups[i] = 0;
-    if (max && h->groups[group] + q->body_bytes > max)
-        return err_set(e, E_BYTES,
-                       "%zu bytes of bodies, and %zu more would exceed the limit of %zu",
-                       h->groups[group], q->body_bytes, max);
-    q->in_group = true;
-    q->group = group;
-    q->group_max = max;
-    h->groups[group] += q->body_bytes;
-    return OK;
-}
-
-const char *http_peer(const struct http_req *q) { return q->peer; }
-uint64_t http_start_ns(const struct http_req *q) { return q->start_ns; }
-bool http_is_gone(const struct http_req *q) { return !q->bev; }
-bool http_was_held(const struct http_req *q) { return q->was_held; }
-const char *http_gone_reason(const struct http_req *q) { return q->gone_reason; }
-int http_status(const struct http_req *q) { return q->status; }
-
-void http_on_gone(struct http_req *q, void (*fn)(void *arg), void *arg)
-{
-    q->gone = fn;
-    q->gone_arg = arg;
-    if (!fn || q->bev || q->gone_pending || !q->soon) return;
-    q->gone_pending = true; /* the connection closed before the callback was set */
-    schedule_soon(q);
-}
-
-void http_drop_nomem(struct http_req *q) { conn_drop_nomem(q); }

@@ -1,6 +1,6 @@
 /* conn.h - one HTTP connection and the request it currently carries. Private to src/net.
  *
- * A connection carries one request at a time, so struct http_req is both. Its states:
+ * A connection carries one request at a time, so struct conn is both. Its states:
  *
  *     READING ──request complete──► HANDLING ──reply sent──► READING (keep-alive)
  *        │                              └──last reply──► CLOSING ──all sent──► LINGERING ──► freed
@@ -27,8 +27,8 @@
 #define TERN_NET_CONN_H
 
 #include "net/conn_list.h"
-#include "net/http.h"
 #include "net/httpmsg.h"
+#include "net/httpreq.h"
 
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -61,11 +61,12 @@ enum conn_state {
 
 struct listener;
 
-struct http_req {
-    struct http *h;               /* NULL after conn_detach */
-    struct http_req *prev, *next; /* in http.conns */
-    struct conn_list *list;       /* http.idle, http.held or http.lingering; NULL: none of them */
-    struct http_req *list_prev, *list_next;
+struct conn {
+    struct http_req req;      /* what handlers see of it; first */
+    struct http *h;           /* NULL after conn_detach */
+    struct conn *prev, *next; /* in http.conns */
+    struct conn_list *list;   /* http.idle, http.held or http.lingering; NULL: none of them */
+    struct conn *list_prev, *list_next;
     bool over; /* over the limit of connections: accepted to be refused */
     enum conn_state state;
     struct bufferevent *bev; /* owns fd; NULL: the socket is closed */
@@ -95,6 +96,8 @@ struct http_req {
     char id[ID_BYTES + 1];   /* http_id; "": not chosen yet */
     void (*gone)(void *arg); /* http_on_gone */
     void *gone_arg;
+    void (*sent)(void *arg); /* http_on_sent */
+    void *sent_arg;
     const char *gone_reason; /* "" while the socket is open */
     struct buf headers;      /* lines set by the handler, each with CR LF */
     struct buf out;          /* scratch: the head of the reply */
@@ -110,7 +113,7 @@ struct http {
     struct listener *tcp, *local;
     int port;
     SSL_CTX *tls;
-    struct http_req *conns;
+    struct conn *conns;
     struct conn_list idle; /* READING, and no byte of a request has come */
     struct conn_list held; /* READING, and admit holds the body: nothing is read until the timer */
     struct conn_list lingering; /* LINGERING */
@@ -131,15 +134,18 @@ struct http {
 void conn_open(struct http *h, int fd, const char *peer, bool tls);
 /* Closes the socket now. The gone callback runs, or the connection is freed, in the next turn of
  * the loop. reason: a literal. */
-void conn_drop(struct http_req *c, const char *reason);
-void conn_drop_nomem(struct http_req *c); /* the same for want of memory; counts it */
+void conn_drop(struct conn *c, const char *reason);
+void conn_drop_nomem(struct conn *c); /* the same for want of memory; counts it */
 /* Removes c from its http: closes the socket and calls the gone callback at once. It is freed when
  * its request ends, or here if it has none. */
-void conn_detach(struct http_req *c);
-bool conn_is_idle(const struct http_req *c); /* between requests, all replies taken */
-void conn_end_request(struct http_req *c);   /* the reply is complete: next request, or close */
-size_t conn_unsent(const struct http_req *c);
-const char *conn_check(const struct http_req *c); /* conn_check.c; NULL: the invariants hold */
+void conn_detach(struct conn *c);
+bool conn_is_idle(const struct conn *c);  /* between requests, all replies taken */
+void conn_end_request(struct conn *c);    /* the reply is complete: next request, or close */
+size_t conn_unsent(const struct conn *c); /* bytes of replies that the socket has not accepted */
+void conn_schedule(struct conn *c);       /* `soon` runs in the next turn of the loop */
+/* Counts n bytes as the body this connection holds, against max_bodies_bytes. */
+void conn_count_body(struct conn *c, size_t n);
+const char *conn_check(const struct conn *c); /* conn_check.c; NULL: the invariants hold */
 
 #ifdef TERN_HARD
 void conn_verify(const struct http *h); /* stops the program if an invariant is violated */
@@ -150,30 +156,41 @@ static inline void conn_verify(const struct http *h) { (void)h; }
 /* ---- conn_send.c: output ---- */
 /* Sends now what the socket takes and queues the rest. false: no memory to queue it, and the
  * connection was dropped if part of it was sent. c->bev must be there. */
-bool conn_send(struct http_req *c, const struct iovec *v, int n);
+bool conn_send(struct conn *c, const struct iovec *v, int n);
+/* The functions of http.h with these names. */
+void conn_set_header(struct conn *c, const char *name, const char *value);
+int conn_reply(struct conn *c, int status, const char *type, const void *body, size_t n);
+int conn_reply_nomem(struct conn *c);
+bool conn_begin(struct conn *c, int status, const char *type);
+bool conn_write(struct conn *c, const void *p, size_t n);
+void conn_end(struct conn *c);
 
 /* ---- conn_pace.c: the rate of large bodies ---- */
 int pace_open(struct http *h, struct err *e);
 void pace_close(struct http *h);
-void conn_pace(struct http_req *c); /* reads what follows at that rate, with the other paced ones */
-void conn_unpace(struct http_req *c); /* may be repeated */
+void conn_pace(struct conn *c);   /* reads what follows at that rate, with the other paced ones */
+void conn_unpace(struct conn *c); /* may be repeated */
 
 /* ---- conn_limit.c: the limit of connections ---- */
-void conn_idle_enter(struct http_req *c); /* c waits for the first byte of a request */
-void conn_idle_leave(struct http_req *c); /* it does no more */
-void conn_set_over(struct http_req *c, bool over);
-void conn_linger_enter(struct http_req *c); /* c lingers now: closes the oldest of too many */
-void conn_hold_enter(struct http_req *c);   /* its body is held: closes the oldest of too many */
+void conn_idle_enter(struct conn *c); /* c waits for the first byte of a request */
+void conn_idle_leave(struct conn *c); /* it does no more */
+void conn_set_over(struct conn *c, bool over);
+void conn_linger_enter(struct conn *c); /* c lingers now: closes the oldest of too many */
+void conn_hold_enter(struct conn *c);   /* its body is held: closes the oldest of too many */
 /* Closes the connection that has been idle the longest, or one that has had its last reply. false:
  * there is none. */
 bool conn_close_idle(struct http *h);
 /* A place for a new connection. over: there is one only over the limit. false: not even that. */
 bool conn_find_place(struct http *h, bool *over);
 /* The head of a request was read: it must be refused, since its connection is over the limit. */
-bool conn_is_refused(struct http_req *c);
+bool conn_is_refused(struct conn *c);
 const char *conn_limit_check(const struct http *h); /* part of http_check */
 
-/* ---- conn_id.c: http_id ---- */
+/* ---- conn_id.c ---- */
+const char *conn_id(struct conn *c); /* http_id */
+
+/* ---- conn_req.c: a connection as struct http_req ---- */
+extern const struct http_ops conn_ops;
 
 /* ---- tls.c ---- */
 int tls_open(SSL_CTX **out, const char *cert, const char *key, struct err *e);

@@ -17,7 +17,7 @@ static bool is_pending(const struct event *ev)
 }
 
 /* The socket is closed. Only the handler, or `soon`, still refers to the connection. */
-static const char *check_gone(const struct http_req *c)
+static const char *check_gone(const struct conn *c)
 {
     if (c->closed) return "a connection without a socket watches it";
     if (is_pending(c->timer)) return "a connection without a socket has a timer running";
@@ -28,7 +28,7 @@ static const char *check_gone(const struct http_req *c)
 }
 
 /* Between requests, or inside one that is incomplete. */
-static const char *check_reading(const struct http_req *c)
+static const char *check_reading(const struct conn *c)
 {
     if (!is_pending(c->timer)) return "reading without a time limit";
     if (c->closed || c->gone) return "a gone callback between requests";
@@ -40,7 +40,7 @@ static const char *check_reading(const struct http_req *c)
 }
 
 /* The handler owns the request; the connection only watches for the client's close. */
-static const char *check_handling(const struct http_req *c)
+static const char *check_handling(const struct conn *c)
 {
     if (c->msg.state != HTTPMSG_DONE) return "a request is handled before it is complete";
     if (!is_pending(c->closed) && !is_pending(c->timer))
@@ -50,7 +50,7 @@ static const char *check_handling(const struct http_req *c)
 }
 
 /* CLOSING and LINGERING: no request is left, and the end is bounded by a timeout. */
-static const char *check_closing(const struct http_req *c)
+static const char *check_closing(const struct conn *c)
 {
     if (c->closed || c->gone) return "a gone callback after the last reply";
     if (c->body_bytes || httpmsg_begun(&c->msg)) return "a request is kept after the last reply";
@@ -60,7 +60,7 @@ static const char *check_closing(const struct http_req *c)
     return is_pending(c->timer) ? NULL : "lingering without a time limit";
 }
 
-const char *conn_check(const struct http_req *c)
+const char *conn_check(const struct conn *c)
 {
     if (!c->h) return NULL; /* detached: it only waits for its handler */
     if (!c->bev) return check_gone(c);
@@ -79,11 +79,11 @@ const char *conn_check(const struct http_req *c)
 /* The list of connections, and the counters that are kept beside it. */
 const char *http_check(const struct http *h)
 {
-    const struct http_req *prev = NULL;
+    const struct conn *prev = NULL;
     size_t bodies = 0, grouped = 0;
     int open = 0;
 
-    for (const struct http_req *c = h->conns; c; prev = c, c = c->next) {
+    for (const struct conn *c = h->conns; c; prev = c, c = c->next) {
         const char *violated = conn_check(c);
         if (violated) return violated;
         if (c->h != h || c->prev != prev) return "the list of connections is broken";

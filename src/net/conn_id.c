@@ -35,16 +35,16 @@ static void make_id(char *out)
     for (size_t i = 0; i < sizeof raw; i++) snprintf(out + 4 + 2 * i, 3, "%02x", raw[i]);
 }
 
-const char *http_id(struct http_req *q)
+const char *conn_id(struct conn *c)
 {
     static const char *const names[] = { "X-Correlation-Id", "X-Request-Id" };
 
-    for (size_t i = 0; i < sizeof names / sizeof *names && !q->id[0]; i++) {
-        struct str v = httpmsg_header(&q->msg, names[i]);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !c->id[0]; i++) {
+        struct str v = httpmsg_header(&c->msg, names[i]);
         if (!is_safe(v)) continue;
-        memcpy(q->id, v.p, v.n);
-        q->id[v.n] = 0;
+        memcpy(c->id, v.p, v.n);
+        c->id[v.n] = 0;
     }
-    if (!q->id[0]) make_id(q->id);
-    return q->id;
+    if (!c->id[0]) make_id(c->id);
+    return c->id;
 }

@@ -40,17 +40,17 @@ static int waiting_places(int max_conns) { return max_conns / 4 + 1; }
 
 int http_descriptors(int max_conns) { return max_conns + over_places(max_conns); }
 
-void conn_idle_enter(struct http_req *c)
+void conn_idle_enter(struct conn *c)
 {
     if (!c->list) conn_list_add(&c->h->idle, c);
 }
 
-void conn_idle_leave(struct http_req *c)
+void conn_idle_leave(struct conn *c)
 {
     if (c->list == &c->h->idle) conn_list_remove(c);
 }
 
-void conn_set_over(struct http_req *c, bool over)
+void conn_set_over(struct conn *c, bool over)
 {
     if (c->over == over) return;
     c->over = over;
@@ -58,18 +58,18 @@ void conn_set_over(struct http_req *c, bool over)
 }
 
 /* The client has sent a request that the loop has not come to yet. */
-static bool has_unread(const struct http_req *c)
+static bool has_unread(const struct conn *c)
 {
     int n = 0;
     return ioctl(c->fd, FIONREAD, &n) != 0 || n > 0;
 }
 
 /* The one that has waited longest for a request; NULL: none waits. */
-static struct http_req *find_idle(struct http *h)
+static struct conn *find_idle(struct http *h)
 {
     int looks = 0;
 
-    for (struct http_req *c = h->idle.first; c && looks < LOOKS_MAX; c = c->list_next) {
+    for (struct conn *c = h->idle.first; c && looks < LOOKS_MAX; c = c->list_next) {
         if (c->over) continue;
         looks++;
         if (conn_is_idle(c) && !has_unread(c)) return c;
@@ -78,26 +78,26 @@ static struct http_req *find_idle(struct http *h)
 }
 
 /* The oldest that is not over the limit; NULL: there is none. */
-static struct http_req *find_oldest(const struct conn_list *l)
+static struct conn *find_oldest(const struct conn_list *l)
 {
-    struct http_req *c = l->first;
+    struct conn *c = l->first;
 
     while (c && c->over) c = c->list_next;
     return c;
 }
 
-static void enter_waiting(struct conn_list *l, struct http_req *c)
+static void enter_waiting(struct conn_list *l, struct conn *c)
 {
     if (l->n >= waiting_places(c->h->opt.max_conns)) conn_drop(l->first, "closed");
     conn_list_add(l, c);
 }
 
-void conn_linger_enter(struct http_req *c) { enter_waiting(&c->h->lingering, c); }
-void conn_hold_enter(struct http_req *c) { enter_waiting(&c->h->held, c); }
+void conn_linger_enter(struct conn *c) { enter_waiting(&c->h->lingering, c); }
+void conn_hold_enter(struct conn *c) { enter_waiting(&c->h->held, c); }
 
 bool conn_close_idle(struct http *h)
 {
-    struct http_req *c = find_idle(h);
+    struct conn *c = find_idle(h);
 
     if (!c) c = find_oldest(&h->lingering);
     if (!c) c = find_oldest(&h->held);
@@ -110,9 +110,9 @@ bool conn_close_idle(struct http *h)
 /* Closes the oldest connection over the limit that has sent no whole head, or has had its reply. */
 static bool close_over(struct http *h)
 {
-    struct http_req *found = NULL;
+    struct conn *found = NULL;
 
-    for (struct http_req *c = h->conns; c; c = c->next)
+    for (struct conn *c = h->conns; c; c = c->next)
         if (c->over && c->state != CONN_HANDLING && (c->state != CONN_READING || !has_unread(c)))
             found = c;
     if (found) conn_drop(found, "closed");
@@ -138,7 +138,7 @@ bool conn_find_place(struct http *h, bool *over)
     return true;
 }
 
-bool conn_is_refused(struct http_req *c)
+bool conn_is_refused(struct conn *c)
 {
     struct http *h = c->h;
 
@@ -149,11 +149,11 @@ bool conn_is_refused(struct http_req *c)
     }
     c->msg.keep_alive = false;
     if (c->msg.state != HTTPMSG_DONE || c->msg.body.n || !h->opt.vital) return true;
-    return !h->opt.vital(h->opt.arg, c);
+    return !h->opt.vital(h->opt.arg, &c->req);
 }
 
 /* The list that a connection is in agrees with its state. NULL: it does. */
-static const char *check_lists(const struct http *h, const struct http_req *c)
+static const char *check_lists(const struct http *h, const struct conn *c)
 {
     bool reads = c->bev && c->state == CONN_READING, begun = httpmsg_begun(&c->msg);
 
@@ -172,7 +172,7 @@ const char *conn_limit_check(const struct http *h)
     const char *violated = NULL;
     int n_over = 0, n_listed = 0, max = h->opt.max_conns;
 
-    for (const struct http_req *c = h->conns; c && !violated; c = c->next) {
+    for (const struct conn *c = h->conns; c && !violated; c = c->next) {
         violated = check_lists(h, c);
         n_over += c->over;
         n_listed += c->list != NULL;

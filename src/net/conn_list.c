@@ -1,6 +1,6 @@
 #include "net/conn.h"
 
-void conn_list_add(struct conn_list *l, struct http_req *c)
+void conn_list_add(struct conn_list *l, struct conn *c)
 {
     c->list = l;
     c->list_prev = l->last;
@@ -11,7 +11,7 @@ void conn_list_add(struct conn_list *l, struct http_req *c)
     l->n++;
 }
 
-void conn_list_remove(struct http_req *c)
+void conn_list_remove(struct conn *c)
 {
     struct conn_list *l = c->list;
 
@@ -27,10 +27,10 @@ void conn_list_remove(struct http_req *c)
 
 const char *conn_list_check(const struct conn_list *l)
 {
-    const struct http_req *prev = NULL;
+    const struct conn *prev = NULL;
     int n = 0;
 
-    for (const struct http_req *c = l->first; c; prev = c, c = c->list_next, n++)
+    for (const struct conn *c = l->first; c; prev = c, c = c->list_next, n++)
         if (c->list != l || c->list_prev != prev) return "a list of connections is broken";
     return n == l->n && l->last == prev ? NULL : "a list of connections is incomplete";
 }

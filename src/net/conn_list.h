@@ -3,15 +3,15 @@
 #ifndef TERN_NET_CONN_LIST_H
 #define TERN_NET_CONN_LIST_H
 
-struct http_req;
+struct conn;
 
 struct conn_list {
-    struct http_req *first, *last; /* the oldest first */
+    struct conn *first, *last; /* the oldest first */
     int n;
 };
 
-void conn_list_add(struct conn_list *l, struct http_req *c);
-void conn_list_remove(struct http_req *c); /* from the list it is in, if any */
+void conn_list_add(struct conn_list *l, struct conn *c);
+void conn_list_remove(struct conn *c); /* from the list it is in, if any */
 /* NULL: all links agree, and each member says that it is in l. */
 const char *conn_list_check(const struct conn_list *l);
 #endif

@@ -33,12 +33,12 @@ void pace_close(struct http *h)
 }
 
 /* Without memory it is read at any rate. */
-void conn_pace(struct http_req *c)
+void conn_pace(struct conn *c)
 {
     if (!c->paced) c->paced = bufferevent_add_to_rate_limit_group(c->bev, c->h->pace) == 0;
 }
 
-void conn_unpace(struct http_req *c)
+void conn_unpace(struct conn *c)
 {
     if (c->paced) bufferevent_remove_from_rate_limit_group(c->bev);
     c->paced = false;

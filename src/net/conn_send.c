@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 
 /* Bytes the socket took; 0 on an error, which the bufferevent then meets and reports. */
-static size_t send_now(struct http_req *c, const struct iovec *v, int n)
+static size_t send_now(struct conn *c, const struct iovec *v, int n)
 {
     struct iovec piece = v[0];
     struct msghdr m = { .msg_iov = (struct iovec *)v, .msg_iovlen = (size_t)n };
@@ -33,7 +33,7 @@ static size_t send_now(struct http_req *c, const struct iovec *v, int n)
 
 /* `some_out` decides between the cases above: bytes that left, or are in the queue, cannot be taken
  * back. */
-bool conn_send(struct http_req *c, const struct iovec *v, int n)
+bool conn_send(struct conn *c, const struct iovec *v, int n)
 {
     struct evbuffer *out = bufferevent_get_output(c->bev);
     bool was_empty = evbuffer_get_length(out) == 0, some_out;
@@ -58,7 +58,7 @@ nomem:
 
 /* Sends a part of a streamed reply. A client that reads too slowly is disconnected: its queue would
  * grow without end. */
-static void send_piece(struct http_req *c, const struct iovec *v, int n)
+static void send_piece(struct conn *c, const struct iovec *v, int n)
 {
     if (!conn_send(c, v, n)) conn_drop_nomem(c);
     if (!c->bev || conn_unsent(c) <= c->h->opt.max_unread_bytes) return;
@@ -121,13 +121,13 @@ static const char *current_date(struct http *h)
 }
 
 /* RFC 9110: replies to HEAD, and with 204 or 304, have no body whatever their headers say. */
-static bool has_no_body(const struct http_req *c, int status)
+static bool has_no_body(const struct conn *c, int status)
 {
     return c->msg.method == HTTP_HEAD || status == 204 || status == 304;
 }
 
 /* Writes status line and headers into c->out. length < 0: a streamed reply. false: no memory. */
-static bool format_head(struct http_req *c, int status, const char *type, ptrdiff_t length)
+static bool format_head(struct conn *c, int status, const char *type, ptrdiff_t length)
 {
     struct buf *b = &c->out;
 
@@ -137,7 +137,7 @@ static bool format_head(struct http_req *c, int status, const char *type, ptrdif
     buf_clear(b);
     buf_printf(b, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, reason_phrase(status),
                current_date(c->h));
-    buf_printf(b, "X-Correlation-Id: %s\r\nx-request-id: %s\r\n", http_id(c), http_id(c));
+    buf_printf(b, "X-Correlation-Id: %s\r\nx-request-id: %s\r\n", conn_id(c), conn_id(c));
     if (type && status != 204 && status != 304) buf_printf(b, "Content-Type: %s\r\n", type);
     if (c->chunked) buf_puts(b, "Transfer-Encoding: chunked\r\n");
     else if (length >= 0 && status != 204 && status != 304)
@@ -149,39 +149,39 @@ static bool format_head(struct http_req *c, int status, const char *type, ptrdif
     return !b->failed && !c->headers.failed;
 }
 
-/* ---- http.h: the reply ---- */
+/* ---- the reply ---- */
 
 /* CR and LF would let a value add headers of its own (response splitting). */
-void http_set_header(struct http_req *q, const char *name, const char *value)
+void conn_set_header(struct conn *c, const char *name, const char *value)
 {
     size_t at;
 
-    buf_printf(&q->headers, "%s: ", name);
-    at = q->headers.n;
-    buf_puts(&q->headers, value);
-    for (; at < q->headers.n; at++)
-        if (q->headers.p[at] == '\r' || q->headers.p[at] == '\n') q->headers.p[at] = ' ';
-    buf_puts(&q->headers, "\r\n");
+    buf_printf(&c->headers, "%s: ", name);
+    at = c->headers.n;
+    buf_puts(&c->headers, value);
+    for (; at < c->headers.n; at++)
+        if (c->headers.p[at] == '\r' || c->headers.p[at] == '\n') c->headers.p[at] = ' ';
+    buf_puts(&c->headers, "\r\n");
 }
 
 /* Head and body go out in one system call where the socket accepts them. */
-int http_reply(struct http_req *q, int status, const char *type, const void *body, size_t n)
+int conn_reply(struct conn *c, int status, const char *type, const void *body, size_t n)
 {
-    if (q->bev) {
+    if (c->bev) {
         struct iovec v[2];
-        if (!format_head(q, status, type, (ptrdiff_t)n)) return http_reply_nomem(q);
-        v[0] = (struct iovec){ q->out.p, q->out.n };
+        if (!format_head(c, status, type, (ptrdiff_t)n)) return conn_reply_nomem(c);
+        v[0] = (struct iovec){ c->out.p, c->out.n };
         v[1] = (struct iovec){ (void *)body, n };
-        if (!conn_send(q, v, n && !has_no_body(q, status) ? 2 : 1) && q->bev)
-            return http_reply_nomem(q);
+        if (!conn_send(c, v, n && !has_no_body(c, status) ? 2 : 1) && c->bev)
+            return conn_reply_nomem(c);
     }
-    q->status = status;
-    conn_end_request(q);
+    c->status = status;
+    conn_end_request(c);
     return status;
 }
 
 /* Composes the 503 on the stack. Headers that were set before are sent along if they are complete. */
-static bool send_nomem(struct http_req *c)
+static bool send_nomem(struct conn *c)
 {
     const char *body = c->h->opt.nomem_body ? c->h->opt.nomem_body : "{}";
     struct str set = c->headers.failed ? STR("") : buf_str(&c->headers);
@@ -191,7 +191,7 @@ static bool send_nomem(struct http_req *c)
                      "HTTP/1.1 503 %s\r\nDate: %s\r\nX-Correlation-Id: %s\r\nx-request-id: %s\r\n"
                      "Content-Type: application/json\r\nContent-Length: %zu\r\n%s"
                      "Connection: close\r\n",
-                     reason_phrase(503), current_date(c->h), http_id(c), http_id(c), strlen(body),
+                     reason_phrase(503), current_date(c->h), conn_id(c), conn_id(c), strlen(body),
                      retry);
     struct iovec v[] = { { head, (size_t)n },
                          { (void *)set.p, set.n },
@@ -203,51 +203,51 @@ static bool send_nomem(struct http_req *c)
 
 /* A streamed reply has no other way to say that it is incomplete than to end without its last
  * chunk. */
-int http_reply_nomem(struct http_req *q)
+int conn_reply_nomem(struct conn *c)
 {
-    q->status = 503;
-    q->close_after = true;
-    if (q->bev && !q->begun && send_nomem(q)) q->h->stats.no_memory++;
-    else conn_drop_nomem(q);
-    conn_end_request(q);
+    c->status = 503;
+    c->close_after = true;
+    if (c->bev && !c->begun && send_nomem(c)) c->h->stats.no_memory++;
+    else conn_drop_nomem(c);
+    conn_end_request(c);
     return 503;
 }
 
-bool http_begin(struct http_req *q, int status, const char *type)
+bool conn_begin(struct conn *c, int status, const char *type)
 {
-    if (q->bev && !format_head(q, status, type, -1)) {
-        q->chunked = false;
+    if (c->bev && !format_head(c, status, type, -1)) {
+        c->chunked = false;
         return false;
     }
-    q->status = status;
-    if (!q->bev) return true; /* http_write reports that the client is gone */
-    q->no_body = has_no_body(q, status);
-    q->begun = true;
-    send_piece(q, &(struct iovec){ q->out.p, q->out.n }, 1);
+    c->status = status;
+    if (!c->bev) return true; /* http_write reports that the client is gone */
+    c->no_body = has_no_body(c, status);
+    c->begun = true;
+    send_piece(c, &(struct iovec){ c->out.p, c->out.n }, 1);
     return true;
 }
 
 /* One chunk per call: size, data and CR LF leave in one system call. */
-bool http_write(struct http_req *q, const void *p, size_t n)
+bool conn_write(struct conn *c, const void *p, size_t n)
 {
     char size[24];
 
-    if (!q->bev) return false;
-    if (n == 0 || q->no_body) return true;
-    if (q->chunked) {
+    if (!c->bev) return false;
+    if (n == 0 || c->no_body) return true;
+    if (c->chunked) {
         struct iovec v[3] = { { size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n) },
                               { (void *)p, n },
                               { "\r\n", 2 } };
-        send_piece(q, v, 3);
+        send_piece(c, v, 3);
     } else {
-        send_piece(q, &(struct iovec){ (void *)p, n }, 1);
+        send_piece(c, &(struct iovec){ (void *)p, n }, 1);
     }
-    return q->bev != NULL;
+    return c->bev != NULL;
 }
 
 /* The empty chunk tells the client that the reply is complete. */
-void http_end(struct http_req *q)
+void conn_end(struct conn *c)
 {
-    if (q->bev && q->chunked && !q->no_body) send_piece(q, &(struct iovec){ "0\r\n\r\n", 5 }, 1);
-    conn_end_request(q);
+    if (c->bev && c->chunked && !c->no_body) send_piece(c, &(struct iovec){ "0\r\n\r\n", 5 }, 1);
+    conn_end_request(c);
 }

@@ -102,7 +102,7 @@ out:
 void http_drain(struct http *h)
 {
     h->draining = true;
-    for (struct http_req *c = h->conns; c; c = c->next)
+    for (struct conn *c = h->conns; c; c = c->next)
         if (conn_is_idle(c)) conn_drop(c, "closed"); /* its client waits for no reply */
 }
 

@@ -122,6 +122,9 @@ const char *http_id(struct http_req *q);
 /* fn is called once if the connection closes before the reply has ended: the client closed it,
  * reset it, or was disconnected. The request must still be ended. fn NULL removes the callback. */
 void http_on_gone(struct http_req *q, void (*fn)(void *arg), void *arg);
+/* fn is called each time when all bytes of a streamed reply that were queued have been sent. fn may
+ * write more or end q. NULL removes the callback. */
+void http_on_sent(struct http_req *q, void (*fn)(void *arg), void *arg);
 
 /* ---- the reply ---- */
 /* Adds a header to the reply; copies both texts. CR and LF in the value become spaces. */
@@ -141,7 +144,8 @@ void http_end(struct http_req *q);
 /* Closes the connection: memory ran out in the middle of a streamed reply. q must still be ended. */
 void http_drop_nomem(struct http_req *q);
 
-bool http_is_gone(const struct http_req *q); /* the connection is closed */
+size_t http_unsent(const struct http_req *q); /* bytes of the reply that are queued */
+bool http_is_gone(const struct http_req *q);  /* the connection is closed */
 /* Why it closed: "closed", "reset", "slow reader", "out of memory"; "" while it is open. */
 const char *http_gone_reason(const struct http_req *q);
 int http_status(const struct http_req *q); /* sent or about to be sent; 0: none yet */
