@@ -239,7 +239,30 @@ static void a_yaml_file_is_refused_with_file_and_line(void **state)
         { "a: &x 1\nport: *x\n", "unknown key 'a'" },
         { "port: &x 1\nmax-batch: *x\n", "references are not supported" },
         { "port: \"1\n", "tern.yaml:" },
-        { "models: [{path: a, size: 3}]\n", "'size' of a model" },
+        { "models:\n- b\n- {path: a, size: 3}\n",
+          "tern.yaml:3: model 2 'a': unknown key 'size': a model has path, alias, ctx" },
+        { "models:\n- {path: a, ctx: many}\n",
+          "tern.yaml:2: model 1 'a': ctx is 'many': it must be a size such as 65536" },
+        { "models:\n- {path: a,\n   kv-share: 1.5}\n",
+          "tern.yaml:3: model 1 'a': kv-share is '1.5': it must be a number from 0.001 to 1" },
+        { "models: [{path: a, kv-share: 0}]\n", "kv-share is '0'" },
+        { "models: [{path: a, max-seqs: 0}]\n", "an integer from 1 to 4096" },
+        { "models: [{path: a, priority: 101}]\n", "an integer from -100 to 100" },
+        { "models: [{path: a, keep-alive: soon}]\n", "keep-alive is 'soon': it must be a time" },
+        { "models: [{path: a, pinned: maybe}]\n", "pinned is 'maybe': it must be true or false" },
+        { "models: [{path: a, threads: -1}]\n", "threads is '-1'" },
+        { "models: [{path: a, device: [cpu]}]\n", "device is a list: it must be a text" },
+        { "models: [{path: a, ctx: {x: 1}}]\n", "ctx is a mapping" },
+        { "models: [{path: a, ctx: 1K, ctx_size: 2K}]\n", "ctx was given twice" },
+        { "models: [{path: a, path: b}]\n", "path was given twice" },
+        { "models: [{path: \"a\\0b\"}]\n", "path is 'a" },
+        { "models: [{path: [a]}]\n", "model 1: path is not a text" },
+        { "models: [{path: ''}]\n", "path is '': it must be a text that is not empty" },
+        { "models: [{path: a, alias: {b: c}}]\n", "alias is not a text" },
+        { "models: [{path: a, alias: [b, [c]]}]\n", "alias is not a text" },
+        { "models: [{path: a, alias: [1,2,3,4,5,6,7,8,9]}]\n", "alias has more than 8 names" },
+        { "models: [{path: a, [b]: c}]\n", "a key is not a text" },
+        { "models: {path: a}\n", "model is a mapping" },
         { "models: [{alias: a}]\n", "a model without path" },
         { "models: [[a]]\n", "a list of something else" },
         { "config: other.yaml\n", "config is not allowed inside a config file" },
@@ -284,6 +307,96 @@ static void yaml_accepts_common_forms(void **state)
     snprintf(words, sizeof words, "--config %s", yaml(""));
     assert_accepted(&s, words);
     settings_release(&s);
+}
+
+static void a_listed_model_has_its_own_settings(void **state)
+{
+    struct settings s;
+    struct registry_item items[SETTINGS_MODELS];
+    const struct model_opt *o;
+    char words[256];
+
+    (void)state;
+    snprintf(words, sizeof words, "--config %s",
+             yaml("models:\n  - plain.gguf\n  - path: big.gguf\n    alias: [big, large, huge]\n"
+                  "    ctx: 32K\n    kv_tokens: 0\n    kv-share: 0.25\n    max-seqs: 8\n"
+                  "    priority: -5\n    keep-alive: -1\n    preload: yes\n    pinned: off\n"
+                  "    device: 'cuda:1'\n    isolate: true\n    threads: 4\n"
+                  "    chat-template: t.jinja\n  - {path: c.gguf, keep_alive: 90, ctx: ~}\n"
+                  "  - {aliases: d, path: d.gguf, keep-alive: 0}\n"));
+    assert_accepted(&s, words);
+    assert_int_equal(settings_items(&s, items), 4);
+    assert_string_equal(items[0].path, "plain.gguf");
+    assert_int_equal(items[0].origin, REGISTRY_CONFIG);
+    assert_non_null(strstr(items[0].where, "tern.yaml:2"));
+    assert_int_equal(items[0].opt.given, 0);
+    assert_string_equal(items[0].aliases[0], "");
+    o = &items[1].opt;
+    assert_int_equal(o->given, (1u << MODEL_N_KEYS) - 1);
+    assert_int_equal(items[1].n_aliases, 3);
+    assert_string_equal(items[1].aliases[0], "big");
+    assert_string_equal(items[1].aliases[2], "huge");
+    assert_int_equal(o->ctx, 32768);
+    assert_int_equal(o->kv_tokens, 0);
+    assert_true(o->kv_share == 0.25);
+    assert_int_equal(o->max_seqs, 8);
+    assert_int_equal(o->priority, -5);
+    assert_int_equal(o->keep_alive_ms, MODEL_FOREVER);
+    assert_true(o->preload && o->isolate && !o->pinned);
+    assert_string_equal(o->device, "cuda:1");
+    assert_int_equal(o->threads, 4);
+    assert_string_equal(o->chat_template, "t.jinja");
+    assert_int_equal(items[2].opt.given, 1u << MODEL_KEEP_ALIVE); /* null is "not set" */
+    assert_int_equal(items[2].opt.keep_alive_ms, 90000);
+    assert_int_equal(items[3].opt.keep_alive_ms, 0);
+    assert_true(model_has(&items[3].opt, MODEL_KEEP_ALIVE));
+    assert_string_equal(items[3].aliases[0], "d");
+    assert_string_equal(settings_find_alias(&s, "large"), "big.gguf");
+    assert_null(settings_find_alias(&s, "plain"));
+    settings_release(&s);
+    snprintf(words, sizeof words, "-m flag.gguf -a f --config %s",
+             yaml("models:\n- {path: a, alias: [b, c], ctx: 1K}\n"));
+    assert_accepted(&s, words); /* flags override the list, and its settings with it */
+    assert_int_equal(settings_items(&s, items), 1);
+    assert_string_equal(items[0].path, "flag.gguf");
+    assert_int_equal(items[0].n_aliases, 1);
+    assert_int_equal(items[0].opt.given, 0);
+    assert_int_equal(items[0].origin, REGISTRY_FLAG);
+    assert_null(items[0].where);
+    settings_release(&s);
+}
+
+static void a_folder_of_models_has_settings(void **state)
+{
+    struct settings s;
+    struct buf out = { 0 };
+
+    (void)state;
+    assert_accepted(&s, "");
+    assert_string_equal(s.models_dir, "");
+    assert_int_equal(s.keep_alive_ms, 300000);
+    assert_int_equal(s.models_max, 0);
+    assert_false(s.isolate);
+    settings_release(&s);
+    assert_accepted(&s, "--models-dir /m --keep-alive -1 --models-max 3 --isolate --preload a,b");
+    assert_string_equal(s.models_dir, "/m");
+    assert_int_equal(s.keep_alive_ms, MODEL_FOREVER);
+    assert_int_equal(s.models_max, 3);
+    assert_true(s.isolate);
+    assert_string_equal(s.preload, "a,b");
+    settings_json(&s, &out);
+    assert_non_null(strstr(buf_cstr(&out), "\"keep-alive\":{\"value\":\"forever\""));
+    buf_release(&out);
+    settings_release(&s);
+    assert_accepted(&s, "--keep-alive none");
+    assert_int_equal(s.keep_alive_ms, 0);
+    settings_release(&s);
+    assert_accepted(&s, "--keep-alive forever");
+    assert_int_equal(s.keep_alive_ms, MODEL_FOREVER);
+    settings_release(&s);
+    assert_refused("--keep-alive often", "a time such as 500ms, 30s, 2m from 0 s");
+    assert_refused("--drain-timeout -1", "--drain-timeout is '-1'");
+    assert_refused("--models-dir /m -a x", "alias 'x' has no model: 1 aliases for 0 models");
 }
 
 static void json_shows_every_knob_and_no_secret(void **state)
@@ -368,6 +481,8 @@ int main(void)
         cmocka_unit_test(models_are_taken_from_one_source),
         cmocka_unit_test(a_yaml_file_is_refused_with_file_and_line),
         cmocka_unit_test(yaml_accepts_common_forms),
+        cmocka_unit_test(a_listed_model_has_its_own_settings),
+        cmocka_unit_test(a_folder_of_models_has_settings),
         cmocka_unit_test(json_shows_every_knob_and_no_secret),
         cmocka_unit_test(a_reload_applies_reloadable_knobs_only),
         cmocka_unit_test(help_can_be_searched_by_word),

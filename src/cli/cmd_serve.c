@@ -40,12 +40,12 @@ static int print_config(const struct settings *s)
     return EXIT_OK;
 }
 
-/* Without -m the server has the model that ships with tern. */
+/* Without -m and without a folder of models the server has the model that ships with tern. */
 static int add_default_model(struct settings *s, struct err *e)
 {
     const char *path = cmd_default_model();
 
-    if (s->n_models > 0) return OK;
+    if (s->n_models > 0 || *s->models_dir) return OK;
     if (!path)
         return err_set(e, E_NOTFOUND,
                        "no model: name one with -m (the model that ships with tern was not found)");

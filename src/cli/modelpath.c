@@ -64,9 +64,11 @@ static int find_alias(char **out, const char *alias, struct err *e)
     char *path = settings_path();
     struct settings s = { 0 };
     int rc = file_exists(path) ? settings_yaml_file(&s, path, e) : OK;
+    const char *found = rc == OK ? settings_find_alias(&s, alias) : NULL;
 
-    for (int i = 0; rc == OK && i < s.n_models && i < s.n_aliases; i++)
-        if (strcmp(s.aliases[i], alias) == 0 && !*out) *out = cli_need(mem_strdup(s.models[i]));
+    if (found && s.models_dir && *s.models_dir && *found != '/')
+        *out = cli_need(path_join(s.models_dir, found));
+    else if (found) *out = cli_need(mem_strdup(found));
     settings_release(&s);
     mem_free(path);
     return rc;

@@ -228,9 +228,12 @@ static int set_defaults(struct settings *s, struct err *e)
 /* Rules between settings. */
 static int check_combinations(const struct settings *s, struct err *e)
 {
-    if (s->n_aliases > (s->n_models ? s->n_models : 1))
+    int n_models =
+        s->n_models || *s->models_dir ? s->n_models : 1; /* the one that ships with tern */
+
+    if (s->n_aliases > n_models)
         return err_set(e, E_INVALID, "alias '%s' has no model: %d aliases for %d models",
-                       s->aliases[s->n_aliases - 1], s->n_aliases, s->n_models ? s->n_models : 1);
+                       s->aliases[s->n_aliases - 1], s->n_aliases, n_models);
     if (!*s->tls_cert != !*s->tls_key)
         return err_set(e, E_INVALID, "tls-cert is '%s' and tls-key is '%s': TLS needs both",
                        s->tls_cert, s->tls_key);

@@ -10,12 +10,13 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "pool/registry.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
-#define SETTINGS_MODELS 16
+#define SETTINGS_MODELS 128
 #define SETTINGS_KNOBS 80
 
 enum knob_kind {
@@ -31,9 +32,22 @@ enum knob_kind {
 };
 enum knob_from { FROM_DEFAULT, FROM_FILE, FROM_ENV, FROM_FLAG };
 
+/* The settings of one model of the YAML list. The texts are owned. */
+struct settings_model {
+    struct model_opt opt;
+    const char *aliases[REGISTRY_ALIASES - 1]; /* its second and later ones */
+    int n_aliases;
+    char *where; /* "tern.yaml:12"; NULL: a flag or a variable named the model */
+};
+
 struct settings {
     const char *models[SETTINGS_MODELS], *aliases[SETTINGS_MODELS];
     int n_models, n_aliases;
+    struct settings_model more[SETTINGS_MODELS]; /* what the file says about models[i] besides */
+    char *models_dir, *preload;
+    int64_t keep_alive_ms; /* of models of the folder; MODEL_FOREVER: for ever */
+    int64_t models_max;    /* loaded at once; 0: as many as memory allows */
+    bool isolate;          /* every model in a process of its own */
 
     char *config;        /* YAML file */
     char *chat_template; /* file with a template that replaces those of the models */
@@ -74,7 +88,7 @@ struct knob {
     size_t at;           /* offset in struct settings */
     double least, most;  /* numbers; times in ms */
     const char *choices; /* "a|b|c" */
-    const char *words;   /* "none|auto": KNOB_SIZE also takes these, as 0 and -1 */
+    const char *words;   /* "none|auto": a size or a time can also be one of these: 0 and -1 */
     const char *dflt;    /* as a user would write it */
     const char *help;
     bool reload;       /* SIGHUP applies a change */
@@ -94,6 +108,10 @@ void settings_json(const struct settings *s, struct buf *out);
  * of changed knobs to `changed`, with a note on those that need a restart. On an error nothing
  * changes. */
 int settings_reload(struct settings *s, struct buf *changed, struct err *e);
+/* The models as the registry takes them, at most SETTINGS_MODELS; returns how many. Borrowed from s. */
+int settings_items(const struct settings *s, struct registry_item *out);
+/* The path of the model with this alias; NULL: none. */
+const char *settings_find_alias(const struct settings *s, const char *alias);
 /* Adds a model from the default source, for a command line that names none. */
 int settings_add_model(struct settings *s, const char *path, struct err *e);
 #endif

@@ -15,6 +15,16 @@ struct knob_source {
  * is appended to those from the same source. E_INVALID or E_NOMEM. */
 int knob_set(struct settings *s, const struct knob *k, struct str value, struct knob_source src,
              struct err *e);
+/* The settings that one model of the YAML list can have, in the order of enum model_key; `at` is an
+ * offset in struct model_opt. Ends with name NULL. */
+extern const struct knob model_knobs[];
+/* NULL: a model has no such setting. */
+const struct knob *model_knob_find(struct str name);
+/* Checks and stores one of them. where: for errors. */
+int knob_set_model(struct model_opt *o, const struct knob *k, struct str value, const char *where,
+                   struct err *e);
+void settings_model_release(struct settings_model *m); /* and zeroes it */
+bool settings_model_is_equal(const struct settings_model *a, const struct settings_model *b);
 /* Appends the value as JSON. */
 void knob_json(const struct settings *s, const struct knob *k, struct buf *out);
 bool knob_is_equal(const struct settings *a, const struct settings *b, const struct knob *k);

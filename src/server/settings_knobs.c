@@ -18,6 +18,20 @@ const struct knob settings_knobs[] = {
               "the default" },
     { .name = "alias", .alt = "-a|--served-model-name", .kind = KNOB_LIST, .at = AT(aliases),
       .help = "name of a model in the API, in the order of the models; default: its file or folder name" },
+    { .name = "models-dir", .kind = KNOB_TEXT, .at = AT(models_dir), .dflt = "",
+      .help = "folder whose models are served as well: GGUF and ONNX files and Hugging Face folders up to "
+              "two levels below; they are loaded on demand, nothing outside the folder is opened" },
+    { .name = "preload", .kind = KNOB_TEXT, .at = AT(preload), .dflt = "",
+      .help = "names of models of the folder that are loaded at the start, separated by commas; those of -m "
+              "always are" },
+    { .name = "keep-alive", .kind = KNOB_TIME, .at = AT(keep_alive_ms), .least = 0, .most = 366 * DAY,
+      .words = "none|forever", .dflt = "5m",
+      .help = "idle time after which a model of the folder is unloaded; 0 or none: at once, -1 or forever: "
+              "never. Models of -m stay loaded" },
+    { .name = "models-max", .kind = KNOB_INT, .at = AT(models_max), .least = 0, .most = 1000, .dflt = "0",
+      .help = "models loaded at once; 0: as many as memory allows" },
+    { .name = "isolate", .kind = KNOB_BOOL, .at = AT(isolate), .dflt = "false",
+      .help = "run every model in a process of its own, which may crash without the server" },
     { .name = "chat-template", .alt = "--chat-template-file", .kind = KNOB_TEXT, .at = AT(chat_template),
       .dflt = "",
       .help = "file with a Jinja chat template that replaces the templates of the models" },

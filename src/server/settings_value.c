@@ -10,6 +10,14 @@
 #include <stdlib.h>
 #include <strings.h>
 
+/* A parsed value; which member counts follows from the kind of its knob. */
+struct knob_value {
+    int64_t i;
+    double f;
+    bool b;
+    char *text;
+};
+
 /* The field of k in s. Its type follows from k->kind. */
 static void *field_of(const struct settings *s, const struct knob *k) { return (char *)s + k->at; }
 
@@ -211,8 +219,8 @@ static bool parse_word(const struct knob *k, struct str v, double *out)
 }
 
 /* All numbers are compared as doubles; integers up to 2^53 are exact. */
-static int set_number(struct settings *s, const struct knob *k, struct str v,
-                      struct knob_source src, struct err *e)
+static int parse_number(const struct knob *k, struct str v, struct knob_source src,
+                        struct knob_value *out, struct err *e)
 {
     double f = 0;
     int64_t i = 0;
@@ -224,15 +232,14 @@ static int set_number(struct settings *s, const struct knob *k, struct str v,
     } else if (k->kind == KNOB_SIZE) {
         good = parse_size(v, &f) || (is_word = parse_word(k, v, &f));
     } else if (k->kind == KNOB_TIME) {
-        good = parse_time(k, v, &f);
+        good = parse_time(k, v, &f) || (is_word = parse_word(k, v, &f));
+        if (k->words && f < 0) f = -1, is_word = true; /* as other servers write "forever" */
         f = ceil(f); /* a fraction of a ms must not become 0, which often means "never" */
     } else {
         good = str_to_f64(v, &f);
     }
     if (!good || (!is_word && !(f >= k->least && f <= k->most))) return refuse_value(k, v, src, e);
-    if (keeps_better(s, k, src)) return OK;
-    if (k->kind == KNOB_FLOAT) *(double *)field_of(s, k) = f;
-    else *(int64_t *)field_of(s, k) = (int64_t)f;
+    *out = (struct knob_value){ .f = f, .i = k->kind == KNOB_FLOAT ? 0 : (int64_t)f };
     return OK;
 }
 
@@ -250,6 +257,7 @@ static void clear_list(struct settings *s, const struct knob *k)
     while (*n > 0) {
         mem_free((char *)list[--*n]);
         list[*n] = NULL;
+        if (list == s->models) settings_model_release(&s->more[*n]);
     }
 }
 
@@ -276,38 +284,64 @@ static bool is_allowed_text(const struct knob *k, struct str v)
     return v.n == 0 || !memchr(v.p, 0, v.n);
 }
 
-static int set_text(struct settings *s, const struct knob *k, struct str v, struct knob_source src,
-                    struct err *e)
+/* Checks and parses a value of a knob that is not a list. A text is a copy, which the caller frees
+ * or hands on. */
+static int parse_value(const struct knob *k, struct str v, struct knob_source src,
+                       struct knob_value *out, struct err *e)
 {
-    char **text = field_of(s, k), *copy;
-
-    if (!is_allowed_text(k, v)) return refuse_value(k, v, src, e);
-    if (!(copy = copy_text(v))) return err_nomem(e, "the settings");
-    if (keeps_better(s, k, src)) {
-        mem_free(copy);
-        return OK;
+    *out = (struct knob_value){ 0 };
+    switch (k->kind) {
+    case KNOB_BOOL: return parse_bool(v, &out->b) ? OK : refuse_value(k, v, src, e);
+    case KNOB_CHOICE:
+    case KNOB_SET:
+    case KNOB_TEXT:
+        if (!is_allowed_text(k, v)) return refuse_value(k, v, src, e);
+        return (out->text = copy_text(v)) ? OK : err_nomem(e, "the settings");
+    default: return parse_number(k, v, src, out, e);
     }
-    mem_free(*text);
-    *text = copy;
-    return OK;
+}
+
+/* base: the struct that k->at is an offset in. Takes the text over. */
+static void store_value(void *base, const struct knob *k, struct knob_value v)
+{
+    char *p = (char *)base + k->at;
+
+    switch (k->kind) {
+    case KNOB_BOOL: *(bool *)p = v.b; break;
+    case KNOB_FLOAT: *(double *)p = v.f; break;
+    case KNOB_CHOICE:
+    case KNOB_SET:
+    case KNOB_TEXT:
+        mem_free(*(char **)p);
+        *(char **)p = v.text;
+        break;
+    default: *(int64_t *)p = v.i;
+    }
 }
 
 int knob_set(struct settings *s, const struct knob *k, struct str v, struct knob_source src,
              struct err *e)
 {
-    bool b;
+    struct knob_value value;
+    int rc;
 
-    switch (k->kind) {
-    case KNOB_LIST: return add_to_list(s, k, v, src, e);
-    case KNOB_BOOL:
-        if (!parse_bool(v, &b)) return refuse_value(k, v, src, e);
-        if (!keeps_better(s, k, src)) *(bool *)field_of(s, k) = b;
-        return OK;
-    case KNOB_CHOICE:
-    case KNOB_SET:
-    case KNOB_TEXT: return set_text(s, k, v, src, e);
-    default: return set_number(s, k, v, src, e);
-    }
+    if (k->kind == KNOB_LIST) return add_to_list(s, k, v, src, e);
+    if ((rc = parse_value(k, v, src, &value, e)) != OK) return rc;
+    if (keeps_better(s, k, src)) mem_free(value.text);
+    else store_value(s, k, value);
+    return OK;
+}
+
+int knob_set_model(struct model_opt *o, const struct knob *k, struct str v, const char *where,
+                   struct err *e)
+{
+    struct knob_value value;
+    int rc = parse_value(k, v, (struct knob_source){ FROM_FILE, where }, &value, e);
+
+    if (rc != OK) return rc;
+    store_value(o, k, value);
+    o->given |= 1u << (k - model_knobs);
+    return OK;
 }
 
 static void write_list(struct jsonw *w, const struct settings *s, const struct knob *k)
@@ -333,7 +367,10 @@ void knob_json(const struct settings *s, const struct knob *k, struct buf *out)
         if (*(const int64_t *)p < 0) jsonw_str(&w, str_c(strchr(k->words, '|') + 1));
         else jsonw_int(&w, *(const int64_t *)p);
         break;
-    case KNOB_TIME: jsonw_num(&w, (double)*(const int64_t *)p / (is_in_ms(k) ? 1 : 1e3)); break;
+    case KNOB_TIME:
+        if (*(const int64_t *)p < 0) jsonw_str(&w, str_c(strchr(k->words, '|') + 1));
+        else jsonw_num(&w, (double)*(const int64_t *)p / (is_in_ms(k) ? 1 : 1e3));
+        break;
     case KNOB_FLOAT: jsonw_num(&w, *(const double *)p); break;
     case KNOB_BOOL: jsonw_bool(&w, *(const bool *)p); break;
     default: {
@@ -349,8 +386,10 @@ static bool is_equal_list(const struct settings *a, const struct settings *b, co
     int n = *count_of_list((struct settings *)a, k);
 
     if (n != *count_of_list((struct settings *)b, k)) return false;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         if (strcmp(x[i], y[i]) != 0) return false;
+        if (x == a->models && !settings_model_is_equal(&a->more[i], &b->more[i])) return false;
+    }
     return true;
 }
 

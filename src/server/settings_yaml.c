@@ -1,8 +1,8 @@
 /* settings_yaml.c - settings from a YAML file: one flat mapping, read event by event with libyaml.
  *
- * `models` may be a list of paths or of {path, alias}. Every other value is a scalar, or for lists
- * and sets a list of scalars. Aliases of anchors are refused, so the cost of a file is bounded by
- * its length. */
+ * `models` may be a list of paths or of mappings: path, alias (one or a list) and the settings of
+ * that model (model_knobs). Every other value is a scalar, or for lists and sets a list of scalars.
+ * Aliases of anchors are refused, so the cost of a file is bounded by its length. */
 #include "base/file.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -81,54 +81,191 @@ static int refuse_shape(struct yaml_reader *r, const struct knob *k, const char 
     return rc;
 }
 
+/* ---- models ---- */
+
+/* One entry of `models` while it is read. */
+struct yaml_model {
+    struct settings_model more;
+    char *path, *alias; /* alias: the first one */
+    int no;             /* place in the list, from 1 */
+    int line;
+    unsigned seen; /* bits of model_knobs, then path and alias */
+};
+
+enum { SEEN_PATH = 1u << MODEL_N_KEYS, SEEN_ALIAS = 2u << MODEL_N_KEYS };
+
+static void release_model(struct yaml_model *m)
+{
+    settings_model_release(&m->more);
+    mem_free(m->path);
+    mem_free(m->alias);
+}
+
+/* "tern.yaml:7: model 2 'b.gguf': ctx"; the path only where it was read already. */
+static void name_key(const struct yaml_reader *r, const struct yaml_model *m, const char *key,
+                     char out[300])
+{
+    snprintf(out, 300, "%.120s:%d: model %d%s%.80s%s%s%s", r->name, line_of(r), m->no,
+             m->path ? " '" : "", m->path ? m->path : "", m->path ? "'" : "", *key ? ": " : "",
+             key);
+}
+
+static int refuse_key(struct yaml_reader *r, const struct yaml_model *m, struct str key)
+{
+    struct buf allowed = { 0 };
+    char where[300];
+    int rc;
+
+    name_key(r, m, "", where);
+    for (const struct knob *k = model_knobs; k->name; k++) buf_printf(&allowed, ", %s", k->name);
+    rc = buf_check(&allowed, r->e);
+    if (rc == OK)
+        rc = err_set(r->e, E_INVALID, "%s: unknown key '%.*s': a model has path, alias%s", where,
+                     STR_ARG(str_take(key, 60)), buf_cstr(&allowed));
+    buf_release(&allowed);
+    return rc;
+}
+
+/* A copy of the current scalar as path or alias. */
+static int read_name(struct yaml_reader *r, const struct yaml_model *m, const char *key, char **out)
+{
+    struct str v = r->ev.type == YAML_SCALAR_EVENT ? get_scalar(r) : STR("");
+    char where[300];
+
+    name_key(r, m, key, where);
+    if (r->ev.type != YAML_SCALAR_EVENT) return err_set(r->e, E_INVALID, "%s is not a text", where);
+    if (v.n == 0 || memchr(v.p, 0, v.n))
+        return err_set(r->e, E_INVALID, "%s is '%.*s': it must be a text that is not empty", where,
+                       STR_ARG(str_take(v, 80)));
+    if (!(*out = mem_alloc(v.n + 1))) return err_nomem(r->e, "the settings");
+    memcpy(*out, v.p, v.n);
+    return OK;
+}
+
+static int add_model_alias(struct yaml_reader *r, struct yaml_model *m)
+{
+    char where[300], *copy;
+    int rc;
+
+    if (!m->alias) return read_name(r, m, "alias", &m->alias);
+    name_key(r, m, "alias", where);
+    if (m->more.n_aliases == REGISTRY_ALIASES - 1)
+        return err_set(r->e, E_INVALID, "%s has more than %d names", where, REGISTRY_ALIASES);
+    if ((rc = read_name(r, m, "alias", &copy)) == OK) m->more.aliases[m->more.n_aliases++] = copy;
+    return rc;
+}
+
+/* One name, or a list of names. */
+static int read_aliases(struct yaml_reader *r, struct yaml_model *m)
+{
+    int rc;
+
+    if (r->ev.type != YAML_SEQUENCE_START_EVENT) return add_model_alias(r, m);
+    while ((rc = next_event(r)) == OK && r->ev.type != YAML_SEQUENCE_END_EVENT)
+        if ((rc = add_model_alias(r, m)) != OK) return rc;
+    return rc;
+}
+
+static int set_model_knob(struct yaml_reader *r, struct yaml_model *m, const struct knob *k)
+{
+    struct buf allowed = { 0 };
+    char where[300];
+    int rc;
+
+    name_key(r, m, k->name, where);
+    if (r->ev.type == YAML_SCALAR_EVENT)
+        return is_null(r) ? OK : knob_set_model(&m->more.opt, k, get_scalar(r), where, r->e);
+    knob_allowed(k, &allowed);
+    if ((rc = buf_check(&allowed, r->e)) == OK)
+        rc = err_set(r->e, E_INVALID, "%s is %s: it must be %s", where,
+                     r->ev.type == YAML_SEQUENCE_START_EVENT ? "a list" : "a mapping",
+                     buf_cstr(&allowed));
+    buf_release(&allowed);
+    return rc;
+}
+
+/* A key of a model and its value. The event of the key was read. */
+static int read_model_pair(struct yaml_reader *r, struct yaml_model *m)
+{
+    struct str key = get_scalar(r);
+    bool is_path = str_is(key, "path"), is_alias = str_is(key, "alias") || str_is(key, "aliases");
+    const struct knob *k = is_path || is_alias ? NULL : model_knob_find(key);
+    unsigned bit = is_path ? SEEN_PATH : is_alias ? SEEN_ALIAS : 0;
+    char where[300];
+    int rc;
+
+    if (!bit && !k) return refuse_key(r, m, key);
+    if (k) bit = 1u << (k - model_knobs);
+    name_key(r, m, k ? k->name : is_path ? "path" : "alias", where);
+    if (m->seen & bit) return err_set(r->e, E_INVALID, "%s was given twice", where);
+    m->seen |= bit;
+    if ((rc = next_event(r)) != OK) return rc;
+    if (k) return set_model_knob(r, m, k);
+    return is_path ? read_name(r, m, "path", &m->path) : read_aliases(r, m);
+}
+
 /* Gives empty aliases to the n models before this one, which have none. */
 static int pad_aliases(struct settings *s, int n, struct err *e)
 {
-    if (s->from[0] > FROM_FILE || s->from[1] > FROM_FILE) return OK;
     s->from[1] = FROM_FILE;
     for (; s->n_aliases < n; s->n_aliases++)
         if (!(s->aliases[s->n_aliases] = mem_strdup(""))) return err_nomem(e, "the settings");
     return OK;
 }
 
-/* {path: P, alias: A} in `models`; the start of the mapping was read. */
-static int read_model(struct yaml_reader *r)
+/* Appends the model, unless flags or variables name models. Its settings are moved. */
+static int add_model(struct yaml_reader *r, struct yaml_model *m)
 {
-    const struct knob *model = &settings_knobs[0], *alias = &settings_knobs[1];
-    bool have_path = false;
-    int line = line_of(r), before = r->s->n_models, rc;
+    struct settings *s = r->s;
+    char where[300];
+    int rc;
 
-    while ((rc = next_event(r)) == OK && r->ev.type == YAML_SCALAR_EVENT) {
-        bool is_path = str_is(get_scalar(r), "path"), is_alias = str_is(get_scalar(r), "alias");
-        if (!is_path && !is_alias)
-            return err_set(r->e, E_INVALID,
-                           "%s:%d: '%.*s' of a model: only path and alias are allowed", r->name,
-                           line_of(r), STR_ARG(str_take(get_scalar(r), 80)));
-        if ((rc = next_event(r)) != OK) return rc;
-        if (r->ev.type != YAML_SCALAR_EVENT)
-            return refuse_shape(r, is_path ? model : alias, "not a text");
-        if (is_alias) {
-            rc = pad_aliases(r->s, before, r->e);
-            if (rc == OK && r->s->from[0] <= FROM_FILE) rc = set_knob(r, alias, get_scalar(r));
-        } else {
-            have_path = true;
-            rc = set_knob(r, model, get_scalar(r));
-        }
-        if (rc != OK) return rc;
+    snprintf(where, sizeof where, "%s:%d", r->name, m->line);
+    if (!(m->more.where = mem_strdup(where))) return err_nomem(r->e, "the settings");
+    rc = set_knob(r, &settings_knobs[0], str_c(m->path));
+    if (rc != OK || s->from[0] > FROM_FILE) return rc;
+    s->more[s->n_models - 1] = m->more;
+    m->more = (struct settings_model){ 0 };
+    if (!m->alias || s->from[1] > FROM_FILE) return OK;
+    rc = pad_aliases(s, s->n_models - 1, r->e);
+    return rc == OK ? set_knob(r, &settings_knobs[1], str_c(m->alias)) : rc;
+}
+
+/* An entry of `models`: a path, or a mapping whose start was read. no: from 1. */
+static int read_model(struct yaml_reader *r, int no)
+{
+    struct yaml_model m = { .no = no, .line = line_of(r) };
+    int rc = OK;
+
+    if (r->ev.type == YAML_SCALAR_EVENT) {
+        rc = read_name(r, &m, "path", &m.path);
+    } else if (r->ev.type != YAML_MAPPING_START_EVENT) {
+        rc = refuse_shape(r, &settings_knobs[0], "a list of something else");
+    } else {
+        while ((rc = next_event(r)) == OK && r->ev.type == YAML_SCALAR_EVENT)
+            if ((rc = read_model_pair(r, &m)) != OK) break;
+        if (rc == OK && r->ev.type != YAML_MAPPING_END_EVENT)
+            rc = err_set(r->e, E_INVALID, "%s:%d: model %d: a key is not a text", r->name,
+                         line_of(r), no);
+        if (rc == OK && !m.path)
+            rc = err_set(r->e, E_INVALID, "%s:%d: model %d is a model without path", r->name,
+                         m.line, no);
     }
-    if (rc == OK && !have_path)
-        rc = err_set(r->e, E_INVALID, "%s:%d: a model without path", r->name, line);
+    if (rc == OK) rc = add_model(r, &m);
+    release_model(&m);
     return rc;
 }
+
+/* ---- the file ---- */
 
 /* A list of scalars; the start of the sequence was read. */
 static int read_list(struct yaml_reader *r, const struct knob *k)
 {
     struct buf set_of = { 0 };
-    int rc;
+    int n = 0, rc;
 
     while ((rc = next_event(r)) == OK && r->ev.type != YAML_SEQUENCE_END_EVENT) {
-        if (r->ev.type == YAML_MAPPING_START_EVENT && k == &settings_knobs[0]) rc = read_model(r);
+        if (k == &settings_knobs[0]) rc = read_model(r, ++n);
         else if (r->ev.type != YAML_SCALAR_EVENT)
             rc = refuse_shape(r, k, "a list of something else");
         else if (k->kind == KNOB_LIST) rc = set_knob(r, k, get_scalar(r));
@@ -174,7 +311,8 @@ static int read_pair(struct yaml_reader *r)
         return read_list(r, k);
     if (r->ev.type == YAML_SEQUENCE_START_EVENT) return refuse_shape(r, k, "a list");
     if (r->ev.type != YAML_SCALAR_EVENT) return refuse_shape(r, k, "a mapping");
-    return is_null(r) ? OK : set_knob(r, k, get_scalar(r));
+    if (is_null(r)) return OK;
+    return k == &settings_knobs[0] ? read_model(r, 1) : set_knob(r, k, get_scalar(r));
 }
 
 /* The rest of a document, after its start was read. */

@@ -103,8 +103,10 @@ static int use_limits(void *arg, struct err *e)
 
 static void settings_report_every_failure(void **state)
 {
-    static const char yaml[] = "models:\n  - a.gguf\n  - {path: b.gguf, alias: bee}\nport: 9001\n"
-                               "rate-per-min: 20\nmetrics-compat: [vllm, llamacpp]\n";
+    static const char yaml[] =
+        "models:\n  - a.gguf\n  - {path: b.gguf, alias: [bee, wasp], device: cpu,\n"
+        "     chat-template: t.jinja, ctx: 2K}\nport: 9001\n"
+        "rate-per-min: 20\nmetrics-compat: [vllm, llamacpp]\n";
     char *path = (char *)temp_file("tern.yaml", yaml, sizeof yaml - 1);
 
     (void)state;

@@ -5,6 +5,41 @@
 
 #include <stdlib.h>
 
+static void check_number(const struct knob *k, const void *p)
+{
+    double v = k->kind == KNOB_FLOAT ? *(const double *)p : (double)*(const int64_t *)p;
+
+    if (k->words && v < 0 && (int64_t)v == -1) return; /* "auto", "forever" */
+    if (!(v >= k->least && v <= k->most)) abort();
+}
+
+static bool is_number(const struct knob *k)
+{
+    return k->kind == KNOB_INT || k->kind == KNOB_SIZE || k->kind == KNOB_TIME ||
+           k->kind == KNOB_FLOAT;
+}
+
+/* What the registry gets of the list of models. */
+static void check_models(const struct settings *s)
+{
+    struct registry_item items[SETTINGS_MODELS];
+    int n = settings_items(s, items);
+
+    for (int i = 0; i < n; i++) {
+        const struct registry_item *m = &items[i];
+
+        if (!m->path[0] || m->n_aliases > REGISTRY_ALIASES || !m->where) abort();
+        for (int j = 0; j < m->n_aliases; j++)
+            if (!m->aliases[j] || (j > 0 && !m->aliases[j][0])) abort();
+        for (const struct knob *k = model_knobs; k->name; k++) {
+            const char *p = (const char *)&m->opt + k->at;
+            if (!model_has(&m->opt, (enum model_key)(k - model_knobs))) continue;
+            if (is_number(k)) check_number(k, p);
+            if (k->kind == KNOB_TEXT && !*(char *const *)p) abort();
+        }
+    }
+}
+
 static void check_ranges(const struct settings *s)
 {
     struct buf b = { 0 };
@@ -12,15 +47,10 @@ static void check_ranges(const struct settings *s)
     for (const struct knob *k = settings_knobs; k->name; k++) {
         const char *p = (const char *)s + k->at;
         if (s->from[knob_index(k)] != FROM_FILE) continue;
-        if (k->kind == KNOB_INT || k->kind == KNOB_SIZE || k->kind == KNOB_TIME) {
-            double v = (double)*(const int64_t *)p;
-            if (v < k->least || v > k->most) abort();
-        }
-        if (k->kind == KNOB_FLOAT &&
-            !(*(const double *)p >= k->least && *(const double *)p <= k->most))
-            abort();
+        if (is_number(k)) check_number(k, p);
     }
     if (s->n_models > SETTINGS_MODELS || s->n_aliases > SETTINGS_MODELS) abort();
+    check_models(s);
     settings_json(s, &b);
     buf_release(&b);
 }
