@@ -56,10 +56,10 @@ typedef struct {
     size_t size;        /* sizeof(tern_options): set by tern_options_init */
     const char *device; /* NULL: the CPU */
     int threads;        /* 0: one for each physical core */
-    int context;        /* tokens of a sequence; 0: the model's training length, at most 4096 */
+    int context;        /* tokens of a sequence; 0: as trained, as far as memory allows */
     int batch;          /* tokens of one step at most; 0: 512, on a GPU 2048 */
     int reference;      /* plain C kernels, F32 */
-    int sequences;      /* running at once; 0: 16 */
+    int sequences;      /* running at once; 0: 16, on a GPU up to 256 */
     int gpu_layers;     /* a GPU: only the last so many layers lie there; 0: as many as fit */
     int vram_only;      /* a GPU: all layers, or the model does not open */
     const char *chat_template; /* file with a Jinja chat template; NULL: the model's own template */

@@ -13,6 +13,8 @@
 #include "engine/info.h"
 #include "engine/request.h"
 #include "grammar/grammar.h"
+#include "pool/memavail.h"
+#include "pool/membudget.h"
 #include "pool/prompter.h"
 #include "sample/sampler.h"
 
@@ -129,9 +131,12 @@ static int open_model(struct tern_model *m, const char *path, const tern_options
                              .max_seqs = o->sequences,
                              .kv_type = DT_NONE };
     const struct tokenizer *t;
+    struct memavail free;
     int rc;
 
-    if (o->sequences == 1) eo.kv_tokens = 1; /* the plan raises it to one context */
+    memavail_read(&free, "");
+    eo.room = membudget_room(&free, &(struct membudget){ 0 }, 0);
+    eo.room.share = 0.5; /* a program may open several models, and has its own needs */
     if ((rc = init_lock(m, e)) != OK) return rc;
     if ((rc = engine_open(&m->engine, path, &eo, e)) != OK) return rc;
     engine_info(m->engine, &m->info);

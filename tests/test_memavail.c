@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -174,8 +175,10 @@ static void files_that_make_no_sense_do_not_limit(void **state)
 
 static void a_model_must_fit_into_what_is_free(void **state)
 {
-    const struct memavail m = { 2 * GIB, 8 * GIB, UINT64_MAX, "MemAvailable" };
-    struct membudget b = { .mapped = GIB, .host_kv = 1500 * MIB, .host_scratch = 100 * MIB };
+    const struct memavail m = { 2 * GIB, 8 * GIB, UINT64_MAX, 0, "MemAvailable" };
+    struct membudget b = {
+        .mapped = GIB, .host_kv = 1500 * MIB, .host_scratch = 100 * MIB, .kv_given = true
+    };
     struct err e = { 0 };
 
     (void)state;
@@ -186,14 +189,70 @@ static void a_model_must_fit_into_what_is_free(void **state)
     assert_non_null(strstr(e.msg, "needs 1900.0 MiB"));
     assert_non_null(strstr(e.msg, "MemAvailable is 2048.0 MiB"));
     assert_non_null(strstr(e.msg, "kv-tokens"));
+    b.kv_given = false; /* of default size: pages are taken when they are used */
+    assert_false(membudget_is_kv_large(&b, &m));
+    b.kv_given = true;
     b.host_kv = 100 * MIB;
     assert_false(membudget_is_kv_large(&b, &m));
+}
+
+static void promised_memory_is_not_free(void **state)
+{
+    struct memavail m = { 10 * GIB, 16 * GIB, UINT64_MAX, GIB, "MemAvailable" };
+    const struct membudget a = {
+        .weights = 3 * GIB, .kv = 4 * GIB, .mapped = 2 * GIB, .copied = GIB, .host_kv = 4 * GIB
+    };
+    struct membudget held = { 0 };
+    struct sizes_room r;
+
+    (void)state;
+    membudget_add(&held, &a);
+    membudget_hold(&m, &held); /* 5 GiB promised, 1 GiB taken */
+    assert_int_equal(m.free, 6 * GIB);
+    r = membudget_room(&m, &held, 0);
+    assert_int_equal(r.host_bytes, 4 * GIB); /* the weights in the file must stay in memory */
+    assert_int_equal(r.limit_bytes, 0);
+    r = membudget_room(&m, &held, 8 * GIB);
+    assert_int_equal(r.limit_bytes, GIB);
+    r = membudget_room(&m, &held, GIB);
+    assert_int_equal(r.limit_bytes, 1); /* known, and used up */
+    membudget_take(&held, &a);
+    assert_int_equal(membudget_total(&held), 0);
+    m.free = UINT64_MAX;
+    membudget_hold(&m, &held);
+    assert_int_equal(membudget_room(&m, &held, 0).host_bytes, 0); /* not known */
+}
+
+static void a_strict_kernel_limits_what_is_promised(void **state)
+{
+    struct memavail m;
+
+    (void)state;
+    put("/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n"
+                         "CommitLimit: 4194304 kB\nCommitted_AS: 1048576 kB\n");
+    put("/proc/sys/vm/overcommit_memory", "0\n");
+    assert_int_equal(look().free, 8 * GIB);
+    put("/proc/sys/vm/overcommit_memory", "2\n");
+    m = look();
+    assert_int_equal(m.free, 3 * GIB);
+    assert_string_equal(m.limit_by, "CommitLimit");
+}
+
+static void anonymous_memory_of_the_process_is_read(void **state)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+    (void)state;
+    put("/proc/self/statm", "5000 3000 1000 10 0 700 0\n");
+    assert_int_equal(look().own, 2000 * page);
+    put("/proc/self/statm", "5000 30");
+    assert_int_equal(look().own, 0);
 }
 
 /* Pages of a file can be given up and read again, but all of them should fit. */
 static void mapped_weights_must_fit_into_the_whole_memory(void **state)
 {
-    struct memavail m = { 2 * GIB, 8 * GIB, UINT64_MAX, "MemAvailable" };
+    struct memavail m = { 2 * GIB, 8 * GIB, UINT64_MAX, 0, "MemAvailable" };
     struct membudget b = { .mapped = 6 * GIB, .host_kv = GIB };
     struct err e = { 0 };
 
@@ -223,6 +282,9 @@ int main(void)
         T(files_that_make_no_sense_do_not_limit),
         T(a_model_must_fit_into_what_is_free),
         T(mapped_weights_must_fit_into_the_whole_memory),
+        T(promised_memory_is_not_free),
+        T(a_strict_kernel_limits_what_is_promised),
+        T(anonymous_memory_of_the_process_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,6 +213,7 @@ static void a_model_that_exceeds_the_memory_limit_is_not_loaded(void **state)
 
     (void)state;
     o.aliases = aliases;
+    o.engine.kv_tokens = 1024;
     b = plan_memory(paths[0], &o.engine);
     o.memory_limit = membudget_total(&b) * 3 / 2; /* enough for one of the two models */
     assert_int_equal(pool_open(&p, &o, &e), OK);
@@ -280,6 +281,7 @@ static void a_model_that_the_machine_has_no_memory_for_is_not_loaded(void **stat
     struct err e = { 0 };
 
     (void)state;
+    o.engine.kv_tokens = 1024;
     b = plan_memory(paths[0], &o.engine);
     root = make_machine((b.host_kv + b.host_scratch) / 1024 - 1);
     o.memory_limit = POOL_MEMORY_AUTO;
@@ -317,6 +319,78 @@ static void a_large_kv_cache_is_there_when_the_model_is_ready(void **state)
     assert_true(resident_bytes() - before > b.host_kv / 10 * 9);
     pool_close(p);
     remove_machine(root);
+}
+
+/* Opens models without sizes on a machine with so much memory; their effective options. Returns the
+ * memory that was taken for it. */
+static int64_t open_defaults(struct engine_info *out, int n, unsigned long long mib, uint64_t limit)
+{
+    const char *paths[3] = { repo(MODEL), repo(MODEL), repo(MODEL) },
+               *aliases[3] = { "a", "b", "c" }, *root = make_machine(mib << 10);
+    struct pool_opt o = pool_options(paths, n);
+    struct pool *p = NULL;
+    struct err e = { 0 };
+    int64_t taken = -(int64_t)resident_bytes();
+
+    o.aliases = aliases;
+    o.engine = (struct engine_opt){ .kv_type = DT_NONE, .n_threads = 1, .max_seqs = 64 };
+    o.memory_limit = limit;
+    o.sys_root = root;
+    assert_int_equal(pool_open(&p, &o, &e), OK);
+    assert_true(wait_loaded(p));
+    for (int i = 0; i < n; i++) {
+        struct pool_instance *m = pool_acquire(p, i);
+        if (!m) fail_msg("%s", pool_state(p, i, &e) == POOL_FAILED ? e.msg : "not ready");
+        engine_info(m->engine, &out[i]);
+        assert_non_null(strstr(out[i].sizes, n == 3 ? "33 % of the memory" : "context as trained"));
+        pool_release(m);
+    }
+    taken += (int64_t)resident_bytes();
+    pool_close(p);
+    remove_machine(root);
+    return taken;
+}
+
+static void default_sizes_follow_the_machine(void **state)
+{
+    struct engine_info scarce, ample;
+    int64_t taken;
+
+    (void)state;
+    if (HARD) return; /* the cache holds one context */
+    open_defaults(&scarce, 1, 128, POOL_MEMORY_AUTO);
+    taken = open_defaults(&ample, 1, 4096, POOL_MEMORY_AUTO);
+    assert_int_equal(scarce.opt.n_ctx, 512); /* as trained */
+    assert_int_equal(ample.opt.n_ctx, 512);
+    assert_int_equal(ample.opt.kv_tokens, 64 * 512); /* more is of no use */
+    assert_in_range(scarce.opt.kv_tokens, 512, 64 * 512 - 1);
+    assert_true(scarce.kv_bytes <= 64 << 20);
+    assert_in_range(ample.kv_bytes, 180 << 20, 220 << 20);
+    assert_true(taken < (int64_t)ample.kv_bytes / 2); /* the cache was not filled */
+}
+
+static void a_default_kv_cache_fits_into_the_memory_limit(void **state)
+{
+    struct engine_info i;
+
+    (void)state;
+    if (HARD) return;
+    open_defaults(&i, 1, 4096, 100 << 20);
+    assert_true(i.weight_bytes + i.kv_bytes + i.scratch_bytes <= 100 << 20);
+    assert_true(i.weight_bytes + i.kv_bytes + i.scratch_bytes > 99 << 20);
+}
+
+static void models_of_one_pool_get_equal_shares_of_the_memory(void **state)
+{
+    struct engine_info i[3];
+
+    (void)state;
+    if (HARD) return;
+    open_defaults(i, 3, 256, POOL_MEMORY_AUTO);
+    for (int k = 0; k < 3; k++) {
+        assert_in_range(i[k].kv_bytes, 15 << 20, 40 << 20);
+        assert_in_range(i[k].kv_bytes, i[0].kv_bytes * 7 / 10, i[0].kv_bytes * 13 / 10);
+    }
 }
 
 static void an_eight_bit_kv_cache_takes_half_the_memory(void **state)
@@ -381,6 +455,9 @@ int main(void)
         cmocka_unit_test(a_model_that_exceeds_the_memory_limit_is_not_loaded),
         cmocka_unit_test(a_model_that_the_machine_has_no_memory_for_is_not_loaded),
         cmocka_unit_test(a_large_kv_cache_is_there_when_the_model_is_ready),
+        cmocka_unit_test(default_sizes_follow_the_machine),
+        cmocka_unit_test(a_default_kv_cache_fits_into_the_memory_limit),
+        cmocka_unit_test(models_of_one_pool_get_equal_shares_of_the_memory),
         cmocka_unit_test(an_eight_bit_kv_cache_takes_half_the_memory),
         cmocka_unit_test(a_drained_pool_accepts_no_requests),
     };

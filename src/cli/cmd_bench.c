@@ -48,7 +48,7 @@ struct figure {
 };
 
 /* The numbers of --batch or --chunk, and the figure of each. */
-struct sizes {
+struct batch_sizes {
     int v[MAX_SIZES], n;
     struct figure by[MAX_SIZES];
 };
@@ -57,7 +57,7 @@ struct bench {
     const char *path, *device, *isa, *numa;
     int gpu_layers, n_prompt, n_gen, n_threads, n_repeat, depth, step_tokens;
     enum dtype kv_type;
-    struct sizes batches, chunks;
+    struct batch_sizes batches, chunks;
     bool progress, profile;
     struct loadplan *plan;
     struct runner *runner;
@@ -93,7 +93,8 @@ static double median(struct figure *f)
 }
 
 /* "1,4,16" of the flag; each from 1 to max. */
-static int parse_sizes(struct sizes *to, const char *flag, const char *list, int max, struct err *e)
+static int parse_sizes(struct batch_sizes *to, const char *flag, const char *list, int max,
+                       struct err *e)
 {
     for (struct str rest = str_c(list); rest.n;) {
         ptrdiff_t comma = str_find(rest, STR(","));
@@ -341,7 +342,7 @@ static void put_figure(struct jsonw *w, const char *name, struct figure *f)
     jsonw_key(w, key), jsonw_num(w, f->n_tokens ? f->cpu_ms / (double)f->n_tokens : 0);
 }
 
-static void put_sizes(struct jsonw *w, const char *name, const char *figure, struct sizes *s)
+static void put_sizes(struct jsonw *w, const char *name, const char *figure, struct batch_sizes *s)
 {
     jsonw_key(w, name), jsonw_arr(w);
     for (int k = 0; k < s->n; k++) {

@@ -9,6 +9,8 @@
 #include "model/onnxrunner.h"
 #include "model/hparams.h"
 #include "kernel/stateview.h"
+#include "pool/memavail.h"
+#include "pool/membudget.h"
 
 #include <stdio.h>
 
@@ -98,7 +100,8 @@ static void put_hparams(struct jsonw *w, const struct hparams *hp)
     jsonw_key(w, "context"), jsonw_int(w, hp->n_ctx);
 }
 
-/* What loading the model with default options takes, by the same plan that loads it. */
+/* What serving the model with default options takes on this machine, by the same plan that loads
+ * it. */
 static void put_memory(struct jsonw *w, const struct loadplan *p)
 {
     struct load_bytes b = loadplan_bytes(p);
@@ -109,6 +112,8 @@ static void put_memory(struct jsonw *w, const struct loadplan *p)
     jsonw_key(w, "scratch"), jsonw_int(w, (int64_t)b.scratch);
     jsonw_key(w, "context"), jsonw_int(w, p->opt.n_ctx);
     jsonw_key(w, "sequences"), jsonw_int(w, p->opt.max_seqs);
+    jsonw_key(w, "kv_tokens"), jsonw_int(w, p->opt.kv_tokens);
+    jsonw_key(w, "sizes"), jsonw_str(w, str_c(p->sizes_text));
     jsonw_end(w);
 }
 
@@ -118,10 +123,11 @@ static void add_memory_text(const struct loadplan *p, struct buf *out)
     struct load_bytes b = loadplan_bytes(p);
 
     buf_printf(out,
-               "  memory        weights %.1f MiB, KV cache %.1f MiB, scratch %.1f MiB (context "
-               "%d, %d sequences)\n",
+               "  memory        weights %.1f MiB, KV cache %.1f MiB, scratch %.1f MiB (served on "
+               "this machine's CPU: context %d, %d sequences, %d KV tokens)\n"
+               "  sizes         %s\n",
                (double)b.weights / mib, (double)b.kv / mib, (double)b.scratch / mib, p->opt.n_ctx,
-               p->opt.max_seqs);
+               p->opt.max_seqs, p->opt.kv_tokens, p->sizes_text);
 }
 
 /* A model, with its load plan as far as it could be made. */
@@ -136,8 +142,11 @@ struct inspected {
 static int open_inspected(struct inspected *x, const char *path, struct err *e)
 {
     struct load_opt opt = { .backend = { .n_threads = 1 }, .kv_type = DT_NONE };
+    struct memavail free;
     int rc = OK;
 
+    memavail_read(&free, "");
+    opt.room = membudget_room(&free, &(struct membudget){ 0 }, 0);
     if (loadplan_read(&x->plan, path, &x->why) == OK) {
         x->s = x->plan->source;
         x->planned = loadplan_make(x->plan, &opt, &x->why) == OK;

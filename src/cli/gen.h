@@ -38,7 +38,7 @@ struct gen {
     { "--model", "-m", ARG_STR, &(g)->model, "PATH",                                               \
       "GGUF file or Hugging Face folder (the model that ships with tern)" },                       \
     { "--ctx", "-c", ARG_INT, &(g)->context, "N",                                                  \
-      "context length in tokens (the model's, at most 4096)" },                                    \
+      "context length in tokens (as trained, as far as memory allows)" },                          \
     { "--threads", "-t", ARG_INT, &(g)->threads, "N", "threads (physical cores)" },                \
     { "--device", NULL, ARG_STR, &(g)->device, "NAME", "device: cpu, cuda, cuda:1 (cpu)" },        \
     { "--isa", NULL, ARG_STR, &(g)->isa, "NAME",                                                   \

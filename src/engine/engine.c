@@ -16,6 +16,7 @@
 enum {
     REQUESTS_MAX = 1 << 16,
     QUEUE_TOKENS_MAX = 1 << 24,
+    QUEUE_CTX = 4096,
     SPARE_REQUESTS = 8,     /* beside those that admission counts: warm-up */
     FURTHER_REQUESTS = 256, /* requests of tickets, beside one of each */
     BLOCKED_NS = 1000000,
@@ -35,6 +36,7 @@ static struct load_opt load_opt_of(const struct engine_opt *o)
                                            .profile = o->profile,
                                            .gpu_layers = o->gpu_layers,
                                            .vram_only = o->vram_only },
+                              .room = o->room,
                               .n_ctx = o->n_ctx,
                               .kv_tokens = HARD && o->kv_tokens >= 0 ? 1 : o->kv_tokens,
                               .max_batch = o->max_batch,
@@ -52,6 +54,17 @@ static int check_opt(const struct engine_opt *o, struct err *e)
                    o->max_requests, REQUESTS_MAX);
 }
 
+/* Prompts of 64 contexts, or of four for every sequence; contexts longer than usual prompts count as
+ * QUEUE_CTX tokens, but four whole ones may always wait. */
+static int default_queue_tokens(const struct engine_opt *o)
+{
+    int64_t ctx = o->n_ctx < QUEUE_CTX ? o->n_ctx : QUEUE_CTX;
+    int64_t n = ctx * (4 * o->max_seqs > 64 ? 4 * o->max_seqs : 64), least = 4 * (int64_t)o->n_ctx;
+
+    if (n < least) n = least;
+    return n < QUEUE_TOKENS_MAX ? (int)n : QUEUE_TOKENS_MAX;
+}
+
 /* Replaces zeros by defaults; what the plan decided is taken from it. */
 static void set_opt(struct engine *g, const struct engine_opt *given)
 {
@@ -66,8 +79,7 @@ static void set_opt(struct engine *g, const struct engine_opt *given)
     o->kv_type = l->kv_type;
     if (o->max_requests == 0) o->max_requests = 16 * o->max_seqs;
     if (o->max_requests < o->max_seqs) o->max_requests = o->max_seqs;
-    if (o->max_queue_tokens == 0)
-        o->max_queue_tokens = o->n_ctx < QUEUE_TOKENS_MAX / 64 ? 64 * o->n_ctx : QUEUE_TOKENS_MAX;
+    if (o->max_queue_tokens == 0) o->max_queue_tokens = default_queue_tokens(o);
     if (o->kv_overcommit <= 0) o->kv_overcommit = 8;
     if (HARD) o->kv_overcommit *= HARD_OVERCOMMIT;
     if (o->step_ms <= 0) o->step_ms = 100;
@@ -243,6 +255,7 @@ static int make_info(struct engine *g, struct err *e)
                                     .dtype = main_dtype(g->plan->source),
                                     .devices = buf_cstr(&g->devices),
                                     .kv_type = dtype_name((int)g->opt.kv_type),
+                                    .sizes = g->plan->sizes_text,
                                     .labels = f->labels,
                                     .n_labels = f->n_labels,
                                     .n_vocab = f->n_vocab,

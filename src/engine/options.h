@@ -3,6 +3,7 @@
 #define TERN_ENGINE_OPTIONS_H
 
 #include "base/dtype.h"
+#include "model/sizes.h"
 
 #include <stdbool.h>
 
@@ -20,17 +21,18 @@ struct engine_opt {
     bool profile;   /* a GPU: print the time of each operation when the engine closes */
     int gpu_layers; /* a GPU: only the last so many layers lie there; default: as many as fit */
     bool vram_only; /* a GPU: all layers, or the model does not open */
-    /* the model's memory: see load_opt in model/loadplan.h */
-    int n_ctx;          /* tokens of a sequence; default: the model's, at most 4096 */
-    int kv_tokens;      /* of the whole KV cache; default: 4 contexts, at least one */
-    int max_batch;      /* tokens of a step; default: 512, on a GPU 2048 */
-    int max_seqs;       /* sequences running at once; default: 16 */
-    enum dtype kv_type; /* of keys and values; default: F16, with the reference kernels F32 */
-    bool no_prefix;     /* prefixes are not shared */
-    bool allow_nan;     /* weights may be NaN or infinite; otherwise such a model is E_DAMAGED */
+    /* the model's memory: see load_opt in model/loadplan.h, and model/sizes.h for the defaults */
+    struct sizes_room room; /* memory for the defaults */
+    int n_ctx;              /* tokens of a sequence */
+    int kv_tokens;          /* of the whole KV cache; at least one context */
+    int max_batch;          /* tokens of a step; default: 512, on a GPU 2048 */
+    int max_seqs;           /* sequences running at once */
+    enum dtype kv_type;     /* of keys and values; default: F16, with the reference kernels F32 */
+    bool no_prefix;         /* prefixes are not shared */
+    bool allow_nan; /* weights may be NaN or infinite; otherwise such a model is E_DAMAGED */
     /* the queue */
     int max_requests;     /* waiting and running; default: 16 times max_seqs */
-    int max_queue_tokens; /* prompt tokens waiting; default: 64 contexts */
+    int max_queue_tokens; /* prompt tokens waiting; default: 64 contexts of up to 4096 tokens */
     double kv_overcommit; /* see admit_limits; default: 8 */
     int step_ms;          /* estimated time of a step with prefill at most; default: 100 */
     double stretch;       /* see sched_opt; default: 2.5 */

@@ -12,7 +12,7 @@ struct step_array {
     size_t n, size;
 };
 
-enum { STEP_ARRAYS = 18 };
+enum { STEP_ARRAYS = 18, STRIDE_LEAST = 64 /* blocks of a row of the table */ };
 
 static void list_arrays(struct step *st, const struct runner_limits *m, struct step_array *a)
 {
@@ -75,6 +75,7 @@ void step_release(struct step *st)
 void step_clear(struct step *st)
 {
     st->n_tokens = st->n_seqs = st->n_out = st->n_samples = st->n_adjust = st->n_hidden = 0;
+    st->longest = 0;
 }
 
 /* The last n tokens of the batch are those of s: which of them its vector is made of. */
@@ -100,6 +101,7 @@ void step_add(struct step *st, struct seq *s, int n)
     assert(n > 0 && (size_t)(s->n_kv + n) <= s->tokens.n && s->chain.n * KV_BLOCK >= s->n_kv + n);
     memcpy(st->table + (size_t)row * (size_t)m->max_table, s->chain.blocks,
            (size_t)s->chain.n * sizeof *st->table);
+    if (s->chain.n > st->longest) st->longest = s->chain.n;
     st->seqs[row] = s;
     st->slots[row] = s->slot;
     st->n_new[row] = n;
@@ -139,6 +141,21 @@ void step_add_sample(struct step *st, int i, const int32_t *bans, int n_bans)
     st->sample_of[i] = st->n_samples++;
 }
 
+/* Brings the rows of the table together: a device gets no more than the step needs of a table that
+ * has room for the longest context. Returns the stride, a power of two where it can be: steps of
+ * about the same length then look the same to a GPU, which replays its recorded graph. */
+static int pack_table(struct step *st)
+{
+    int max = st->runner->lim.max_table, stride = STRIDE_LEAST;
+
+    while (stride < st->longest) stride *= 2;
+    if (stride >= max) return max;
+    for (size_t i = 1; i < (size_t)st->n_seqs; i++)
+        memmove(st->table + i * (size_t)stride, st->table + i * (size_t)max,
+                (size_t)stride * sizeof *st->table);
+    return stride;
+}
+
 int step_start(struct step *st, bool (*stop)(void *arg), void *arg, struct err *e)
 {
     struct batch b = { .n_tokens = st->n_tokens,
@@ -147,7 +164,7 @@ int step_start(struct step *st, bool (*stop)(void *arg), void *arg, struct err *
                        .seq = st->row,
                        .n_seqs = st->n_seqs,
                        .table = st->table,
-                       .table_stride = st->runner->lim.max_table,
+                       .table_stride = pack_table(st),
                        .n_out = st->n_out,
                        .out_rows = st->out_rows,
                        .n_samples = st->n_samples,

@@ -19,7 +19,8 @@ struct step {
     struct step_opt opt;
     int n_tokens, n_seqs, n_out;
     int32_t *ids, *pos, *row; /* [max_tokens] token id, position, row of the table */
-    int32_t *table;           /* [max_seqs][max_table] KV blocks */
+    int32_t *table;           /* [max_seqs][max_table] KV blocks; packed when the step starts */
+    int longest;              /* blocks of the longest sequence */
     int32_t *slots;           /* [max_seqs] of recurrent state */
     /* Hidden rows that vectors are made of; those of one sequence are neighbours. */
     int32_t *hidden_rows; /* [max_hidden] */

@@ -41,20 +41,120 @@ static bool has_state(const struct hparams *hp)
     return false;
 }
 
-/* The decoder's limits, for planning and for opening: the same numbers. */
-static struct decoder_opt decoder_opt_of(const struct loadplan *p)
+/* The decoder's limits for steps of that size. */
+static struct decoder_opt decoder_opt_for(const struct loadplan *p, const struct sizes *s)
 {
-    const struct load_opt *o = &p->opt;
-
-    return (struct decoder_opt){ .max_tokens = o->max_batch,
-                                 .max_seqs = o->max_seqs,
-                                 .max_table = (o->n_ctx + KV_BLOCK - 1) / KV_BLOCK,
-                                 .max_out = o->max_out,
+    return (struct decoder_opt){ .max_tokens = s->max_batch,
+                                 .max_seqs = s->max_seqs,
+                                 .max_table = (s->n_ctx + KV_BLOCK - 1) / KV_BLOCK,
+                                 .max_out = p->opt.max_out ? p->opt.max_out : s->max_seqs,
                                  .n_blocks = p->n_blocks,
-                                 .kv_type = o->kv_type,
-                                 .n_slots = o->max_seqs + p->n_saved,
+                                 .kv_type = p->opt.kv_type,
+                                 .n_slots = s->max_seqs + p->n_saved,
                                  .owns_model = true };
 }
+
+/* For planning and for opening: the same numbers. */
+static struct decoder_opt decoder_opt_of(const struct loadplan *p)
+{
+    return decoder_opt_for(p, &p->sizes.s);
+}
+
+/* ---- sizes ---- */
+
+#define HOST_KV 0.5     /* part of the host's rest for KV caches: see sizes.h */
+#define LAYER_ALIGN 128 /* bytes by which a layer's KV may be aligned */
+
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+/* Scratch on share i; the backend of a GPU takes about as much again. */
+static uint64_t share_scratch(const struct loadplan *p, int i, const struct sizes *s)
+{
+    const struct backend *be = p->place.shares[i].be;
+    struct decoder_opt dec = decoder_opt_for(p, s);
+    bool last = i == p->place.n_shares - 1;
+    struct scratch_size z;
+
+    if (scratch_measure(&z, p->hp, last, be->sample != NULL, &dec, NULL) != OK) return UINT64_MAX;
+    return scratch_bytes(&z) * (be->available_bytes ? 2 : 1);
+}
+
+/* Memory i is that of share i; the one behind them is the limit of all. */
+static uint64_t plan_scratch(const void *arg, int i, const struct sizes *s)
+{
+    const struct loadplan *p = arg;
+    uint64_t sum = 0, one;
+
+    if (i < p->place.n_shares) return share_scratch(p, i, s);
+    for (i = 0; i < p->place.n_shares; i++) {
+        if ((one = share_scratch(p, i, s)) == UINT64_MAX) return one;
+        sum += one;
+    }
+    return sum;
+}
+
+/* The memory of a share of the layers: what it has room for, and what lies in it whatever the
+ * sizes. */
+static void fill_memory(struct sizes_memory *m, const struct loadplan *p, int i, int first)
+{
+    const struct sizes_room *r = &p->opt.room;
+    struct backend *be = p->place.shares[i].be;
+    int end = first + p->place.shares[i].n_layers;
+    bool gpu = be->available_bytes != NULL;
+
+    m->room = less(gpu ? be->available_bytes(be) : r->host_bytes, r->later_bytes);
+    if (!gpu && r->host_bytes == 0) m->room = UINT64_MAX; /* not known */
+    m->share = sizes_share(r, gpu ? 1 : HOST_KV);
+    for (int l = first; l < end; l++) {
+        struct kvshape kv = mix_kvshape(p->hp, l);
+        struct stateshape st = mix_stateshape(p->hp, l);
+        m->block_bytes += kvstore_block_bytes(&kv, 1, p->opt.kv_type);
+        m->slot_bytes += state_bytes(&st, 1);
+        m->weights += LAYER_ALIGN;
+    }
+}
+
+static void add_limit(struct sizes_memory *limit, const struct sizes_memory *m, int n,
+                      const struct sizes_room *r)
+{
+    *limit = (struct sizes_memory){ .room = less(r->limit_bytes, r->later_bytes),
+                                    .share = sizes_share(r, 1) };
+    for (int i = 0; i < n; i++) {
+        limit->weights += m[i].weights;
+        limit->block_bytes += m[i].block_bytes;
+        limit->slot_bytes += m[i].slot_bytes;
+    }
+}
+
+/* Every memory with a part of the model limits the sizes, and the limit of all models. */
+static int choose_sizes(struct loadplan *p, struct err *e)
+{
+    const struct place *place = &p->place;
+    struct sizes_memory m[SIZES_MEMORIES] = { 0 };
+    struct weight_memory w[PLACE_DEVICES];
+    struct sizes_in in = { .gpu = place_is_gpu(&p->opt.backend),
+                           .memory = m,
+                           .n_memories = place->n_shares,
+                           .scratch = plan_scratch,
+                           .arg = p };
+    int first = 0;
+
+    in.known = in.gpu || p->opt.room.host_bytes > 0;
+    weights_measure(w, p->weights, p->hp, place->shares, place->n_shares);
+    for (int i = 0; i < place->n_shares; i++) {
+        fill_memory(&m[i], p, i, first);
+        m[i].weights += w[i].mapped + w[i].allocated;
+        first += place->shares[i].n_layers;
+    }
+    if (in.gpu && place->n_shares == 1) { /* place_fit_gpu must find the same room */
+        uint64_t bytes = place_gpu_weights(p->hp, p->weights);
+        if (bytes > m[0].weights) m[0].weights = bytes;
+    }
+    if (p->opt.room.limit_bytes) add_limit(&m[in.n_memories++], m, place->n_shares, &p->opt.room);
+    return loadplan_choose_sizes(p, &in, e);
+}
+
+/* ---- memory ---- */
 
 /* KV cache and recurrent state of the layers [first, first + n). */
 static int measure_kv(uint64_t *out, const struct loadplan *p, const struct decoder_opt *dec,
@@ -98,7 +198,8 @@ static int measure_memory(struct loadplan *p, const struct decoder_opt *dec, str
     return OK;
 }
 
-/* The tensor list comes before the devices: how many layers fit depends on its bytes. */
+/* The tensor list comes before the sizes, and these before the layers on devices: what fits depends
+ * on the bytes of both. */
 static int place_decoder(struct loadplan *p, struct err *e)
 {
     struct decoder_opt dec;
@@ -107,11 +208,13 @@ static int place_decoder(struct loadplan *p, struct err *e)
     };
     int rc;
 
-    if (!has_state(p->hp) || p->facts.bidirectional) p->n_saved = 0;
-    dec = decoder_opt_of(p);
     if ((rc = weights_find(p->weights, &p->arena, p->hp, p->source, e)) != OK) return rc;
     p->facts.n_params = p->weights->n_params;
-    if ((rc = place_open(&p->place, &p->opt.backend, &need, e)) != OK) return rc;
+    if ((rc = place_open(&p->place, &p->opt.backend, p->hp->n_layers, e)) != OK) return rc;
+    if ((rc = choose_sizes(p, e)) != OK) return rc;
+    if (!has_state(p->hp) || p->facts.bidirectional) p->n_saved = 0;
+    dec = decoder_opt_of(p);
+    if ((rc = place_fit_gpu(&p->place, &p->opt.backend, &need, e)) != OK) return rc;
     return measure_memory(p, &dec, e);
 }
 

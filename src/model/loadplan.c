@@ -7,16 +7,7 @@
 #include "format/source.h"
 #include "model/scan.h"
 
-enum {
-    CTX_DEFAULT = 4096,
-    CTX_MAX = 1 << 24,
-    BATCH_DEFAULT = 512,
-    BATCH_DEFAULT_GPU = 2048,
-    BATCH_MAX = 1 << 16,
-    SEQS_DEFAULT = 16,
-    SEQS_MAX = 4096,
-    KV_CONTEXTS = 4
-};
+enum { CTX_MAX = 1 << 24, BATCH_MAX = 1 << 16, SEQS_MAX = 4096 };
 
 /* ---- reading ---- */
 
@@ -71,44 +62,14 @@ static int check_opt(const struct load_opt *o, struct err *e)
     return rc;
 }
 
-static int at_least(int v, int least) { return v < least ? least : v; }
-static int at_most(int v, int most) { return v > most ? most : v; }
-
 /* Learned positions are a hard limit; the training length is only a recommendation. */
-static void set_context(struct load_opt *o, const struct model_facts *f)
+static void warn_context(const struct load_opt *o, const struct model_facts *f)
 {
-    bool knows = f->n_ctx > 1; /* the model's files say how long its training texts were */
-
-    if (f->max_ctx && o->n_ctx > f->max_ctx) {
+    if (f->max_ctx && o->n_ctx > f->max_ctx)
         log_warn("a context of %d tokens, but the model has learned %d positions: using %d",
                  o->n_ctx, f->max_ctx, f->max_ctx);
-        o->n_ctx = f->max_ctx;
-    }
-    if (o->n_ctx == 0) o->n_ctx = knows && f->n_ctx < CTX_DEFAULT ? f->n_ctx : CTX_DEFAULT;
-    else if (knows && o->n_ctx > f->n_ctx)
+    else if (f->n_ctx > 1 && o->n_ctx > f->n_ctx)
         log_warn("a context of %d tokens, but the model was trained for %d", o->n_ctx, f->n_ctx);
-}
-
-/* Replaces zeros by defaults and lowers limits that cannot be reached. */
-static void set_defaults(struct loadplan *p)
-{
-    struct load_opt *o = &p->opt;
-
-    set_context(o, &p->facts);
-    if (o->kv_tokens == 0)
-        o->kv_tokens = o->n_ctx < CTX_MAX / KV_CONTEXTS ? KV_CONTEXTS * o->n_ctx : o->n_ctx;
-    o->kv_tokens = at_least(o->kv_tokens, o->n_ctx);
-    if (o->max_batch == 0)
-        o->max_batch = place_is_gpu(&o->backend) ? BATCH_DEFAULT_GPU : BATCH_DEFAULT;
-    o->max_batch = at_most(o->max_batch, o->kv_tokens);
-    if (o->max_seqs == 0) o->max_seqs = SEQS_DEFAULT;
-    o->max_seqs = at_most(o->max_seqs, o->max_batch);
-    if (o->max_out == 0) o->max_out = o->max_seqs;
-    if (o->kv_type == DT_NONE) o->kv_type = o->backend.reference ? DT_F32 : DT_F16;
-    /* One block more than the tokens need: the scheduler keeps one free beside the blocks of a
-     * sequence that begins. */
-    p->n_blocks = (o->kv_tokens + KV_BLOCK - 1) / KV_BLOCK + 1;
-    p->n_saved = o->no_prefix ? 0 : o->max_seqs < 4 ? 2 : o->max_seqs > 16 ? 8 : o->max_seqs / 2;
 }
 
 /* Once per plan: devices are opened here. */
@@ -118,8 +79,77 @@ int loadplan_make(struct loadplan *p, const struct load_opt *opt, struct err *e)
 
     if (rc != OK) return rc;
     p->opt = *opt;
-    set_defaults(p);
+    if (p->opt.kv_type == DT_NONE) p->opt.kv_type = opt->backend.reference ? DT_F32 : DT_F16;
+    warn_context(opt, &p->facts);
     return p->loader->place(p, e);
+}
+
+/* ---- sizes ---- */
+
+/* The reasons, without the sizes themselves: "context as trained; KV cache as given". */
+static void describe_sizes(const struct loadplan *p, const struct sizes_in *in, struct buf *b)
+{
+    const struct sizes_out *z = &p->sizes;
+    const struct sizes_memory *m = in->memory ? &in->memory[z->limited_by] : NULL;
+
+    if (in->given.n_ctx) buf_puts(b, "context as given");
+    else if (in->trained_ctx < 2) buf_puts(b, "context of a model that names none");
+    else if (z->s.n_ctx == in->trained_ctx) buf_puts(b, "context as trained");
+    else
+        buf_printf(b, "context of %d tokens trained, cut to %s", in->trained_ctx,
+                   in->known ? "the KV cache" : "the small default");
+    buf_puts(b, "; KV cache ");
+    switch (z->kv_why) {
+    case SIZES_GIVEN: buf_puts(b, "as given"); break;
+    case SIZES_UNKNOWN: buf_puts(b, "of four contexts"); break;
+    case SIZES_OF_USE:
+        if (in->at_once) buf_puts(b, "of the largest step");
+        else if (z->s.kv_tokens / z->s.max_seqs >= z->s.n_ctx)
+            buf_puts(b, "for a full context of every sequence");
+        else buf_puts(b, "of the most tokens that a default has");
+        break;
+    case SIZES_LEAST: buf_puts(b, "of the least size: memory is scarce"); break;
+    case SIZES_MEMORY:
+        buf_printf(b, "of %.0f %% of what weights and scratch leave of %.1f MiB", m->share * 100,
+                   (double)m->room / 1048576);
+    }
+    if (p->opt.room.share > 0 && p->opt.room.share < 1)
+        buf_printf(b, " (%.0f %% of the memory for KV caches is this model's)",
+                   p->opt.room.share * 100);
+}
+
+static int note_sizes(struct loadplan *p, const struct sizes_in *in, struct err *e)
+{
+    struct buf b = { 0 };
+    int rc;
+
+    describe_sizes(p, in, &b);
+    p->sizes_text = arena_cstr(&p->arena, str_of(b.p, b.n));
+    rc = buf_check(&b, e);
+    if (rc == OK && !p->sizes_text) rc = err_nomem(e, "the load plan");
+    buf_release(&b);
+    return rc;
+}
+
+int loadplan_choose_sizes(struct loadplan *p, struct sizes_in *in, struct err *e)
+{
+    struct load_opt *o = &p->opt;
+    const struct sizes *s = &p->sizes.s;
+
+    in->given = (struct sizes){ o->n_ctx, o->kv_tokens, o->max_batch, o->max_seqs };
+    in->trained_ctx = p->facts.n_ctx;
+    in->max_ctx = p->facts.max_ctx;
+    in->at_once = p->facts.bidirectional;
+    in->no_prefix = o->no_prefix;
+    sizes_choose(&p->sizes, in);
+    o->n_ctx = s->n_ctx;
+    o->kv_tokens = s->kv_tokens;
+    o->max_batch = s->max_batch;
+    o->max_seqs = s->max_seqs;
+    if (o->max_out == 0) o->max_out = o->max_seqs;
+    p->n_blocks = sizes_blocks(o->kv_tokens);
+    p->n_saved = sizes_saved(o->max_seqs, o->no_prefix);
+    return note_sizes(p, in, e);
 }
 
 /* ---- using ---- */

@@ -18,6 +18,7 @@
 #include "model/place.h"
 #include "model/pooler.h"
 #include "model/runner.h"
+#include "model/sizes.h"
 
 enum model_task { TASK_GENERATE, TASK_EMBED, TASK_CLASSIFY };
 
@@ -35,17 +36,19 @@ struct model_facts {
     uint64_t n_params;
 };
 
-/* What the caller asks for. 0 (kv_type: DT_NONE) means the default. */
+/* What the caller asks for. 0 (kv_type: DT_NONE) means the default. Defaults of n_ctx, kv_tokens and
+ * max_seqs depend on the memory that is free: sizes.h. */
 struct load_opt {
     struct backend_opt backend;
-    int n_ctx;          /* tokens of a sequence; default: the model's context, at most 4096 */
-    int kv_tokens;      /* of the whole KV cache; default: 4 contexts; at least one */
-    int max_batch;      /* tokens of a step; default: 512, on a GPU 2048 */
-    int max_seqs;       /* sequences of a step; default: 16 */
-    int max_out;        /* rows of logits of a step; default: max_seqs */
-    enum dtype kv_type; /* default: F16, with the reference kernels F32 */
-    bool no_prefix;     /* prefixes are not shared: no memory for snapshots of recurrent state */
-    bool allow_nan;     /* weights may be NaN or infinite: they are not looked for (scan.h) */
+    struct sizes_room room; /* memory for the defaults */
+    int n_ctx;              /* tokens of a sequence */
+    int kv_tokens;          /* of the whole KV cache; at least one context */
+    int max_batch;          /* tokens of a step; default: 512, on a GPU 2048 */
+    int max_seqs;           /* sequences of a step */
+    int max_out;            /* rows of logits of a step; default: max_seqs */
+    enum dtype kv_type;     /* default: F16, with the reference kernels F32 */
+    bool no_prefix; /* prefixes are not shared: no memory for snapshots of recurrent state */
+    bool allow_nan; /* weights may be NaN or infinite: they are not looked for (scan.h) */
 };
 
 /* Memory on one device, in bytes. */
@@ -80,8 +83,10 @@ struct loadplan {
     struct onnxrunner *graph;    /* of an ONNX model, until runner_open takes it */
     /* loadplan_make */
     struct load_opt opt; /* effective: no field means a default any more */
-    int n_blocks;        /* KV blocks */
-    int n_saved;         /* slots of recurrent state for snapshots, behind max_seqs others */
+    struct sizes_out sizes;
+    const char *sizes_text; /* how context and KV cache were chosen, for people; in the arena */
+    int n_blocks;           /* KV blocks */
+    int n_saved;            /* slots of recurrent state for snapshots, behind max_seqs others */
     struct place place;
     struct load_memory memory[PLACE_DEVICES]; /* of place.shares */
     struct scan *scan; /* of a large decoder, from runner_open on; NULL: none */
@@ -100,10 +105,14 @@ const char *model_task_name(enum model_task t); /* "generate", "embed", "classif
 /* Loads the weights and opens the runner. Once per plan. */
 int runner_open(struct runner **out, struct loadplan *p, struct err *e);
 
+/* For the loaders: chooses the sizes and puts them into the plan. in: what the loader knows of
+ * memory; the rest is filled in. */
+int loadplan_choose_sizes(struct loadplan *p, struct sizes_in *in, struct err *e);
+
 /* One per kind of runner; each call fills its part of the plan. */
 struct loader {
     int (*read)(struct loadplan *p, struct err *e);  /* facts */
-    int (*place)(struct loadplan *p, struct err *e); /* place and memory */
+    int (*place)(struct loadplan *p, struct err *e); /* sizes, place and memory */
     int (*open)(struct runner **out, struct loadplan *p, struct err *e);
     void (*release)(struct loadplan *p); /* what read and place left in the plan; may be NULL */
 };

@@ -304,12 +304,14 @@ static int place_graph(struct loadplan *p, struct err *e)
 {
     struct onnxrunner *g = p->graph;
     struct backend_opt host = p->opt.backend;
+    struct sizes_in in = { .known = p->opt.room.host_bytes > 0 }; /* a KV block is only an id */
     int rc;
 
     if (place_is_gpu(&host)) log_warn("%s: ONNX graphs run on the CPU", source_path(p->source));
     host.device = NULL;
-    p->n_saved = 0;
     if ((rc = place_check_vram_only(&host, 1, e)) != OK) return rc;
+    if ((rc = loadplan_choose_sizes(p, &in, e)) != OK) return rc;
+    p->n_saved = 0;
     if ((rc = place_open_one(&p->place, &host, 1, e)) != OK) return rc;
     g->be = p->place.shares[0].be;
     if ((rc = open_run(g, e)) != OK) return rc;

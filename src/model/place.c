@@ -26,6 +26,30 @@ struct gpu_need {
     uint64_t fixed;  /* the head's side and scratch */
 };
 
+/* layer may be NULL: then only the sums are made. */
+static void measure_weights(struct gpu_need *g, const struct hparams *hp,
+                            const struct weight_list *weights)
+{
+    for (int i = 0; i < weights->n; i++) {
+        const struct weight_item *w = &weights->items[i];
+        if (row_in_layer(w->r)) {
+            if (g->layer) g->layer[w->layer] += w->t->bytes;
+            g->layers += w->t->bytes;
+        } else if (weight_is_first(w)) g->first += w->t->bytes;
+        /* A tied embedding is needed on both sides. */
+        if (!row_in_layer(w->r) && (hp->tied || !weight_is_first(w))) g->fixed += w->t->bytes;
+        if (!row_in_layer(w->r) && hp->tied && !weight_is_first(w)) g->first += w->t->bytes;
+    }
+}
+
+uint64_t place_gpu_weights(const struct hparams *hp, const struct weight_list *weights)
+{
+    struct gpu_need g = { 0 };
+
+    measure_weights(&g, hp, weights);
+    return g.layers + g.first + g.fixed;
+}
+
 /* Kernels keep activations in a second type too: scratch counts twice. */
 static int measure_gpu(struct gpu_need *g, const struct backend *be, const struct place_need *need,
                        struct err *e)
@@ -35,22 +59,16 @@ static int measure_gpu(struct gpu_need *g, const struct backend *be, const struc
     int rc = scratch_measure(&z, hp, true, be->sample != NULL, need->dec, e);
 
     if (rc != OK) return rc;
-    g->fixed = 2 * scratch_bytes(&z);
-    for (int i = 0; i < need->weights->n; i++) {
-        const struct weight_item *w = &need->weights->items[i];
-        if (row_in_layer(w->r)) g->layer[w->layer] += w->t->bytes;
-        else if (weight_is_first(w)) g->first += w->t->bytes;
-        /* A tied embedding is needed on both sides. */
-        if (!row_in_layer(w->r) && (hp->tied || !weight_is_first(w))) g->fixed += w->t->bytes;
-        if (!row_in_layer(w->r) && hp->tied && !weight_is_first(w)) g->first += w->t->bytes;
-    }
+    measure_weights(g, hp, need->weights);
+    g->fixed += 2 * scratch_bytes(&z);
     for (int l = 0; l < hp->n_layers; l++) {
         struct kvshape kv = mix_kvshape(hp, l);
         struct stateshape st = mix_stateshape(hp, l);
-        g->layer[l] +=
+        uint64_t bytes =
             kvstore_block_bytes(&kv, 1, need->dec->kv_type) * (uint64_t)need->dec->n_blocks +
             state_bytes(&st, 1) * (uint64_t)need->dec->n_slots;
-        g->layers += g->layer[l];
+        g->layer[l] += bytes;
+        g->layers += bytes;
     }
     return OK;
 }
@@ -136,22 +154,28 @@ static int add_host(struct place *p, const struct backend_opt *opt, int n_layers
     return OK;
 }
 
-/* The CPU has no available_bytes: everything goes there. */
-int place_open(struct place *p, const struct backend_opt *opt, const struct place_need *need,
-               struct err *e)
+int place_open(struct place *p, const struct backend_opt *opt, int n_layers, struct err *e)
 {
-    int n_layers = need->hp->n_layers, n = n_layers, rc;
-    struct backend *be;
+    int n = opt->gpu_layers, rc;
 
     *p = (struct place){ 0 };
     if ((rc = place_check_vram_only(opt, n_layers, e)) != OK) return rc;
     if ((rc = place_open_one(p, opt, n_layers, e)) != OK) return rc;
-    be = p->shares[0].be;
-    if (opt->gpu_layers > 0) n = opt->gpu_layers < n ? opt->gpu_layers : n;
-    else if (be->available_bytes) rc = fit_layers(&n, be, opt, need, e);
-    if (rc == OK && place_is_gpu(opt) && n < n_layers) rc = add_host(p, opt, n_layers - n, e);
-    if (rc != OK) place_release(p);
+    if (!place_is_gpu(opt) || n <= 0 || n >= n_layers) return OK;
+    if ((rc = add_host(p, opt, n_layers - n, e)) != OK) place_release(p);
     return rc;
+}
+
+/* The CPU has no available_bytes: everything stays there. */
+int place_fit_gpu(struct place *p, const struct backend_opt *opt, const struct place_need *need,
+                  struct err *e)
+{
+    int n_layers = need->hp->n_layers, n = n_layers, rc;
+    struct backend *be = p->shares[0].be;
+
+    if (p->n_shares > 1 || opt->gpu_layers > 0 || !be->available_bytes) return OK;
+    if ((rc = fit_layers(&n, be, opt, need, e)) != OK || n == n_layers) return rc;
+    return add_host(p, opt, n_layers - n, e);
 }
 
 void place_release(struct place *p)

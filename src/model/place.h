@@ -27,13 +27,17 @@ struct place {
     int n_shares;
 };
 
-/* Opens the devices and shares the layers out. gpu_layers 0: as many of the last layers go to the
- * GPU as fit, in which case the others run on the CPU. A GPU without room for a single layer, or
- * for all of them with vram_only, is E_DEVICE_MEMORY with the numbers. After a failure p is empty. */
-int place_open(struct place *p, const struct backend_opt *opt, const struct place_need *need,
-               struct err *e);
-/* Everything on one device, whatever its room. */
+/* Everything on one device, whatever its room. After a failure p is empty. */
 int place_open_one(struct place *p, const struct backend_opt *opt, int n_layers, struct err *e);
+/* The same, but with gpu_layers only the last so many layers lie on the GPU. */
+int place_open(struct place *p, const struct backend_opt *opt, int n_layers, struct err *e);
+/* Without gpu_layers: leaves as many of the last layers on the GPU as fit; the others go to the CPU.
+ * A GPU without room for a single layer, or for all of them with vram_only, is E_DEVICE_MEMORY with
+ * the numbers. */
+int place_fit_gpu(struct place *p, const struct backend_opt *opt, const struct place_need *need,
+                  struct err *e);
+/* Bytes of weights on a GPU that all layers lie on, as place_fit_gpu counts them. */
+uint64_t place_gpu_weights(const struct hparams *hp, const struct weight_list *weights);
 void place_release(struct place *p); /* a zeroed one is allowed */
 
 /* The device that makes logits. */

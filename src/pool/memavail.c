@@ -95,6 +95,20 @@ static void lower(struct memavail *m, uint64_t free, uint64_t total, const char 
 
 /* ---- the machine ---- */
 
+/* Where the kernel promises no more than it has (vm.overcommit_memory 2), also memory that is never
+ * touched counts. */
+static void read_commit_limit(struct memavail *m, const char *root, const struct text *meminfo)
+{
+    struct text mode;
+    uint64_t strict, limit, used;
+
+    if (!read_text(&mode, root, "/proc/sys/vm/overcommit_memory")) return;
+    if (!read_number(str_of(mode.p, mode.n), &strict) || strict != 2) return;
+    if (!find_number(meminfo, STR("CommitLimit:"), &limit) || limit > LIMIT_MOST / 1024) return;
+    if (!find_number(meminfo, STR("Committed_AS:"), &used)) return;
+    lower(m, used < limit ? (limit - used) * 1024 : 0, m->total, "CommitLimit");
+}
+
 static void read_meminfo(struct memavail *m, const char *root)
 {
     struct text t;
@@ -104,6 +118,7 @@ static void read_meminfo(struct memavail *m, const char *root)
     if (!find_number(&t, STR("MemTotal:"), &total) || total > LIMIT_MOST / 1024) return;
     if (!find_number(&t, STR("MemAvailable:"), &free) || free > total) return;
     lower(m, free * 1024, total * 1024, "MemAvailable");
+    read_commit_limit(m, root, &t);
 }
 
 /* ---- control groups ---- */
@@ -199,7 +214,24 @@ static void read_cgroups(struct memavail *m, const char *root)
     }
 }
 
-/* ---- limits of the process ---- */
+/* ---- the process ---- */
+
+/* The second and third number of /proc/self/statm: resident pages, and those of files. */
+static void read_own(struct memavail *m, const char *root)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), n[3] = { 0 };
+    struct text t;
+    struct str s;
+
+    if (!read_text(&t, root, "/proc/self/statm")) return;
+    s = str_of(t.p, t.n);
+    for (int i = 0; i < 3; i++) {
+        s = str_trim(s);
+        if (!read_number(s, &n[i]) || n[i] > LIMIT_MOST / page) return;
+        while (s.n > 0 && s.p[0] >= '0' && s.p[0] <= '9') s = str_skip(s, 1);
+    }
+    m->own = n[1] > n[2] ? (n[1] - n[2]) * page : 0;
+}
 
 static void read_address_space(struct memavail *m, const char *root)
 {
@@ -216,8 +248,9 @@ static void read_address_space(struct memavail *m, const char *root)
 
 void memavail_read(struct memavail *out, const char *root)
 {
-    *out = (struct memavail){ UINT64_MAX, UINT64_MAX, UINT64_MAX, "nothing" };
+    *out = (struct memavail){ UINT64_MAX, UINT64_MAX, UINT64_MAX, 0, "nothing" };
     read_meminfo(out, root);
     read_cgroups(out, root);
     read_address_space(out, root);
+    read_own(out, root);
 }

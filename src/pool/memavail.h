@@ -9,6 +9,7 @@ struct memavail {
     uint64_t free;        /* bytes that can be taken now; UINT64_MAX: not known */
     uint64_t total;       /* the most that there could ever be: the machine's, or a group's limit */
     uint64_t address;     /* bytes of address space left, also for mapped files (RLIMIT_AS) */
+    uint64_t own;         /* anonymous memory that this process has taken; 0: not known */
     const char *limit_by; /* what makes `free` so: "MemAvailable", "the cgroup's memory.max" */
 };
 

@@ -17,7 +17,8 @@ enum { KV_SHARE = 8 }; /* a KV cache of an eighth of the free memory is large */
 struct membudget membudget_of(const struct loadplan *plan)
 {
     struct load_bytes b = loadplan_bytes(plan);
-    struct membudget out = { b.weights, b.kv, b.scratch, 0, 0, 0, 0 };
+    struct membudget out = { b.weights, b.kv, b.scratch,
+                             .kv_given = plan->sizes.kv_why == SIZES_GIVEN };
 
     for (int i = 0; i < plan->place.n_shares; i++) {
         const struct load_memory *m = &plan->memory[i];
@@ -28,6 +29,20 @@ struct membudget membudget_of(const struct loadplan *plan)
         out.host_scratch += m->scratch + m->backend;
     }
     return out;
+}
+
+void membudget_add(struct membudget *sum, const struct membudget *b)
+{
+    sum->weights += b->weights, sum->kv += b->kv, sum->scratch += b->scratch;
+    sum->mapped += b->mapped, sum->copied += b->copied;
+    sum->host_kv += b->host_kv, sum->host_scratch += b->host_scratch;
+}
+
+void membudget_take(struct membudget *sum, const struct membudget *b)
+{
+    sum->weights -= b->weights, sum->kv -= b->kv, sum->scratch -= b->scratch;
+    sum->mapped -= b->mapped, sum->copied -= b->copied;
+    sum->host_kv -= b->host_kv, sum->host_scratch -= b->host_scratch;
 }
 
 int membudget_check(const struct membudget *b, uint64_t taken, uint64_t limit, struct err *e)
@@ -44,6 +59,26 @@ int membudget_check(const struct membudget *b, uint64_t taken, uint64_t limit, s
 static uint64_t allocated(const struct membudget *b)
 {
     return b->copied + b->host_kv + b->host_scratch;
+}
+
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+void membudget_hold(struct memavail *m, const struct membudget *held)
+{
+    if (m->free != UINT64_MAX) m->free = less(m->free, less(allocated(held), m->own));
+}
+
+/* A room that is used up is known: 1, not 0. */
+static uint64_t at_least_one(uint64_t n) { return n ? n : 1; }
+
+struct sizes_room membudget_room(const struct memavail *m, const struct membudget *held,
+                                 uint64_t limit)
+{
+    struct sizes_room r = { 0 };
+
+    if (m->free != UINT64_MAX) r.host_bytes = at_least_one(less(m->free, held->mapped));
+    if (limit) r.limit_bytes = at_least_one(less(limit, membudget_total(held)));
+    return r;
 }
 
 static uint64_t room_of(const struct memavail *m)
@@ -85,5 +120,5 @@ int membudget_check_machine(const struct membudget *b, const struct memavail *m,
 
 bool membudget_is_kv_large(const struct membudget *b, const struct memavail *m)
 {
-    return m->free != UINT64_MAX && b->host_kv > m->free / KV_SHARE;
+    return b->kv_given && m->free != UINT64_MAX && b->host_kv > m->free / KV_SHARE;
 }

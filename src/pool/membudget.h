@@ -4,6 +4,7 @@
 #define TERN_POOL_MEMBUDGET_H
 
 #include "base/err.h"
+#include "model/sizes.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,17 +18,31 @@ struct membudget {
     /* The parts of weights, kv and scratch that lie in the memory of the host: */
     uint64_t mapped; /* weights that stay in the file: pages that can be given up and read again */
     uint64_t copied, host_kv, host_scratch; /* allocated */
+    bool kv_given;                          /* the size of the KV cache was given */
 };
 
 struct membudget membudget_of(const struct loadplan *plan);
+void membudget_add(struct membudget *sum, const struct membudget *b);
+void membudget_take(struct membudget *sum, const struct membudget *b);
+
+/* Memory that the loaded models of this process were promised, but have not touched yet, is no
+ * longer free: lowers m->free by it. held: the sum of those models. */
+void membudget_hold(struct memavail *m, const struct membudget *held);
+/* Memory for the default sizes of a model that is loaded now beside those of `held`, after
+ * membudget_hold. Weights that stay in files count as taken: they must stay in memory for speed.
+ * limit: bytes of all models; 0: none. share and later_bytes are left to the caller. */
+struct sizes_room membudget_room(const struct memavail *m, const struct membudget *held,
+                                 uint64_t limit);
+
 /* E_MEMORY with the numbers if the model, beside `taken` bytes of others, exceeds the limit. */
 int membudget_check(const struct membudget *b, uint64_t taken, uint64_t limit, struct err *e);
 /* E_MEMORY with the numbers and what to lower if the machine has not enough: what is allocated must
  * be free now, with some room left for others; mapped weights must fit beside it into the whole
  * memory. Where they do not fit into what is free now, a warning says that they will be slow. */
 int membudget_check_machine(const struct membudget *b, const struct memavail *m, struct err *e);
-/* Is the KV cache more than a small share of what is free? Then its pages are taken before the model
- * is ready: otherwise they would be missing when they are needed. */
+/* Is the KV cache of a given size, and more than a small share of what is free? Then its pages are
+ * taken before the model is ready: otherwise they would be missing when they are needed. A cache of
+ * default size lies within what is surely free, and takes its pages when they are used. */
 bool membudget_is_kv_large(const struct membudget *b, const struct memavail *m);
 
 static inline uint64_t membudget_total(const struct membudget *b)

@@ -19,6 +19,7 @@
 #include "model/loadplan.h"
 #include "pool/memavail.h"
 #include "pool/membudget.h"
+#include "pool/modelbytes.h"
 #include "pool/modelname.h"
 #include "pool/prompter.h"
 
@@ -69,7 +70,7 @@ struct pool {
     atomic_bool stop;             /* load no more models */
     atomic_bool draining, aborting;
     bool stopped;
-    uint64_t taken_bytes; /* of instances that are not closed; the pool thread's */
+    struct membudget held; /* by instances that are not closed; the pool thread's */
 };
 
 static int state_of(const struct slot *s)
@@ -138,7 +139,7 @@ static void close_instance(struct pool *p, struct pool_instance *m)
 {
     prompter_close(m->prompter);
     engine_close(m->engine);
-    p->taken_bytes -= m->bytes;
+    membudget_take(&p->held, &m->memory);
     mem_free(m);
 }
 
@@ -154,6 +155,31 @@ static void on_engine_failed(void *arg)
     pthread_mutex_unlock(&p->lock);
 }
 
+static void read_free(struct pool *p, struct memavail *m)
+{
+    memavail_read(m, p->opt.sys_root ? p->opt.sys_root : "");
+    membudget_hold(m, &p->held);
+}
+
+/* Memory for the default sizes of a model: every model has the same share of what the weights of all
+ * leave for KV caches, also those that are loaded after it. */
+static struct sizes_room plan_room(struct pool *p, const struct slot *s)
+{
+    uint64_t limit = p->opt.memory_limit == POOL_MEMORY_AUTO ? 0 : p->opt.memory_limit;
+    struct sizes_room r;
+    struct memavail m;
+
+    read_free(p, &m);
+    r = membudget_room(&m, &p->held, limit);
+    r.share = 1.0 / p->n;
+    for (const struct slot *o = p->slots; o < p->slots + p->n; o++) {
+        if (o->now) r.share_before += 1.0 / p->n;
+        else if (o != s && state_of(o) == POOL_LOADING)
+            r.later_bytes += model_file_bytes(o->m.path);
+    }
+    return r;
+}
+
 /* Before anything is loaded. A KV cache that is a large part of the free memory is taken when it is
  * allocated, so that a model is not READY without it. */
 static int check_memory(struct pool *p, struct loadplan *plan, struct err *e)
@@ -162,11 +188,11 @@ static int check_memory(struct pool *p, struct loadplan *plan, struct err *e)
     struct memavail m;
 
     if (p->opt.memory_limit == 0) return OK;
-    memavail_read(&m, p->opt.sys_root ? p->opt.sys_root : "");
+    read_free(p, &m);
     for (int i = 0; i < plan->place.n_shares; i++)
         plan->place.shares[i].be->fill_kv = membudget_is_kv_large(&b, &m);
     if (p->opt.memory_limit == POOL_MEMORY_AUTO) return membudget_check_machine(&b, &m, e);
-    return membudget_check(&b, p->taken_bytes, p->opt.memory_limit, e);
+    return membudget_check(&b, membudget_total(&p->held), p->opt.memory_limit, e);
 }
 
 /* On a GPU the backend may take more than planned; the engine has the plan, until it closes. */
@@ -177,8 +203,8 @@ static int count_memory(struct pool *p, struct pool_instance *m, const struct lo
     int rc = OK;
 
     if (p->opt.memory_limit && p->opt.memory_limit != POOL_MEMORY_AUTO)
-        rc = membudget_check(&b, p->taken_bytes, p->opt.memory_limit, e);
-    if (rc == OK) p->taken_bytes += m->bytes = membudget_total(&b);
+        rc = membudget_check(&b, membudget_total(&p->held), p->opt.memory_limit, e);
+    if (rc == OK) membudget_add(&p->held, &b), m->memory = b;
     return rc;
 }
 
@@ -191,6 +217,7 @@ static int open_engine(struct pool *p, struct slot *s, struct pool_instance *m, 
     o.stats = &s->stats;
     o.failed = on_engine_failed;
     o.failed_arg = p;
+    o.room = plan_room(p, s);
     if ((rc = engine_plan(&plan, s->m.path, &o, e)) != OK) return rc;
     if ((rc = check_memory(p, plan, e)) != OK) {
         loadplan_close(plan);

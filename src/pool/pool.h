@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "engine/options.h"
+#include "pool/membudget.h"
 #include "sample/sampleopt.h"
 
 #include <stdatomic.h>
@@ -45,7 +46,7 @@ struct pool_instance { /* a loaded model; read only */
     /* the pool's */
     struct pool *pool;
     struct pool_instance *next;
-    uint64_t bytes; /* of memory, as planned */
+    struct membudget memory; /* as planned */
     atomic_int refs;
 };
 

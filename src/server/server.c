@@ -283,7 +283,8 @@ static int open_pool(struct server *v, struct err *e)
 static int open_api(struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
-    int64_t each = s->max_requests ? s->max_requests : 16 * s->max_seqs, all = each * s->n_models;
+    int64_t seqs = s->max_seqs ? s->max_seqs : SIZES_SEQS_GPU;
+    int64_t all = (s->max_requests ? s->max_requests : 16 * seqs) * s->n_models;
     struct api_opt o = { .loop = v->loop,
                          .pool = v->pool,
                          .max_tokens_default = (int)s->max_tokens_default,

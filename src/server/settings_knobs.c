@@ -123,10 +123,11 @@ const struct knob settings_knobs[] = {
       .help = "CPU threads of each model; 0: one per core" },
     { .name = "ctx", .alt = "-c|--ctx-size|--max-model-len", .kind = KNOB_SIZE, .at = AT(ctx),
       .least = 0, .most = 16 * MI, .dflt = "0",
-      .help = "context of a sequence in tokens, prompt and completion; 0: the model's, at most 4096" },
+      .help = "context of a sequence in tokens, prompt and completion; 0: as trained, as far as memory "
+              "allows" },
     { .name = "max-seqs", .alt = "-np|--parallel|--max-num-seqs", .kind = KNOB_INT, .at = AT(max_seqs),
-      .least = 1, .most = 4096, .dflt = "16",
-      .help = "sequences that run at once; each has the full context" },
+      .least = 0, .most = 4096, .dflt = "0",
+      .help = "sequences that run at once; each has the full context. 0: 16, on a GPU up to 256" },
     { .name = "max-batch", .alt = "-b|--batch-size|--max-num-batched-tokens", .kind = KNOB_INT,
       .at = AT(max_batch), .least = 0, .most = 65536, .dflt = "0",
       .help = "tokens of a step, of prompts and completions together; 0: 512, on a GPU 2048" },
@@ -134,7 +135,7 @@ const struct knob settings_knobs[] = {
       .at = AT(kv_type), .choices = "auto|f16|bf16|q8_0|f8|fp8|f32", .dflt = "auto",
       .help = "data type of the KV cache; auto: f16. q8_0 and f8 (E4M3; also fp8) take half the memory" },
     { .name = "kv-tokens", .kind = KNOB_SIZE, .at = AT(kv_tokens), .least = 0, .most = GI, .dflt = "0",
-      .help = "capacity of the KV cache of a model in tokens; 0: four contexts" },
+      .help = "capacity of the KV cache of a model in tokens; 0: a share of the free memory of the device" },
     { .name = "kv-overcommit", .kind = KNOB_FLOAT, .at = AT(kv_overcommit), .least = 1, .most = 1000,
       .dflt = "8",
       .help = "worst-case KV use of all admitted requests, as a multiple of the cache; above it requests "
@@ -144,7 +145,8 @@ const struct knob settings_knobs[] = {
       .help = "requests waiting and running; further ones are answered 429. 0: 16 times max-seqs" },
     { .name = "max-queue-tokens", .kind = KNOB_SIZE, .at = AT(max_queue_tokens), .least = 0,
       .most = GI, .dflt = "0",
-      .help = "prompt tokens of all waiting requests; 0: 64 contexts" },
+      .help = "prompt tokens of all waiting requests; 0: 64 contexts of up to 4096 tokens, or 4 for each of "
+              "max-seqs" },
     { .name = "step-ms", .kind = KNOB_TIME, .at = AT(step_ms), .least = 1, .most = MINUTE,
       .dflt = "100",
       .help = "target time of a step that processes prompt tokens" },

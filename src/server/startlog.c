@@ -61,4 +61,5 @@ void startlog_model(const struct pool_instance *m)
         "requests and %d prompt tokens queued; %s; loaded in %.0f ms, warmed up in %.0f ms",
         m->id, i.opt.n_ctx, i.opt.max_seqs, i.opt.max_batch, i.opt.max_requests,
         i.opt.max_queue_tokens, i.devices, m->load_ms, m->warm_ms);
+    log_info("model '%s': KV cache of %d tokens: %s", m->id, i.opt.kv_tokens, i.sizes);
 }

@@ -214,6 +214,7 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     write_model_devices(w, &i);
     write_int(w, "context", i.opt.n_ctx);
     write_text(w, "kv_type", now ? i.kv_type : "");
+    write_text(w, "sizes", now ? i.sizes : "");
     write_model_memory(w, &i);
     write_kv_blocks(w, i.block_tokens, s);
     write_grammars(w, s);

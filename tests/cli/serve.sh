@@ -53,7 +53,7 @@ refused() {
 }
 
 works "serve --help" -- "$TERN" serve --help
-grep -q 'TERN_MAX_SEQS; default: 16' "$TMP/out" && grep -q '^engine:' "$TMP/out" && ok "--help has groups, variables and defaults" || not_ok "serve --help"
+grep -q 'TERN_MAX_BATCH; default: 0' "$TMP/out" && grep -q '^engine:' "$TMP/out" && ok "--help has groups, variables and defaults" || not_ok "serve --help"
 works "serve --help=tls" -- "$TERN" serve --help=tls
 grep -q tls-cert "$TMP/out" && ! grep -q max-batch "$TMP/out" && ok "--help=WORD filters" || not_ok "serve --help=tls"
 works "--print-config" -- env TERN_AGE_MS=7 "$TERN" serve -b 64 --print-config

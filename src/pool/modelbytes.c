@@ -1,0 +1,59 @@
+/* modelbytes.c - no file is opened: a model that waits to be loaded must cost nothing. */
+#include "pool/modelbytes.h"
+
+#include "base/str.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+enum { FILES_MOST = 10000 }; /* of a folder that are looked at */
+
+/* Files of weights: a part of a model in several files counts as well. */
+static bool has_weights(struct str name)
+{
+    static const char *const ends[] = { ".safetensors", ".gguf", ".onnx", ".onnx_data",
+                                        ".onnx.data" };
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (str_ends(name, str_c(ends[i]))) return true;
+    return false;
+}
+
+static uint64_t folder_bytes(const char *path)
+{
+    DIR *d = opendir(path);
+    struct dirent *x;
+    struct stat st;
+    uint64_t sum = 0;
+
+    for (int i = 0; d && i < FILES_MOST && (x = readdir(d)); i++)
+        if (has_weights(str_c(x->d_name)) && fstatat(dirfd(d), x->d_name, &st, 0) == 0 &&
+            S_ISREG(st.st_mode) && st.st_size > 0)
+            sum += (uint64_t)st.st_size;
+    if (d) closedir(d);
+    return sum;
+}
+
+/* N of "m-00001-of-0000N.gguf"; 1: the name is no such one. All parts are about as large as the
+ * first. */
+static uint64_t n_parts(struct str path)
+{
+    struct str tail = STR("-00001-of-00000.gguf");
+    int64_t n;
+
+    if (path.n < tail.n) return 1;
+    tail = str_skip(path, path.n - tail.n);
+    if (!str_ends(tail, STR(".gguf")) || !str_starts(tail, STR("-00001-of-"))) return 1;
+    if (!str_to_i64(str_of(tail.p + 10, 5), &n) || n < 1) return 1;
+    return (uint64_t)n;
+}
+
+uint64_t model_file_bytes(const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) != 0) return 0;
+    if (S_ISDIR(st.st_mode)) return folder_bytes(path);
+    return st.st_size > 0 ? (uint64_t)st.st_size * n_parts(str_c(path)) : 0;
+}
