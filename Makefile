@@ -225,7 +225,7 @@ mutants:
 	build/asan/tests/mutants/mutants $(SEED) $(N)
 
 # The threaded ones, and the whole server under chaos; ThreadSanitizer and the rest do not go together.
-TSAN_TESTS := prepare workers engine_ends engine_fail engine_live api par compile ops chan pool http conn conn_limit loop
+TSAN_TESTS := prepare workers engine_ends engine_fail engine_live api par compile ops chan pool registry http conn conn_limit loop
 tsan:
 	$(MAKE) B=build/tsan OPT='-O1 -g' SAN='-fsanitize=thread' tsan-run
 .PHONY: tsan-run
@@ -259,7 +259,7 @@ fuzz-build: $(FUZZERS)
 # What foreign bytes reach.
 FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/grammar/% $(B)/src/toolcall/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
             $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
-                     $(B)/src/server/settings%.o,$(SERVE_OBJ)) \
+                     $(B)/src/server/settings%.o $(B)/src/pool/registry%.o $(B)/src/pool/modelname.o,$(LIB_OBJ) $(SERVE_OBJ)) \
             $(filter $(B)/src/model/% $(B)/src/kv/% $(B)/src/kernel/% $(B)/src/onnx/%,$(LIB_OBJ)) $(PLAIN_OBJ)
 $(B)/libfuzz.a: $(FUZZ_OBJ)
 	@rm -f $@

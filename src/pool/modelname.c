@@ -23,7 +23,7 @@ static char *join(struct str a, struct str b)
     char *id = mem_alloc(a.n + b.n + 1);
 
     if (!id) return NULL;
-    memcpy(id, a.p, a.n);
+    if (a.n) memcpy(id, a.p, a.n);
     if (b.n) memcpy(id + a.n, b.p, b.n);
     return id;
 }
@@ -71,4 +71,43 @@ char *model_id_of(const char *path)
         break;
     }
     return join(str_of(base, n), STR(""));
+}
+
+/* The folder before what names the model: in "a/x/onnx/model.onnx" that is a. */
+static struct str prefix_of(struct str rel)
+{
+    struct str folder, variant, rest = rel;
+
+    if (split_onnx(rel, &folder, &variant)) rest = str_of(rel.p, (size_t)(folder.p - rel.p));
+    else
+        while (rest.n && rest.p[rest.n - 1] != '/') rest.n--;
+    return rest; /* with its slash; or empty */
+}
+
+char *model_id_below(const char *rel)
+{
+    struct str prefix = prefix_of(str_c(rel));
+    char *name = model_id_of(rel), *id = name ? join(prefix, str_c(name)) : NULL;
+
+    mem_free(name);
+    return id;
+}
+
+static bool read_digits(const char *s, int *out)
+{
+    *out = 0;
+    for (int i = 0; i < 5; i++) {
+        if (!isdigit((unsigned char)s[i])) return false;
+        *out = *out * 10 + (s[i] - '0');
+    }
+    return true;
+}
+
+bool model_part_of(struct str name, int *part, int *count)
+{
+    const char *tail = name.p + name.n - MODEL_PART_TAIL;
+
+    return name.n > MODEL_PART_TAIL && tail[0] == '-' && read_digits(tail + 1, part) &&
+           strncmp(tail + 6, "-of-", 4) == 0 && read_digits(tail + 10, count) &&
+           strncmp(tail + 15, ".gguf", 5) == 0;
 }

@@ -122,6 +122,7 @@ const char *registry_dir(const struct registry *r); /* resolved; NULL: no folder
 /* What a rescan has found. */
 struct registry_news {
     int added, gone, back, replaced; /* models; back: were gone before */
+    int refused;                     /* files and folders that are left out, with a warning */
 };
 /* Looks at the folder and at the files of all models again. On an error the entries that were added
  * stay, and nothing is marked as gone. news may be NULL. */
