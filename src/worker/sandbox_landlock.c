@@ -1,0 +1,281 @@
+/* sandbox_landlock.c - the file system as the worker sees it, by Landlock's system calls.
+ *
+ * glibc has no functions for them, and the kernel headers of Debian 12 may be older than the kernel
+ * that runs: rights of later versions are named here.
+ *
+ * Contents can be read of: the model, the folders and files that the owner names, and system files
+ * that the C library, hwloc and the engine look at. Nothing can be written but the device files of
+ * a GPU. Directory names can be listed everywhere, because hwloc begins at "/". The worker's own
+ * /proc folder is among the files, those of other processes are not: they would show the server's
+ * environment. */
+#include "worker/sandbox_impl.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FS_REFER (1ull << 13)     /* version 2 */
+#define FS_TRUNCATE (1ull << 14)  /* 3 */
+#define FS_IOCTL_DEV (1ull << 15) /* 5 */
+#define FS_VERSION_1 ((1ull << 13) - 1)
+#define NET_TCP 3ull /* bind and connect: version 4 */
+#define SCOPES 3ull  /* abstract Unix sockets, signals: version 6 */
+
+#define READ LANDLOCK_ACCESS_FS_READ_FILE
+#define LIST LANDLOCK_ACCESS_FS_READ_DIR
+#define WRITE LANDLOCK_ACCESS_FS_WRITE_FILE
+
+struct
+    ruleset { /* the kernel's struct landlock_ruleset_attr; earlier versions know its beginning */
+    uint64_t fs, net, scoped;
+};
+
+struct view {
+    int fd;           /* of the rule set */
+    uint64_t handled; /* rights that are denied where no rule grants them */
+    struct err *e;
+};
+
+int landlock_version(void)
+{
+    long v = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    return v > 0 ? (int)v : 0;
+}
+
+/* Grants rights on a file, or on a folder and all below it. A path that is not there is skipped. */
+static int grant(struct view *v, const char *path, uint64_t rights)
+{
+    struct landlock_path_beneath_attr rule = { 0 };
+    struct stat st;
+    int rc = OK;
+
+    rule.parent_fd = open(path, O_PATH | O_CLOEXEC);
+    if (rule.parent_fd < 0) return OK;
+    if (fstat(rule.parent_fd, &st) != 0) st.st_mode = 0;
+    rule.allowed_access = rights & v->handled;
+    if (!S_ISDIR(st.st_mode)) rule.allowed_access &= ~(uint64_t)LIST;
+    if (rule.allowed_access &&
+        syscall(SYS_landlock_add_rule, v->fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
+        rc = err_set(v->e, E_IO, "sandbox: Landlock: %s: %s", path, strerror(errno));
+    close(rule.parent_fd);
+    return rc;
+}
+
+static int grant_all(struct view *v, const char *const *paths, uint64_t rights)
+{
+    int rc = OK;
+
+    for (; *paths && rc == OK; paths++) rc = grant(v, *paths, rights);
+    return rc;
+}
+
+/* Calls grant for the entries of a folder that match. */
+static int grant_entries(struct view *v, const char *dir, uint64_t rights,
+                         bool (*match)(const struct dirent *f, const char *arg), const char *arg)
+{
+    DIR *d = opendir(dir);
+    int rc = OK;
+
+    if (!d) return OK;
+    for (struct dirent *f; rc == OK && (f = readdir(d));) {
+        struct buf path = { 0 };
+        if (!match(f, arg)) continue;
+        buf_printf(&path, "%s/%s", dir, f->d_name);
+        rc = buf_check(&path, v->e);
+        if (rc == OK) rc = grant(v, buf_cstr(&path), rights);
+        buf_release(&path);
+    }
+    closedir(d);
+    return rc;
+}
+
+/* ---- the model ---- */
+
+enum { PART_TAIL = 20 }; /* bytes of "-00001-of-00002.gguf" */
+
+static bool is_part(const char *name)
+{
+    size_t n = strlen(name);
+    unsigned a, b;
+    int end = 0;
+
+    return n > PART_TAIL && sscanf(name + n - PART_TAIL, "-%5u-of-%5u.gguf%n", &a, &b, &end) == 2 &&
+           end == PART_TAIL;
+}
+
+/* Another part of the same model: the same name up to the number. */
+static bool is_sibling(const struct dirent *f, const char *name)
+{
+    return is_part(f->d_name) && strlen(f->d_name) == strlen(name) &&
+           strncmp(f->d_name, name, strlen(name) - PART_TAIL) == 0;
+}
+
+/* A cache of Hugging Face's tools holds symbolic links to files in another folder. */
+static bool is_link(const struct dirent *f, const char *arg)
+{
+    (void)arg;
+    return f->d_type == DT_LNK;
+}
+
+static bool is_onnx_folder(const struct dirent *f, const char *arg)
+{
+    (void)arg;
+    return strcmp(f->d_name, "onnx") == 0;
+}
+
+static int grant_folder(struct view *v, const char *dir)
+{
+    int rc = grant(v, dir, READ | LIST);
+
+    if (rc == OK) rc = grant_entries(v, dir, READ, is_link, NULL);
+    if (rc == OK) { /* its subfolder onnx/ may be a link or hold links */
+        struct buf sub = { 0 };
+        buf_printf(&sub, "%s/onnx", dir);
+        if ((rc = buf_check(&sub, v->e)) == OK)
+            rc = grant_entries(v, buf_cstr(&sub), READ, is_link, NULL);
+        buf_release(&sub);
+    }
+    return rc == OK ? grant_entries(v, dir, READ | LIST, is_onnx_folder, NULL) : rc;
+}
+
+/* A GGUF file stands alone, or with its other parts. Any other file has its tokenizer and settings
+ * beside it, and an ONNX model in onnx/ has them one folder up. */
+static int grant_model(struct view *v, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    struct buf dir = { 0 };
+    struct stat st;
+    size_t n = strlen(name);
+    int rc;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return grant_folder(v, path);
+    buf_put_str(&dir, slash ? str_of(path, (size_t)(slash - path)) : STR("."));
+    if (slash == path) buf_putc(&dir, '/');
+    if ((rc = buf_check(&dir, v->e)) == OK) rc = grant(v, path, READ);
+    if (rc == OK && is_part(name)) rc = grant_entries(v, buf_cstr(&dir), READ, is_sibling, name);
+    if (rc == OK && !(n > 5 && strcasecmp(name + n - 5, ".gguf") == 0)) {
+        rc = grant_folder(v, buf_cstr(&dir));
+        if (rc == OK && str_ends(buf_str(&dir), STR("/onnx"))) {
+            dir.n -= 5;
+            rc = grant_folder(v, buf_cstr(&dir));
+        }
+    }
+    buf_release(&dir);
+    return rc;
+}
+
+/* ---- the system ---- */
+
+static const char *const system_files[] = {
+    /* memory and processors: the engine, hwloc */
+    "/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/sys/vm", "/sys/devices",
+    "/sys/fs/cgroup", "/sys/kernel/mm", "/sys/bus", "/sys/class",
+    /* the C library */
+    "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/etc/localtime",
+    "/usr/share/zoneinfo", "/dev/null", "/dev/zero", "/dev/urandom", NULL
+};
+
+static const char *const gpu_files[] = {
+    /* the driver */
+    "/proc/driver", "/proc/devices", "/proc/modules", "/proc/version", "/sys/module", "/etc/nvidia",
+    "/usr/share/nvidia",
+    /* CUDA's libraries */
+    "/usr/local", "/opt", NULL
+};
+
+static bool is_gpu_device(const struct dirent *f, const char *arg)
+{
+    (void)arg;
+    return strncmp(f->d_name, "nvidia", 6) == 0;
+}
+
+/* Folders of LD_LIBRARY_PATH, where CUDA's libraries may be. */
+static int grant_library_path(struct view *v)
+{
+    const char *s = getenv("LD_LIBRARY_PATH");
+    int rc = OK;
+
+    while (s && *s && rc == OK) {
+        size_t n = strcspn(s, ":");
+        struct buf dir = { 0 };
+        buf_put_str(&dir, str_of(s, n));
+        if (n && (rc = buf_check(&dir, v->e)) == OK) rc = grant(v, buf_cstr(&dir), READ | LIST);
+        buf_release(&dir);
+        s += n + (s[n] == ':');
+    }
+    return rc;
+}
+
+/* tern-cuda.so lies beside the program, in ../lib/tern, or where TERN_CUDA_LIB says. */
+static int grant_plugin(struct view *v)
+{
+    static const char *const places[] = { "tern-cuda.so", "../lib/tern" };
+    const char *named = getenv("TERN_CUDA_LIB");
+    char program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program);
+    int rc = named && *named ? grant(v, named, READ) : OK;
+
+    while (n > 0 && program[n - 1] != '/') n--;
+    for (int i = 0; i < 2 && n > 0 && rc == OK; i++) {
+        struct buf path = { 0 };
+        buf_put_str(&path, str_of(program, (size_t)n));
+        buf_puts(&path, places[i]);
+        if ((rc = buf_check(&path, v->e)) == OK) rc = grant(v, buf_cstr(&path), READ | LIST);
+        buf_release(&path);
+    }
+    return rc;
+}
+
+static int grant_gpu(struct view *v)
+{
+    int rc = grant_all(v, gpu_files, READ | LIST);
+
+    if (rc == OK)
+        rc = grant_entries(v, "/dev", READ | WRITE | LIST | FS_IOCTL_DEV, is_gpu_device, NULL);
+    if (rc == OK) rc = grant_plugin(v);
+    return rc == OK ? grant_library_path(v) : rc;
+}
+
+static int open_ruleset(struct view *v, int version)
+{
+    struct ruleset r = { .fs = FS_VERSION_1 };
+    size_t size = version >= 6 ? 24 : version >= 4 ? 16 : 8;
+
+    if (version >= 2) r.fs |= FS_REFER;
+    if (version >= 3) r.fs |= FS_TRUNCATE;
+    if (version >= 4) r.net = NET_TCP;
+    if (version >= 5) r.fs |= FS_IOCTL_DEV;
+    if (version >= 6) r.scoped = SCOPES;
+    v->handled = r.fs;
+    v->fd = (int)syscall(SYS_landlock_create_ruleset, &r, size, 0);
+    if (v->fd >= 0) return OK;
+    return err_set(v->e, E_IO, "sandbox: Landlock: %s", strerror(errno));
+}
+
+int landlock_enter(const struct sandbox_opt *opt, int version, struct err *e)
+{
+    struct view v = { .fd = -1, .e = e };
+    int rc = open_ruleset(&v, version);
+
+    if (rc != OK) return rc;
+    rc = grant(&v, "/", LIST);
+    if (rc == OK) rc = grant_all(&v, system_files, READ | LIST);
+    if (rc == OK && opt->model) rc = grant_model(&v, opt->model);
+    for (int i = 0; i < opt->n_read && rc == OK; i++) rc = grant(&v, opt->read[i], READ | LIST);
+    if (rc == OK && opt->gpu) rc = grant_gpu(&v);
+    if (rc == OK && syscall(SYS_landlock_restrict_self, v.fd, 0) != 0)
+        rc = err_set(e, E_IO, "sandbox: Landlock: %s", strerror(errno));
+    close(v.fd);
+    return rc;
+}
