@@ -246,7 +246,7 @@ static void a_yaml_file_is_refused_with_file_and_line(void **state)
         { "models:\n- {path: a,\n   kv-share: 1.5}\n",
           "tern.yaml:3: model 1 'a': kv-share is '1.5': it must be a number from 0.001 to 1" },
         { "models: [{path: a, kv-share: 0}]\n", "kv-share is '0'" },
-        { "models: [{path: a, max-seqs: 0}]\n", "an integer from 1 to 4096" },
+        { "models: [{path: a, max-seqs: 4097}]\n", "an integer from 0 to 4096" },
         { "models: [{path: a, priority: 101}]\n", "an integer from -100 to 100" },
         { "models: [{path: a, keep-alive: soon}]\n", "keep-alive is 'soon': it must be a time" },
         { "models: [{path: a, pinned: maybe}]\n", "pinned is 'maybe': it must be true or false" },
@@ -366,6 +366,23 @@ static void a_listed_model_has_its_own_settings(void **state)
     settings_release(&s);
 }
 
+static void a_model_accepts_the_values_that_the_server_does(void **state)
+{
+    (void)state;
+    for (const struct knob *k = model_knobs; k->name; k++) {
+        const struct knob *of_server = knob_find(str_c(k->name), false);
+
+        assert_ptr_equal(model_knob_find(str_c(k->name)), k);
+        if (!of_server || k == &model_knobs[MODEL_PRELOAD]) continue; /* a list of names there */
+        assert_int_equal(k->kind, of_server->kind);
+        assert_true(k->least == of_server->least && k->most == of_server->most);
+        assert_true(!k->words == !of_server->words);
+    }
+    assert_ptr_equal(model_knob_find(STR("max-model-len")), &model_knobs[MODEL_CTX]);
+    assert_ptr_equal(model_knob_find(STR("kv_share")), &model_knobs[MODEL_KV_SHARE]);
+    assert_null(model_knob_find(STR("port")));
+}
+
 static void a_folder_of_models_has_settings(void **state)
 {
     struct settings s;
@@ -482,6 +499,7 @@ int main(void)
         cmocka_unit_test(a_yaml_file_is_refused_with_file_and_line),
         cmocka_unit_test(yaml_accepts_common_forms),
         cmocka_unit_test(a_listed_model_has_its_own_settings),
+        cmocka_unit_test(a_model_accepts_the_values_that_the_server_does),
         cmocka_unit_test(a_folder_of_models_has_settings),
         cmocka_unit_test(json_shows_every_knob_and_no_secret),
         cmocka_unit_test(a_reload_applies_reloadable_knobs_only),

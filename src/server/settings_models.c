@@ -17,7 +17,7 @@ const struct knob model_knobs[] = {
                           .most = 1024 * MI },
     [MODEL_KV_SHARE] = { .name = "kv-share", .kind = KNOB_FLOAT, .at = AT(kv_share), .least = 0.001,
                          .most = 1 },
-    [MODEL_MAX_SEQS] = { .name = "max-seqs", .kind = KNOB_INT, .at = AT(max_seqs), .least = 1,
+    [MODEL_MAX_SEQS] = { .name = "max-seqs", .kind = KNOB_INT, .at = AT(max_seqs), .least = 0,
                          .most = 4096 },
     [MODEL_THREADS] = { .name = "threads", .kind = KNOB_INT, .at = AT(threads), .least = 0,
                         .most = 1024 },
