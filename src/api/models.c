@@ -11,7 +11,6 @@
 /* A model that is loading or failed has only its state. */
 static void write_model(struct jsonw *w, struct pool *pool, int i)
 {
-    static const char *const states[] = { "loading", "ready", "failed" };
     const struct pool_model *m = pool_at(pool, i);
     struct pool_instance *now = pool_acquire(pool, i);
     enum pool_state state = now ? POOL_READY : pool_state(pool, i, NULL);
@@ -23,7 +22,7 @@ static void write_model(struct jsonw *w, struct pool *pool, int i)
     jsonw_key(w, "created"), jsonw_int(w, m->created);
     jsonw_key(w, "owned_by"), jsonw_str(w, STR("tern"));
     jsonw_key(w, "meta"), jsonw_obj(w);
-    jsonw_key(w, "state"), jsonw_str(w, str_c(states[state]));
+    jsonw_key(w, "state"), jsonw_str(w, str_c(pool_state_name(state)));
     if (now) {
         engine_info(now->engine, &info);
         jsonw_key(w, "task"), jsonw_str(w, str_c(info.task));

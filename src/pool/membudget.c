@@ -56,10 +56,7 @@ int membudget_check(const struct membudget *b, uint64_t taken, uint64_t limit, s
                    (double)b->scratch / MIB, (double)taken / MIB, (double)limit / MIB);
 }
 
-static uint64_t allocated(const struct membudget *b)
-{
-    return b->copied + b->host_kv + b->host_scratch;
-}
+static uint64_t allocated(const struct membudget *b) { return membudget_host(b); }
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
@@ -116,6 +113,21 @@ int membudget_check_machine(const struct membudget *b, const struct memavail *m,
             (double)b->mapped / MIB, (double)allocated(b) / MIB, m->limit_by,
             (double)m->free / MIB);
     return OK;
+}
+
+static uint64_t lack_of(uint64_t needs, uint64_t has)
+{
+    return has != UINT64_MAX && needs > has ? needs - has : 0;
+}
+
+uint64_t membudget_lack(const struct membudget *b, const struct memavail *m)
+{
+    uint64_t room = room_of(m), all = allocated(b) + b->mapped + room;
+    uint64_t lack = lack_of(allocated(b) + room, m->free), more;
+
+    if ((more = lack_of(all, m->address)) > lack) lack = more;
+    if ((more = lack_of(all, m->total)) > lack) lack = more;
+    return lack;
 }
 
 bool membudget_is_kv_large(const struct membudget *b, const struct memavail *m)

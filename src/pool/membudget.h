@@ -45,6 +45,15 @@ int membudget_check_machine(const struct membudget *b, const struct memavail *m,
  * default size lies within what is surely free, and takes its pages when they are used. */
 bool membudget_is_kv_large(const struct membudget *b, const struct memavail *m);
 
+/* Bytes of host memory that are missing for what membudget_check_machine checks; 0: it fits. */
+uint64_t membudget_lack(const struct membudget *b, const struct memavail *m);
+
+/* Bytes of host memory that closing the model gives back: pages of its file are not counted. */
+static inline uint64_t membudget_host(const struct membudget *b)
+{
+    return b->copied + b->host_kv + b->host_scratch;
+}
+
 static inline uint64_t membudget_total(const struct membudget *b)
 {
     return b->weights + b->kv + b->scratch;

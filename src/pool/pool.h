@@ -1,20 +1,35 @@
-/* pool.h - the models of this machine: name → engine.
+/* pool.h - the models of this machine: name → engine, loaded and unloaded while the server runs.
  *
- * Models are named when the pool opens; the list does not change afterwards. A thread of the pool
- * loads them one after the other, so that a server can answer before they are loaded, and closes
- * them:
+ *     UNLOADED ─asked for─► LOADING ──► READY ─unload, eviction, keep-alive─► DRAINING ──► UNLOADED
+ *        ▲                     │          └──the engine fails──► FAILED ──back-off──► LOADING
+ *        └─nobody waits any more─┘ └──────────────────────────────► FAILED
  *
- *     LOADING ──► READY ──the engine fails──► FAILED ──back-off──► LOADING ──► READY
- *        └──────────────────────────────────────► FAILED
+ * A model that is to sleep goes from DRAINING to SLEEPING instead, and is otherwise as UNLOADED.
+ * The list of models only grows, so an index stays valid.
  *
  * What a loaded model consists of is a struct pool_instance. It is immutable and counted: whoever
  * works with it holds a reference from pool_find or pool_acquire until pool_release, and it is
- * closed by the pool's thread when the last reference is gone. A model that is opened again gets
- * another instance; calls that still hold the old one finish with it. Any thread may ask. */
+ * closed by the pool's thread when the last reference is gone. A model that is loaded again gets
+ * another instance with the next generation number; calls that still hold the old one finish with
+ * it. Any thread may ask.
+ *
+ * One thread of the pool loads, one model at a time, on one path for all:
+ *
+ *     plan ──► room ──► open ──► warm ──► publish            all or nothing
+ *
+ * `room` and `publish` are the pool's: bytes of the plan against the budget, models that make room
+ * (swapplan.h), visibility. The other steps, and what is done with an instance later, are those of a
+ * struct pool_host. The default one opens an engine in this process; one that starts a worker process
+ * implements the same steps: plan asks the worker for its bytes and sets m->need, open lets it load
+ * and waits until it is ready (pool_set_progress meanwhile), close ends it; m->host_data is its own,
+ * m->engine stays NULL. All steps run on the pool's thread; a step that fails returns its error and
+ * leaves the rest to close, which is called once for every instance, however far it came. When an
+ * instance has died, the host calls pool_wake, and the pool asks `error`. */
 #ifndef TERN_POOL_POOL_H
 #define TERN_POOL_POOL_H
 
 #include "base/err.h"
+#include "base/stat.h"
 #include "base/str.h"
 #include "engine/options.h"
 #include "pool/membudget.h"
@@ -25,45 +40,85 @@
 struct engine;
 struct engine_stats;
 struct pool;
+struct pool_instance;
 struct prompter;
 
-enum pool_state { POOL_LOADING, POOL_READY, POOL_FAILED };
+enum pool_state {
+    POOL_UNLOADED,
+    POOL_LOADING, /* being loaded, or waiting for its turn */
+    POOL_READY,
+    POOL_DRAINING, /* cannot be found any more; calls that use it go on */
+    POOL_SLEEPING,
+    POOL_FAILED
+};
+const char *pool_state_name(enum pool_state s); /* "unloaded", "loading", ... */
 
 struct pool_model { /* fixed, but for its state */
     const char *id; /* file or folder name without the extension, or its alias */
     const char *path;
-    int64_t created;   /* seconds since 1970: modification time of the file */
-    _Atomic int state; /* enum pool_state; pool_state reads it together with the error */
+    int64_t created;      /* seconds since 1970: modification time of the file */
+    bool preload;         /* loaded when the pool opens */
+    bool pinned;          /* never unloaded for another model, or for want of use */
+    int64_t keep_ms;      /* unloaded after so long without use; -1: never */
+    _Atomic int state;    /* enum pool_state; pool_state reads it together with the error */
+    _Atomic int progress; /* of LOADING: 0 to 100 */
+};
+
+/* How models are loaded and run: see above. Each function gets the instance; error, drain, abort and
+ * is_idle may be called on any thread, the others on the pool's. */
+struct pool_host {
+    int (*plan)(struct pool_instance *m, struct err *e); /* sets need */
+    int (*open)(struct pool_instance *m, struct err *e); /* may correct need */
+    int (*warm)(struct pool_instance *m, struct err *e);
+    int (*error)(struct pool_instance *m, struct err *e); /* OK, or why it has failed for good */
+    void (*drain)(struct pool_instance *m);               /* takes no more requests */
+    void (*abort)(struct pool_instance *m);               /* cancels what it has */
+    bool (*is_idle)(struct pool_instance *m);
+    void (*stop)(struct pool_instance *m);  /* ends its threads; facts can still be read */
+    void (*close)(struct pool_instance *m); /* frees what the steps made, also after a failed one */
 };
 
 struct pool_instance { /* a loaded model; read only */
     const struct pool_model *model;
-    const char *id; /* the model's */
-    struct engine *engine;
+    const char *id;            /* the model's */
+    uint32_t generation;       /* 1: the first instance of the model */
+    struct engine *engine;     /* NULL: it does not run in this process */
     struct prompter *prompter; /* messages → prompt; NULL: the model has no tokenizer */
     struct sample_opt sample;  /* what the model's makers recommend, over sample_defaults */
     double load_ms, warm_ms;
+    struct membudget need; /* memory, as planned */
+    void *host_data;       /* the host's */
     /* the pool's */
+    const struct pool_host *host;
     struct pool *pool;
     struct pool_instance *next;
-    struct membudget memory; /* as planned */
+    uint64_t bytes;    /* counted against the budget */
+    bool counted;      /* the pool's count of instances has it */
+    uint64_t ready_ns; /* when it became READY */
+    uint64_t used_ns;  /* when a call last began or ended; under the pool's lock */
+    int64_t keep_ms;   /* pool_touch; under the pool's lock */
     atomic_int refs;
 };
 
 #define POOL_MEMORY_AUTO UINT64_MAX
 
 struct pool_opt {
-    const char *const *paths;   /* [n] */
+    const char *const *paths;   /* [n] models that are loaded at once, and stay */
     const char *const *aliases; /* [n] or NULL; entries may be NULL */
     int n;
     struct engine_opt engine;
     uint64_t memory_limit; /* bytes of all models; one that does not fit is not loaded. 0: no limit;
                             * POOL_MEMORY_AUTO: what the machine has when a model is loaded */
     const char *sys_root;  /* a folder that stands for "/" when memory is looked up; NULL: "/" */
-    const char *chat_template; /* a file to use instead of the models' own; NULL or "": none */
-    bool warm;                 /* a short run before READY */
-    int retry_ms;              /* a failed model is opened again after this, then after twice as
+    const char *chat_template;    /* a file to use instead of the models' own; NULL or "": none */
+    bool warm;                    /* a short run before READY */
+    int retry_ms;                 /* a failed model is opened again after this, then after twice as
                                 * long each time, up to a minute; 0: 1000 */
+    int max_loaded;               /* models loaded at a time; 0: no limit */
+    int residence_ms;             /* see swapplan.h; 0: 2000 */
+    int patience_ms;              /* see swapplan.h; 0: 5000 */
+    int max_waits;                /* calls that wait for models; 0: 4096 */
+    const struct pool_host *host; /* NULL: engines of this process */
     /* Called on the pool's thread when a model's state has changed. NULL: not called. */
     void (*changed)(void *arg);
     void *arg;
@@ -72,13 +127,19 @@ struct pool_opt {
 /* Returns at once; models load in the background. The options' strings outlive the pool. */
 int pool_open(struct pool **out, const struct pool_opt *opt, struct err *e);
 /* Waits for a load under way and ends every engine's thread, after the last events of its requests.
- * References stay valid; engines refuse requests from then on. */
+ * Whoever waits for a model gets E_SHUTDOWN. References stay valid; engines refuse requests from then
+ * on. */
 void pool_stop(struct pool *p);
 /* All references are released. Stops first, if that was not done; NULL is allowed. */
 void pool_close(struct pool *p);
 
+/* One more model, which is loaded when it is asked for (or at once: m->preload). Copies the strings of
+ * m. E_INVALID: the name is taken. *index: its index. Any thread. */
+int pool_add(struct pool *p, const struct pool_model *m, int *index, struct err *e);
+
 int pool_n(const struct pool *p);
 const struct pool_model *pool_at(struct pool *p, int i);
+int pool_index(struct pool *p, struct str id); /* empty: the first; -1: there is none */
 /* The state of model i and, if it is FAILED, why. e may be NULL. */
 enum pool_state pool_state(struct pool *p, int i, struct err *e);
 /* What the engines of model i have counted, also before they failed; NULL: it never was READY. */
@@ -87,14 +148,93 @@ struct engine_stats *pool_stats(struct pool *p, int i);
 /* A reference to the model of that name (empty: the first). E_NOTFOUND lists those there are;
  * E_LOADING; the error of a failed one, with retry_ms if it will be opened again. */
 int pool_find(struct pool *p, struct str id, struct pool_instance **out, struct err *e);
-/* pool_find for a request with a deadline (clock_ns; 0: none). A model that is loading gives
+/* pool_find for a request with a deadline (clock_ns; 0: none). A model that is not loaded gives
  * E_DEADLINE instead of E_LOADING if the deadline is nearer than POOL_MARGIN_MS: it cannot be met. */
 #define POOL_MARGIN_MS 100
 int pool_find_by(struct pool *p, struct str id, uint64_t deadline_ns, struct pool_instance **out,
                  struct err *e);
-/* A reference to model i; NULL: it is not READY. */
+/* pool_find_by for a request that can wait: with E_LOADING, *cold is the model that pool_load can be
+ * asked for, or -1: it is loaded with the start of the server, which nobody waits for. */
+int pool_find_cold(struct pool *p, struct str id, uint64_t deadline_ns, struct pool_instance **out,
+                   int *cold, struct err *e);
+/* A reference to model i to look at it; NULL: it is not READY. It is not a use of the model. */
 struct pool_instance *pool_acquire(struct pool *p, int i);
+/* The same for a handle: E_NOTFOUND if model i is loaded again or not any more. */
+int pool_acquire_generation(struct pool *p, int i, uint32_t generation, struct pool_instance **out,
+                            struct err *e);
 void pool_release(struct pool_instance *m); /* NULL is allowed; never waits */
+/* A call with the model begins or ends now. keep_ms: it stays loaded for so long after the last use,
+ * -1: for ever; POOL_KEEP_DEFAULT: as the model's settings say; POOL_KEEP_SAME: as before. */
+#define POOL_KEEP_DEFAULT (-2)
+#define POOL_KEEP_SAME (-3)
+void pool_touch(struct pool_instance *m, int64_t keep_ms);
+
+/* ---- loading and unloading ---- */
+
+/* Somebody who waits for a model: filled in and kept by the caller until done was called, or
+ * pool_cancel_wait has returned true. */
+struct pool_wait {
+    void (*done)(struct pool_wait *w); /* on the pool's thread; w is the caller's again */
+    void *arg;                         /* the caller's */
+    bool by_operator; /* pool_load: also loads what has failed before, and goes on when the wait is
+                       * cancelled */
+    /* the result */
+    int rc;
+    struct err err;
+    struct pool_instance *model; /* pool_load, OK: a reference */
+    /* the pool's */
+    struct pool_wait *next;
+    int index;
+    uint64_t since_ns;
+    bool for_end; /* of pool_unload */
+    bool waits;
+};
+
+enum pool_wait_now { POOL_WAIT, POOL_NOW };
+
+/* Asks for model i. POOL_NOW: the result is there, and done is not called. Any number of waits is one
+ * load. */
+enum pool_wait_now pool_load(struct pool *p, int i, struct pool_wait *w);
+/* Model i cannot be found any more; done when its last instance is closed. sleep: it is SLEEPING
+ * then. w NULL: nobody waits for it. Whoever asks for it meanwhile gets it loaded again. */
+enum pool_wait_now pool_unload(struct pool *p, int i, bool sleep, struct pool_wait *w);
+/* true: w waited, and is the caller's again. false: done was called, or is about to be. */
+bool pool_cancel_wait(struct pool *p, struct pool_wait *w);
+
+/* For hosts. */
+void pool_wake(struct pool *p); /* any thread: look at the instances */
+void pool_set_progress(struct pool_instance *m, int percent); /* of its load */
+const struct pool_opt *pool_opt_of(const struct pool_instance *m);
+struct engine_stats *pool_stats_of(struct pool_instance *m); /* where it counts */
+
+/* ---- numbers ---- */
+
+/* Why models were unloaded. */
+enum { POOL_UNLOAD_ASKED, POOL_UNLOAD_ROOM, POOL_UNLOAD_IDLE, POOL_UNLOAD_FAILED, N_POOL_UNLOAD };
+
+struct pool_counts { /* of one model */
+    struct counter loads, load_failures, waits, unloads[N_POOL_UNLOAD];
+    struct hist load_s;   /* plan to READY */
+    struct hist switch_s; /* from the decision to unload another model for it to READY */
+    struct hist wait_s;   /* of calls that waited for the model, to the end of the wait */
+};
+const struct pool_counts *pool_counts(struct pool *p, int i);
+
+struct pool_view { /* of one model at one moment */
+    enum pool_state state;
+    struct err err; /* FAILED */
+    int progress, n_waits, n_uses;
+    uint32_t generation; /* of its last instance; 0: never loaded */
+    uint64_t bytes;      /* of all its instances that are not closed */
+    int64_t idle_ms;     /* since its last use; -1: not READY */
+    int64_t expires_ms;  /* until it is unloaded for want of use; -1: never */
+    bool yields;         /* takes no new calls: others wait for its memory */
+};
+void pool_view(struct pool *p, int i, struct pool_view *out);
+uint64_t pool_bytes(struct pool *p); /* of all instances that are not closed */
+uint64_t pool_limit(struct pool *p); /* memory_limit; 0: none or automatic */
+/* Should model i be READY: it was not unloaded on purpose, and not only loaded when asked for? */
+bool pool_is_expected(struct pool *p, int i);
 
 bool pool_is_ready(struct pool *p); /* all models are READY */
 int pool_n_loaded(struct pool *p);  /* models that are READY or FAILED */

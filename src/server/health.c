@@ -129,7 +129,7 @@ static enum ready check_model(struct server *v, int i, char reason[REASON_BYTES]
                  "model '%.100s' is loading: %d of %d models are ready after %.1f s", id,
                  count_state(v, POOL_READY), pool_n(v->pool), clock_ms_since(v->start_ns) / 1e3);
         return READY_LOADING;
-    case POOL_READY: break;
+    default: break;
     }
     reason[0] = 0;
     if (!v->health.stalled[i]) return READY_OK;

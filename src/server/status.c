@@ -185,7 +185,6 @@ static void write_model_devices(struct jsonw *w, const struct engine_info *i)
 /* One element of "models". */
 static void write_model(struct jsonw *w, struct server *v, int index)
 {
-    static const char *const states[] = { "loading", "ready", "failed" };
     const struct pool_model *m = pool_at(v->pool, index);
     struct pool_instance *now = pool_acquire(v->pool, index);
     struct err e = { 0 };
@@ -201,7 +200,7 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     jsonw_obj(w);
     write_text(w, "id", m->id);
     write_text(w, "path", m->path);
-    write_text(w, "state", states[state]);
+    write_text(w, "state", pool_state_name(state));
     write_text(w, "error", e.msg);
     write_load(w, now, last);
     write_text(w, "arch", now ? i.arch : "");

@@ -1,0 +1,145 @@
+/* pool_impl.h - the pool's own state. Private to pool*.c.
+ *
+ * `lock` protects which instance a slot has, its error, its waits and the lists; it is held for a
+ * few instructions only, never while a model is loaded or closed. What is marked as the thread's is
+ * touched by the pool's thread alone. */
+#ifndef TERN_POOL_POOL_IMPL_H
+#define TERN_POOL_POOL_IMPL_H
+
+#include "base/clock.h"
+#include "engine/stats.h"
+#include "pool/pool.h"
+#include "pool/swapplan.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+enum {
+    POOL_MODELS_MAX = 4096,
+    RETRY_FIRST_MS = 1000, /* a failed model is opened again after this */
+    NEVER = -1
+};
+
+#define MS UINT64_C(1000000)
+#define SECOND (1000 * MS)
+
+/* Which file a path named: another one, or the same after a change, differs. */
+struct file_id {
+    dev_t dev;
+    ino_t ino;
+    off_t size;
+    struct timespec changed;
+};
+
+struct slot {
+    struct pool_model m;
+    struct engine_stats stats; /* of all its instances */
+    struct pool_counts counts;
+    atomic_bool was_ready;
+    /* under the lock */
+    struct pool_instance *now; /* the pool's reference; NULL: not READY */
+    struct err err;            /* FAILED: why */
+    struct pool_wait *waits;   /* in the order of arrival */
+    int n_waits;               /* those for READY */
+    uint32_t generation;
+    bool asked; /* somebody wants it loaded who does not wait: the start, an operator, a retry */
+    uint64_t asked_ns;
+    bool at_start;      /* by the start of the server: requests do not wait, no other model goes */
+    bool sleeps;        /* SLEEPING instead of UNLOADED, and after DRAINING */
+    bool on_purpose;    /* it was unloaded by somebody, or for another model */
+    bool yields;        /* swapplan.h */
+    bool loading;       /* the thread loads it now */
+    bool cancel_load;   /* unloaded meanwhile */
+    int n_open;         /* instances that are not closed */
+    uint64_t failed_ns; /* when it became FAILED */
+    /* the thread's */
+    struct file_id file;           /* what the path named when it failed */
+    struct pool_instance *pending; /* planned, and waiting for room */
+    uint64_t ready_ns;             /* when it last became READY */
+    uint64_t retry_ns;             /* FAILED: when it is opened again; 0: never */
+    uint64_t switch_ns; /* when another model was first told to go for this one; 0: none */
+    uint64_t reload_ns; /* how long the last load took */
+    int n_fails;        /* failures in a row */
+};
+
+struct pool {
+    struct slot *slots[POOL_MODELS_MAX];
+    atomic_int n;
+    struct pool_opt opt;
+    pthread_mutex_t lock;
+    pthread_cond_t news; /* for the thread */
+    bool has_lock, has_thread;
+    pthread_t thread;
+    struct pool_instance *open;   /* instances with references */
+    struct pool_instance *unused; /* to be closed */
+    bool is_news;                 /* something that the thread should look at */
+    bool wants_room;              /* a load waits for room: the end of a use is news */
+    int n_waits;                  /* of all models */
+    atomic_bool stop;             /* load no more models */
+    atomic_bool draining, aborting;
+    bool stopped;
+    _Atomic uint64_t taken_bytes; /* of instances that are not closed; written by the thread */
+    int n_taken;                  /* such instances; the thread's */
+    uint64_t look_ns;             /* when a load that waits for room asks again; the thread's */
+    /* the thread's, for swapplan.h; [n_view] */
+    struct swap_model *view;
+    unsigned char *act;
+    bool *skip;
+    size_t n_view;
+};
+
+static inline int state_of(const struct slot *s)
+{
+    return atomic_load_explicit(&s->m.state, memory_order_acquire);
+}
+static inline void put_state(struct slot *s, enum pool_state state)
+{
+    atomic_store_explicit(&s->m.state, (int)state, memory_order_release);
+}
+static inline bool is_wanted(const struct slot *s) { return s->asked || s->n_waits > 0; }
+static inline struct slot *slot_of(const struct pool_instance *m)
+{
+    return (struct slot *)((char *)m->model - offsetof(struct slot, m));
+}
+
+/* ---- pool.c ---- */
+void pool_tell(struct pool *p);          /* with the lock held: there is news */
+void pool_report_change(struct pool *p); /* without it: opt.changed */
+void pool_put(struct pool_instance *m);  /* pool_release with the lock held */
+struct file_id pool_file_id(const char *path);
+bool pool_is_same_file(const struct file_id *a, const struct file_id *b);
+
+/* ---- pool_wait.c ---- */
+/* The state of a slot that is neither loaded nor FAILED: by who wants it. With the lock held. */
+void wait_settle(struct slot *s);
+/* Ends the waits for READY (or for the end) of a slot and calls done for each, with a reference to m
+ * (rc OK) or the error. The thread's, without the lock. */
+void wait_finish(struct pool *p, struct slot *s, bool for_end, struct pool_instance *m, int rc,
+                 const struct err *e);
+void wait_serve(struct pool *p);   /* those whose model is READY */
+void wait_end_all(struct pool *p); /* E_SHUTDOWN */
+
+/* ---- pool_load.c: the thread's ---- */
+/* Room, open, warm, publish; or the state FAILED. false: it waits for room. first: it may make others
+ * give up their memory. */
+bool load_slot(struct pool *p, int i, bool first);
+void load_drop_pending(struct pool *p, struct slot *s);
+void load_watch(struct pool *p); /* engines that have failed, and models to be opened again */
+void load_close_unused(struct pool *p);
+void load_close(struct pool *p, struct pool_instance *m);
+uint64_t load_next_retry(struct pool *p);
+
+/* ---- pool_swap.c: the thread's ---- */
+enum room { ROOM, ROOM_LATER, ROOM_NEVER };
+/* Makes room for m, which is planned: others are unloaded. e: after ROOM_NEVER. */
+enum room swap_make_room(struct pool *p, int i, struct pool_instance *m, bool first, struct err *e);
+/* The budget once more, after the model was opened. */
+int swap_count(struct pool *p, struct pool_instance *m, struct err *e);
+bool swap_load_next(struct pool *p); /* true: a model was loaded, or has failed */
+void swap_expire(struct pool *p);    /* unloads what was not used for long */
+uint64_t swap_next_expiry(struct pool *p);
+/* READY → DRAINING; why: POOL_UNLOAD_... With the lock held. */
+void swap_retire(struct slot *s, int why);
+
+extern const struct pool_host pool_local; /* pool_local.c */
+#endif

@@ -1,0 +1,397 @@
+/* pool_load.c - the path of a load, what becomes of models that fail, and closing. On the pool's
+ * thread.
+ *
+ * Models are loaded by one thread, one after the other: two loads at once would compete for memory
+ * bandwidth and make both slower. The same thread closes instances, which takes as long as a step,
+ * and opens failed models again, after their last instance is closed: two of them might not fit.
+ *
+ * A model that is planned and has no room keeps its plan (slot.pending) until there is some. */
+#include "pool/pool_impl.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <malloc.h>
+
+enum {
+    RETRY_MOST_MS = 60000, /* back-off doubles up to this */
+    STEADY_MS = 120000,    /* READY for so long: the next failure is the first again */
+    PLANNED = 5,           /* percent of a load */
+    ROOMY = 10,
+    OPENED = 90
+};
+
+/* ---- closing ---- */
+
+/* What malloc keeps of a model's many small blocks (its vocabulary, its template) goes back to the
+ * system: otherwise a server that changes models would look as if it leaked. */
+void load_close(struct pool *p, struct pool_instance *m)
+{
+    m->host->close(m);
+    atomic_fetch_sub(&p->taken_bytes, m->bytes);
+    if (m->counted) p->n_taken--;
+    mem_free(m);
+    malloc_trim(0);
+}
+
+/* The last instance of a slot is closed: it can be loaded again. */
+static void note_closed(struct pool *p, struct slot *s)
+{
+    int before;
+
+    pthread_mutex_lock(&p->lock);
+    before = state_of(s);
+    s->n_open--;
+    wait_settle(s);
+    before -= state_of(s);
+    pthread_mutex_unlock(&p->lock);
+    if (before) pool_report_change(p);
+}
+
+void load_close_unused(struct pool *p)
+{
+    struct pool_instance *list, *next;
+
+    pthread_mutex_lock(&p->lock);
+    list = p->unused;
+    p->unused = NULL;
+    pthread_mutex_unlock(&p->lock);
+    for (; list; list = next) {
+        struct slot *s = slot_of(list);
+        next = list->next;
+        load_close(p, list);
+        note_closed(p, s);
+    }
+}
+
+/* ---- failed models ---- */
+
+struct file_id pool_file_id(const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) != 0) return (struct file_id){ 0 };
+    return (struct file_id){ st.st_dev, st.st_ino, st.st_size, st.st_mtim };
+}
+
+bool pool_is_same_file(const struct file_id *a, const struct file_id *b)
+{
+    return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}
+
+/* Time until a model that failed n times in a row is opened again. */
+static uint64_t retry_after_ms(const struct pool *p, int n)
+{
+    uint64_t ms = p->opt.retry_ms > 0 ? (uint64_t)p->opt.retry_ms : RETRY_FIRST_MS;
+
+    while (--n > 0 && ms < RETRY_MOST_MS) ms *= 2;
+    return ms < RETRY_MOST_MS ? ms : RETRY_MOST_MS;
+}
+
+/* m: the instance that has failed; NULL: a load has. false: somebody has unloaded it meanwhile. */
+static bool put_failed(struct pool *p, struct slot *s, const struct pool_instance *m,
+                       const struct err *e, uint64_t retry_ns)
+{
+    struct file_id file = pool_file_id(s->m.path);
+    bool is_now;
+
+    pthread_mutex_lock(&p->lock);
+    if (!(is_now = s->now == m)) goto out;
+    s->err = *e;
+    s->file = file;
+    s->retry_ns = retry_ns;
+    s->failed_ns = clock_ns();
+    s->asked = s->loading = s->at_start = s->yields = false;
+    s->now = NULL;
+    put_state(s, POOL_FAILED);
+out:
+    pthread_mutex_unlock(&p->lock);
+    if (!is_now) return false;
+    wait_finish(p, s, false, NULL, e->code ? e->code : E_INTERNAL, e);
+    pool_report_change(p);
+    return true;
+}
+
+/* A model that never was READY has a mistake in its file or its settings: it stays FAILED until
+ * somebody asks for it again, as does one that a request asked for. One that has served and failed
+ * while it was READY is opened again. */
+static bool mark_failed(struct pool *p, struct slot *s, const struct pool_instance *m,
+                        struct err *e)
+{
+    uint64_t now = clock_ns(), wait, retry_ns = 0;
+
+    s->switch_ns = 0;
+    if (atomic_load(&s->was_ready) && (m || s->at_start)) {
+        if (s->ready_ns && now - s->ready_ns > STEADY_MS * MS) s->n_fails = 0;
+        wait = retry_after_ms(p, ++s->n_fails);
+        s->ready_ns = 0;
+        retry_ns = now + wait * MS;
+        log_error("%s; the model is %s in %.1f s", e->msg,
+                  e->code == E_DAMAGED ? "opened again when its file has changed, first looked at"
+                                       : "opened again",
+                  (double)wait / 1e3);
+    }
+    return put_failed(p, s, m, e, retry_ns);
+}
+
+/* READY → FAILED: the instance is closed when its last user is done. */
+static void drop_failed(struct pool *p, struct slot *s, struct pool_instance *m, struct err *e)
+{
+    err_wrap(e, "model '%s' failed", s->m.id);
+    if (!mark_failed(p, s, m, e)) return;
+    counter_add(&s->counts.unloads[POOL_UNLOAD_FAILED], 1);
+    pool_release(m);
+}
+
+/* FAILED → LOADING, when its time has come and the old instance is closed. A damaged file is not
+ * opened again before it has changed. */
+static void open_again_if_due(struct pool *p, struct slot *s, uint64_t now)
+{
+    struct file_id id;
+    bool due;
+
+    pthread_mutex_lock(&p->lock);
+    due = state_of(s) == POOL_FAILED && s->retry_ns && now >= s->retry_ns && s->n_open == 0;
+    pthread_mutex_unlock(&p->lock);
+    if (!due) return;
+    id = pool_file_id(s->m.path);
+    pthread_mutex_lock(&p->lock);
+    if (state_of(s) == POOL_FAILED && s->err.code == E_DAMAGED &&
+        pool_is_same_file(&s->file, &id)) {
+        s->retry_ns = now + retry_after_ms(p, ++s->n_fails) * MS;
+        due = false;
+    } else if (state_of(s) == POOL_FAILED) {
+        s->asked = true;
+        s->at_start = true; /* requests do not wait: it may fail again */
+        s->asked_ns = now;
+        s->retry_ns = 0;
+        put_state(s, POOL_LOADING);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (due) pool_report_change(p);
+}
+
+/* Only this thread closes instances: the one that is READY now needs no reference here. */
+void load_watch(struct pool *p)
+{
+    for (int i = 0; i < pool_n(p) && !atomic_load(&p->stop); i++) {
+        struct slot *s = p->slots[i];
+        struct pool_instance *m;
+        struct err e = { 0 };
+
+        pthread_mutex_lock(&p->lock);
+        m = s->now;
+        pthread_mutex_unlock(&p->lock);
+        if (m && m->host->error(m, &e) != OK) drop_failed(p, s, m, &e);
+        open_again_if_due(p, s, clock_ns());
+    }
+}
+
+/* When the next model is due; UINT64_MAX: none is. One whose instance is still in use is looked at
+ * when that is released. */
+uint64_t load_next_retry(struct pool *p)
+{
+    uint64_t at = UINT64_MAX, now = clock_ns();
+
+    pthread_mutex_lock(&p->lock);
+    for (int i = 0; i < pool_n(p); i++) {
+        const struct slot *s = p->slots[i];
+        if (state_of(s) != POOL_FAILED || !s->retry_ns) continue;
+        if (s->retry_ns < at && (s->retry_ns > now || s->n_open == 0)) at = s->retry_ns;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return at;
+}
+
+/* ---- the path of a load ---- */
+
+void pool_set_progress(struct pool_instance *m, int percent)
+{
+    if (percent < 0 || percent > 100) return;
+    atomic_store_explicit(&slot_of(m)->m.progress, percent, memory_order_relaxed);
+}
+
+const struct pool_opt *pool_opt_of(const struct pool_instance *m) { return &m->pool->opt; }
+struct engine_stats *pool_stats_of(struct pool_instance *m) { return &slot_of(m)->stats; }
+
+static int plan_model(struct pool *p, struct slot *s, struct err *e)
+{
+    struct pool_instance *m = mem_new(struct pool_instance);
+    uint64_t start = clock_ns();
+    int rc;
+
+    if (!m) return err_nomem(e, "a model");
+    *m = (struct pool_instance){ .model = &s->m,
+                                 .id = s->m.id,
+                                 .pool = p,
+                                 .host = p->opt.host ? p->opt.host : &pool_local,
+                                 .keep_ms = s->m.keep_ms };
+    atomic_init(&m->refs, 1);
+    if ((rc = m->host->plan(m, e)) == OK) {
+        m->load_ms = clock_ms_since(start);
+        s->pending = m;
+    } else {
+        load_close(p, m);
+    }
+    return rc;
+}
+
+void load_drop_pending(struct pool *p, struct slot *s)
+{
+    if (s->pending) load_close(p, s->pending);
+    s->pending = NULL;
+}
+
+/* Between two steps: has somebody unloaded the model meanwhile? */
+static int check_cancelled(struct pool *p, struct slot *s, struct err *e)
+{
+    bool cancelled;
+
+    pthread_mutex_lock(&p->lock);
+    cancelled = s->cancel_load;
+    pthread_mutex_unlock(&p->lock);
+    if (!cancelled) return OK;
+    return err_set(e, E_CANCELLED, "it was unloaded while it was being loaded");
+}
+
+static int open_model(struct pool *p, struct slot *s, struct pool_instance *m, struct err *e)
+{
+    uint64_t start = clock_ns();
+    int rc;
+
+    if ((rc = check_cancelled(p, s, e)) != OK) return rc;
+    if ((rc = m->host->open(m, e)) != OK) return rc;
+    m->load_ms += clock_ms_since(start);
+    pool_set_progress(m, OPENED);
+    if ((rc = swap_count(p, m, e)) != OK || (rc = check_cancelled(p, s, e)) != OK) return rc;
+    start = clock_ns();
+    if (p->opt.warm && (rc = m->host->warm(m, e)) != OK) return rc;
+    m->warm_ms = clock_ms_since(start);
+    return check_cancelled(p, s, e);
+}
+
+static void note_loaded(struct slot *s, const struct pool_instance *m)
+{
+    double seconds = (m->load_ms + m->warm_ms) / 1e3;
+
+    s->ready_ns = m->ready_ns;
+    s->reload_ns = (uint64_t)(seconds * 1e9);
+    counter_add(&s->counts.loads, 1);
+    hist_add(&s->counts.load_s, seconds);
+    if (s->switch_ns) hist_add(&s->counts.switch_s, (double)(m->ready_ns - s->switch_ns) / 1e9);
+    s->switch_ns = 0;
+}
+
+/* From here on the instance can be found. pool_drain may have run before, and have missed this
+ * engine, or after it: then it drains twice, which changes nothing. false: the model was unloaded
+ * meanwhile, and the instance is the caller's. */
+static bool publish(struct pool *p, struct slot *s, struct pool_instance *m)
+{
+    bool cancelled;
+
+    m->ready_ns = clock_ns();
+    pthread_mutex_lock(&p->lock);
+    if (!(cancelled = s->cancel_load)) {
+        m->used_ns = m->ready_ns;
+        m->generation = ++s->generation;
+        m->next = p->open;
+        p->open = s->now = m;
+        s->n_open++;
+        s->asked = s->loading = s->at_start = s->yields = false;
+        atomic_store_explicit(&s->m.progress, 100, memory_order_relaxed);
+        atomic_store_explicit(&s->was_ready, true, memory_order_release);
+        put_state(s, POOL_READY);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (cancelled) return false;
+    note_loaded(s, m);
+    if (atomic_load(&p->draining)) m->host->drain(m);
+    if (atomic_load(&p->aborting)) m->host->abort(m);
+    if (s->n_fails > 0) log_info("model '%s' is ready again", s->m.id);
+    pool_report_change(p);
+    return true;
+}
+
+/* UNLOADED again, by somebody's wish: those who waited may ask again. */
+static void end_cancelled(struct pool *p, struct slot *s)
+{
+    struct err e = { 0 };
+
+    err_set(&e, E_LOADING, "model '%s' was unloaded while it was being loaded", s->m.id);
+    e.retry_ms = 1000;
+    s->switch_ns = 0;
+    pthread_mutex_lock(&p->lock);
+    s->cancel_load = s->loading = s->asked = s->at_start = false;
+    pthread_mutex_unlock(&p->lock);
+    wait_finish(p, s, false, NULL, E_LOADING, &e);
+    pthread_mutex_lock(&p->lock);
+    wait_settle(s);
+    pthread_mutex_unlock(&p->lock);
+    pool_report_change(p);
+}
+
+/* A failed load leaves nothing behind, also not in the memory account. */
+static void end_failed(struct pool *p, struct slot *s, struct pool_instance *m, struct err *e)
+{
+    if (m) load_close(p, m);
+    if (e->code == E_CANCELLED) {
+        end_cancelled(p, s);
+        return;
+    }
+    counter_add(&s->counts.load_failures, 1);
+    err_wrap(e, "model '%s'", s->m.id);
+    mark_failed(p, s, NULL, e);
+}
+
+/* false: the slot is not wanted any more, or its old instance is still in use. */
+static bool begin_load(struct pool *p, struct slot *s)
+{
+    bool begins;
+
+    pthread_mutex_lock(&p->lock);
+    begins = is_wanted(s) && s->n_open == 0;
+    s->loading = begins;
+    s->cancel_load = false;
+    if (begins) put_state(s, POOL_LOADING);
+    pthread_mutex_unlock(&p->lock);
+    return begins;
+}
+
+static void pause_load(struct pool *p, struct slot *s)
+{
+    pthread_mutex_lock(&p->lock);
+    s->loading = false;
+    wait_settle(s);
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool load_slot(struct pool *p, int i, bool first)
+{
+    struct slot *s = p->slots[i];
+    struct pool_instance *m;
+    struct err e = { 0 };
+    enum room room;
+
+    if (!begin_load(p, s)) return false;
+    if (!s->pending && plan_model(p, s, &e) != OK) {
+        end_failed(p, s, NULL, &e);
+        return true;
+    }
+    m = s->pending;
+    pool_set_progress(m, PLANNED);
+    if ((room = swap_make_room(p, i, m, first, &e)) == ROOM_LATER) {
+        pause_load(p, s);
+        return false;
+    }
+    s->pending = NULL;
+    if (room == ROOM) {
+        pool_set_progress(m, ROOMY);
+        if (open_model(p, s, m, &e) == OK) {
+            if (publish(p, s, m)) return true;
+            e.code = E_CANCELLED;
+        }
+    }
+    end_failed(p, s, m, &e);
+    return true;
+}

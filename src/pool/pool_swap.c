@@ -1,0 +1,329 @@
+/* pool_swap.c - the budget, who goes for whom, and models that nobody has used for long. On the pool's
+ * thread.
+ *
+ * The budget is memory-limit, or what the machine has (membudget.h), and the number of loaded models.
+ * The choice is that of swapplan.h; here its input is made and its answer carried out. A model is
+ * evicted under the lock that references are taken under, so one in use cannot be. */
+#include "pool/pool_impl.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "pool/memavail.h"
+
+enum { RESIDENCE_MS = 2000, PATIENCE_MS = 5000 };
+
+/* ---- unloading ---- */
+
+void swap_retire(struct slot *s, int why)
+{
+    struct pool_instance *m = s->now;
+
+    counter_add(&s->counts.unloads[why], 1);
+    s->now = NULL;
+    s->yields = false;
+    s->on_purpose = true;
+    put_state(s, POOL_DRAINING);
+    pool_put(m);
+}
+
+/* Has the model no user but the pool? With the lock held. */
+static bool is_unused(const struct pool_instance *m)
+{
+    return atomic_load_explicit(&m->refs, memory_order_acquire) == 1;
+}
+
+/* false: it is in use again. */
+static bool evict(struct pool *p, struct slot *s, const struct slot *for_whom)
+{
+    bool unused;
+
+    pthread_mutex_lock(&p->lock);
+    unused = s->now && is_unused(s->now);
+    if (unused) swap_retire(s, POOL_UNLOAD_ROOM);
+    pthread_mutex_unlock(&p->lock);
+    if (!unused) return false;
+    log_info("model '%s' is unloaded to make room for '%s'", s->m.id, for_whom->m.id);
+    load_close_unused(p);
+    return true;
+}
+
+/* ---- the budget ---- */
+
+static bool is_auto(const struct pool *p) { return p->opt.memory_limit == POOL_MEMORY_AUTO; }
+
+/* What m lacks now. */
+static struct swap_lack find_lack(const struct pool *p, const struct pool_instance *m)
+{
+    struct swap_lack lack = { 0 };
+    uint64_t all = atomic_load(&p->taken_bytes) + membudget_total(&m->need);
+    struct memavail a;
+
+    if (p->opt.max_loaded > 0 && p->n_taken >= p->opt.max_loaded)
+        lack.models = p->n_taken + 1 - p->opt.max_loaded;
+    if (is_auto(p)) {
+        memavail_read(&a, p->opt.sys_root ? p->opt.sys_root : "");
+        lack.bytes = membudget_lack(&m->need, &a);
+    } else if (p->opt.memory_limit && all > p->opt.memory_limit) {
+        lack.bytes = all - p->opt.memory_limit;
+    }
+    return lack;
+}
+
+static int check_machine(const struct pool *p, const struct pool_instance *m, struct err *e)
+{
+    struct memavail a;
+
+    memavail_read(&a, p->opt.sys_root ? p->opt.sys_root : "");
+    return membudget_check_machine(&m->need, &a, e);
+}
+
+/* The error of a model that does not fit. */
+static void explain_lack(const struct pool *p, const struct pool_instance *m, struct err *e)
+{
+    int rc = OK;
+
+    if (is_auto(p)) rc = check_machine(p, m, e);
+    else if (p->opt.memory_limit)
+        rc = membudget_check(&m->need, atomic_load(&p->taken_bytes), p->opt.memory_limit, e);
+    if (rc == OK)
+        err_set(e, E_MEMORY, "%d models are loaded, and none of them may be unloaded: models-max",
+                p->n_taken);
+}
+
+int swap_count(struct pool *p, struct pool_instance *m, struct err *e)
+{
+    uint64_t limit = p->opt.memory_limit;
+    int rc = OK;
+
+    if (limit && limit != POOL_MEMORY_AUTO)
+        rc = membudget_check(&m->need, atomic_load(&p->taken_bytes), limit, e);
+    if (rc != OK) return rc;
+    m->bytes = membudget_total(&m->need);
+    atomic_fetch_add(&p->taken_bytes, m->bytes);
+    m->counted = true;
+    p->n_taken++;
+    return OK;
+}
+
+/* ---- the plan ---- */
+
+/* With the lock held. Arrival of the oldest who wants the model. */
+static uint64_t wanted_since(const struct slot *s)
+{
+    uint64_t at = s->asked ? s->asked_ns : UINT64_MAX;
+
+    for (const struct pool_wait *w = s->waits; w; w = w->next)
+        if (!w->for_end && w->since_ns < at) at = w->since_ns;
+    return at;
+}
+
+static void view_slot(const struct pool *p, const struct slot *s, struct swap_model *out)
+{
+    const struct pool_instance *m = s->now;
+
+    *out = (struct swap_model){ .wanted = !m && is_wanted(s) && s->n_open == 0,
+                                .since_ns = wanted_since(s) };
+    if (!m && s->n_open > 0) {
+        out->leaving = true;
+        for (m = p->open; m; m = m->next)
+            if (m->model == &s->m) out->bytes += is_auto(p) ? membudget_host(&m->need) : m->bytes;
+        return;
+    }
+    if (!m) return;
+    out->loaded = true;
+    out->in_use = !is_unused(m);
+    out->pinned = s->m.pinned;
+    out->ready_ns = m->ready_ns;
+    out->used_ns = m->used_ns;
+    out->reload_ns = s->reload_ns;
+    out->bytes = is_auto(p) ? membudget_host(&m->need) : m->bytes;
+}
+
+/* false: no memory for the view. */
+static bool make_view(struct pool *p)
+{
+    size_t n = (size_t)pool_n(p);
+
+    if (n > p->n_view) {
+        struct swap_model *view = mem_array(n, sizeof *view);
+        unsigned char *act = mem_array(n, 1);
+        bool *skip = mem_array(n, sizeof *skip);
+        if (!view || !act || !skip) {
+            mem_free(view), mem_free(act), mem_free(skip);
+            return false;
+        }
+        mem_free(p->view), mem_free(p->act), mem_free(p->skip);
+        p->view = view, p->act = act, p->skip = skip, p->n_view = n;
+    }
+    pthread_mutex_lock(&p->lock);
+    for (size_t i = 0; i < p->n_view; i++) view_slot(p, p->slots[i], &p->view[i]);
+    pthread_mutex_unlock(&p->lock);
+    return true;
+}
+
+static struct swap_opt plan_options(const struct pool *p)
+{
+    int residence = p->opt.residence_ms ? p->opt.residence_ms : RESIDENCE_MS;
+    int patience = p->opt.patience_ms ? p->opt.patience_ms : PATIENCE_MS;
+
+    return (struct swap_opt){ (uint64_t)residence * MS, (uint64_t)patience * MS };
+}
+
+/* The models that yield, and no others. */
+static void set_yields(struct pool *p, struct slot *for_whom)
+{
+    pthread_mutex_lock(&p->lock);
+    for (size_t i = 0; i < p->n_view; i++) {
+        bool yields = p->act[i] == SWAP_YIELD && p->slots[i]->now;
+        if (yields && !p->slots[i]->yields)
+            log_info("model '%s' takes no more requests until '%s' is loaded", p->slots[i]->m.id,
+                     for_whom->m.id);
+        p->slots[i]->yields = yields;
+        if (yields && !for_whom->switch_ns) for_whom->switch_ns = clock_ns();
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* All of them, or as many as are still unused. */
+static void evict_chosen(struct pool *p, struct slot *for_whom)
+{
+    if (!for_whom->switch_ns) for_whom->switch_ns = clock_ns();
+    for (size_t i = 0; i < p->n_view; i++)
+        if (p->act[i] == SWAP_EVICT) evict(p, p->slots[i], for_whom);
+}
+
+enum room swap_make_room(struct pool *p, int i, struct pool_instance *m, bool first, struct err *e)
+{
+    struct swap_opt opt = plan_options(p);
+    struct slot *s = p->slots[i];
+    struct swap_lack lack = find_lack(p, m);
+
+    while (lack.bytes || lack.models) {
+        enum swap_verdict v = SWAP_NEVER;
+        uint64_t look_ns;
+
+        if (!first && !s->at_start) return ROOM_LATER;
+        if (!make_view(p)) {
+            err_nomem(e, "the plan of a load");
+            return ROOM_NEVER;
+        }
+        p->view[i].since_ns = p->view[i].since_ns == UINT64_MAX ? clock_ns() : p->view[i].since_ns;
+        if (!s->at_start)
+            v = swapplan_room(p->view, (int)p->n_view, i, &lack, &opt, clock_ns(), p->act,
+                              &look_ns);
+        if (v == SWAP_NEVER) {
+            explain_lack(p, m, e);
+            return ROOM_NEVER;
+        }
+        if (v == SWAP_WAIT) {
+            set_yields(p, s);
+            if (look_ns < p->look_ns) p->look_ns = look_ns;
+            return ROOM_LATER;
+        }
+        evict_chosen(p, s);
+        lack = find_lack(p, m);
+    }
+    return is_auto(p) && check_machine(p, m, e) != OK ? ROOM_NEVER : ROOM;
+}
+
+/* Requests of models that are not loaded and fit beside the others need not wait for one that does
+ * not, unless that one has waited so long that models in use yield for it. */
+static bool may_pass(const struct pool *p, int first)
+{
+    struct swap_opt opt = plan_options(p);
+
+    return clock_ns() < p->view[first].since_ns + opt.patience_ns;
+}
+
+static void clear_yields(struct pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    for (int i = 0; i < pool_n(p); i++) p->slots[i]->yields = false;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void set_wants_room(struct pool *p, bool wants)
+{
+    pthread_mutex_lock(&p->lock);
+    p->wants_room = wants;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Plans that nobody waits for any more are dropped. */
+static void drop_unwanted(struct pool *p)
+{
+    for (int i = 0; i < pool_n(p); i++) {
+        struct slot *s = p->slots[i];
+        bool wanted;
+
+        if (!s->pending) continue;
+        pthread_mutex_lock(&p->lock);
+        wanted = is_wanted(s);
+        pthread_mutex_unlock(&p->lock);
+        if (!wanted) load_drop_pending(p, s), s->switch_ns = 0;
+    }
+}
+
+bool swap_load_next(struct pool *p)
+{
+    int first = NEVER, i;
+
+    p->look_ns = UINT64_MAX;
+    drop_unwanted(p);
+    if (!make_view(p)) return false;
+    memset(p->skip, 0, p->n_view * sizeof *p->skip);
+    set_wants_room(p, true); /* before the look: an end of use meanwhile is news */
+    while ((i = swapplan_next(p->view, (int)p->n_view, p->skip)) >= 0) {
+        if (load_slot(p, i, first == NEVER)) {
+            clear_yields(p);
+            return true;
+        }
+        if (first == NEVER) first = i;
+        if (!make_view(p)) break;
+        p->skip[i] = true;
+        if (p->view[first].wanted && !may_pass(p, first)) break;
+    }
+    if (first == NEVER) clear_yields(p);
+    set_wants_room(p, first != NEVER);
+    return false;
+}
+
+/* ---- models that nobody uses ---- */
+
+/* When it goes; UINT64_MAX: not by itself. With the lock held. */
+static uint64_t expiry_of(const struct slot *s)
+{
+    const struct pool_instance *m = s->now;
+
+    if (!m || s->m.pinned || m->keep_ms < 0 || !is_unused(m)) return UINT64_MAX;
+    return m->used_ns + (uint64_t)m->keep_ms * MS;
+}
+
+void swap_expire(struct pool *p)
+{
+    for (int i = 0; i < pool_n(p); i++) {
+        struct slot *s = p->slots[i];
+        bool goes;
+
+        pthread_mutex_lock(&p->lock);
+        goes = expiry_of(s) <= clock_ns() && s->n_waits == 0;
+        if (goes) swap_retire(s, POOL_UNLOAD_IDLE);
+        pthread_mutex_unlock(&p->lock);
+        if (!goes) continue;
+        log_info("model '%s' is unloaded: it was not used for its keep-alive", s->m.id);
+        pool_report_change(p);
+    }
+}
+
+uint64_t swap_next_expiry(struct pool *p)
+{
+    uint64_t at = UINT64_MAX;
+
+    pthread_mutex_lock(&p->lock);
+    for (int i = 0; i < pool_n(p); i++) {
+        uint64_t one = expiry_of(p->slots[i]);
+        if (one < at) at = one;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return at;
+}

@@ -1,0 +1,243 @@
+/* pool_wait.c - asking for a model to be loaded or unloaded, and waiting for it.
+ *
+ * A wait is a node in the list of its model. It leaves the list under the lock, by its end or by
+ * pool_cancel_wait, whichever comes first; done is called without the lock. The thread hands READY
+ * models over together with a reference, so that a model cannot be evicted between its load and the
+ * calls that waited for it. */
+#include "pool/pool_impl.h"
+
+/* With the lock held. */
+static void append_wait(struct pool *p, struct slot *s, struct pool_wait *w)
+{
+    struct pool_wait **at = &s->waits;
+
+    while (*at) at = &(*at)->next;
+    *at = w;
+    w->next = NULL;
+    w->waits = true;
+    w->since_ns = clock_ns();
+    p->n_waits++;
+    if (w->for_end) return;
+    s->n_waits++;
+    counter_add(&s->counts.waits, 1);
+}
+
+/* With the lock held. */
+static void remove_wait(struct pool *p, struct slot *s, struct pool_wait *w)
+{
+    struct pool_wait **at = &s->waits;
+
+    while (*at && *at != w) at = &(*at)->next;
+    if (!*at) return;
+    *at = w->next;
+    w->waits = false;
+    p->n_waits--;
+    if (w->for_end) return;
+    s->n_waits--;
+    hist_add(&s->counts.wait_s, (double)(clock_ns() - w->since_ns) / 1e9);
+}
+
+void wait_settle(struct slot *s)
+{
+    int state = state_of(s);
+
+    if (state == POOL_READY || state == POOL_FAILED || s->loading) return;
+    if (s->n_open > 0) put_state(s, POOL_DRAINING);
+    else if (is_wanted(s)) put_state(s, POOL_LOADING);
+    else put_state(s, s->sleeps ? POOL_SLEEPING : POOL_UNLOADED);
+    if (state_of(s) != POOL_LOADING || state != POOL_LOADING)
+        atomic_store_explicit(&s->m.progress, 0, memory_order_relaxed);
+}
+
+/* ---- loading ---- */
+
+static enum pool_wait_now end_now(struct pool_wait *w, int rc)
+{
+    w->rc = rc;
+    w->waits = false;
+    return POOL_NOW;
+}
+
+static bool is_memory_error(int code)
+{
+    return code == E_MEMORY || code == E_NOMEM || code == E_DEVICE_MEMORY || code == E_DEVICE;
+}
+
+/* May a request cause another load of a model that has failed to load? If memory was missing, after a
+ * while, else if its file is another one. What the command line names stays FAILED. */
+static bool may_try_again(const struct slot *s, const struct file_id *file)
+{
+    if (s->m.preload && s->m.pinned) return false;
+    if (atomic_load(&s->was_ready) && s->retry_ns) return false; /* it will, by itself */
+    if (is_memory_error(s->err.code)) return clock_ns() - s->failed_ns > RETRY_FIRST_MS * MS;
+    return !pool_is_same_file(&s->file, file);
+}
+
+/* With the lock held. */
+static enum pool_wait_now begin_load(struct pool *p, struct slot *s, struct pool_wait *w,
+                                     const struct file_id *file)
+{
+    int max = p->opt.max_waits ? p->opt.max_waits : 4096;
+
+    if (atomic_load(&p->stop))
+        return end_now(w, err_set(&w->err, E_SHUTDOWN, "the server is shutting down"));
+    if (s->now && !s->yields) {
+        w->model = s->now;
+        atomic_fetch_add_explicit(&s->now->refs, 1, memory_order_relaxed);
+        s->now->used_ns = clock_ns();
+        return end_now(w, OK);
+    }
+    if (state_of(s) == POOL_FAILED && !w->by_operator && !may_try_again(s, file)) {
+        w->err = s->err;
+        return end_now(w, s->err.code ? s->err.code : E_INTERNAL);
+    }
+    if (p->n_waits >= max) {
+        err_set(&w->err, E_QUEUE_FULL, "%d requests wait for models to be loaded", max);
+        w->err.retry_ms = 1000;
+        return end_now(w, E_QUEUE_FULL);
+    }
+    append_wait(p, s, w);
+    s->on_purpose = s->sleeps = s->cancel_load = false;
+    if (w->by_operator && !s->asked && state_of(s) != POOL_READY) {
+        s->asked = true;
+        s->asked_ns = w->since_ns;
+    }
+    if (state_of(s) == POOL_FAILED) put_state(s, POOL_UNLOADED);
+    wait_settle(s);
+    pool_tell(p);
+    return POOL_WAIT;
+}
+
+enum pool_wait_now pool_load(struct pool *p, int i, struct pool_wait *w)
+{
+    struct slot *s = p->slots[i];
+    struct file_id file = { 0 };
+    enum pool_wait_now now;
+    int before;
+
+    w->index = i;
+    w->for_end = false;
+    w->model = NULL;
+    w->err = (struct err){ 0 };
+    if (state_of(s) == POOL_FAILED) file = pool_file_id(s->m.path);
+    pthread_mutex_lock(&p->lock);
+    before = state_of(s);
+    now = begin_load(p, s, w, &file);
+    before -= state_of(s);
+    pthread_mutex_unlock(&p->lock);
+    if (before) pool_report_change(p);
+    return now;
+}
+
+/* ---- unloading ---- */
+
+/* With the lock held: true: nothing of it is left. */
+static bool begin_unload(struct pool *p, struct slot *s, bool sleep)
+{
+    s->on_purpose = true;
+    s->sleeps = sleep;
+    s->asked = false;
+    if (s->loading) s->cancel_load = true;
+    if (s->now) swap_retire(s, POOL_UNLOAD_ASKED);
+    else if (state_of(s) == POOL_FAILED) put_state(s, POOL_UNLOADED), s->retry_ns = 0;
+    wait_settle(s);
+    pool_tell(p);
+    return s->n_open == 0 && !s->loading;
+}
+
+enum pool_wait_now pool_unload(struct pool *p, int i, bool sleep, struct pool_wait *w)
+{
+    struct slot *s = p->slots[i];
+    enum pool_wait_now now = POOL_NOW;
+
+    pthread_mutex_lock(&p->lock);
+    if (w) {
+        *w = (struct pool_wait){ .done = w->done, .arg = w->arg, .index = i, .for_end = true };
+        if (atomic_load(&p->stop))
+            end_now(w, err_set(&w->err, E_SHUTDOWN, "the server is shutting down"));
+    }
+    if (!atomic_load(&p->stop) && !begin_unload(p, s, sleep) && w) {
+        append_wait(p, s, w);
+        now = POOL_WAIT;
+    }
+    pthread_mutex_unlock(&p->lock);
+    pool_report_change(p);
+    return now;
+}
+
+bool pool_cancel_wait(struct pool *p, struct pool_wait *w)
+{
+    struct slot *s = p->slots[w->index];
+    bool waited;
+
+    pthread_mutex_lock(&p->lock);
+    waited = w->waits;
+    if (waited) {
+        remove_wait(p, s, w);
+        wait_settle(s);
+        pool_tell(p);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return waited;
+}
+
+/* ---- ending, on the pool's thread ---- */
+
+/* Takes the first wait of that kind out of the list; NULL: there is none. */
+static struct pool_wait *take_wait(struct pool *p, struct slot *s, bool for_end,
+                                   struct pool_instance *m)
+{
+    struct pool_wait *w;
+
+    pthread_mutex_lock(&p->lock);
+    for (w = s->waits; w && w->for_end != for_end;) w = w->next;
+    if (w) {
+        remove_wait(p, s, w);
+        w->model = m;
+        if (m) {
+            atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
+            m->used_ns = clock_ns();
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return w;
+}
+
+void wait_finish(struct pool *p, struct slot *s, bool for_end, struct pool_instance *m, int rc,
+                 const struct err *e)
+{
+    struct pool_wait *w;
+
+    while ((w = take_wait(p, s, for_end, m))) {
+        w->rc = rc;
+        if (e) w->err = *e;
+        w->done(w);
+    }
+}
+
+void wait_serve(struct pool *p)
+{
+    for (int i = 0; i < pool_n(p); i++) {
+        struct slot *s = p->slots[i];
+        struct pool_instance *m;
+        bool is_gone;
+
+        pthread_mutex_lock(&p->lock);
+        m = s->n_waits > 0 && !s->yields ? s->now : NULL;
+        is_gone = s->waits && s->n_open == 0 && !s->loading;
+        pthread_mutex_unlock(&p->lock);
+        if (m) wait_finish(p, s, false, m, OK, NULL);
+        if (is_gone) wait_finish(p, s, true, NULL, OK, NULL);
+    }
+}
+
+void wait_end_all(struct pool *p)
+{
+    struct err e = { 0 };
+
+    err_set(&e, E_SHUTDOWN, "the server is shutting down");
+    for (int i = 0; i < pool_n(p); i++) {
+        wait_finish(p, p->slots[i], false, NULL, E_SHUTDOWN, &e);
+        wait_finish(p, p->slots[i], true, NULL, E_SHUTDOWN, &e);
+    }
+}

@@ -1,0 +1,169 @@
+/* swapplan.c - the order of loads, and the choice of models that make room. */
+#include "pool/swapplan.h"
+
+enum { RESIDENCE_LOADS = 4 }; /* a model stays at least so many times as long as it took to load */
+
+#define COST_LEAST_NS 10000000.0 /* loads shorter than this cost the same */
+
+int swapplan_next(const struct swap_model *m, int n, const bool *skip)
+{
+    int best = -1;
+
+    for (int i = 0; i < n; i++) {
+        if (!m[i].wanted || (skip && skip[i])) continue;
+        if (best < 0 || m[i].since_ns < m[best].since_ns) best = i;
+    }
+    return best;
+}
+
+/* Until then a model stays. */
+static uint64_t stays_until(const struct swap_model *m, const struct swap_opt *o)
+{
+    uint64_t by_load = RESIDENCE_LOADS * m->reload_ns;
+
+    return m->ready_ns + (by_load > o->residence_ns ? by_load : o->residence_ns);
+}
+
+static bool may_go(const struct swap_model *m) { return m->loaded && !m->pinned; }
+
+/* How little is lost by unloading it: time since its last use over the time to load it again. */
+static double score(const struct swap_model *m, uint64_t now)
+{
+    double idle = now > m->used_ns && !m->in_use ? (double)(now - m->used_ns) : 0;
+
+    return idle / ((double)m->reload_ns + COST_LEAST_NS);
+}
+
+/* Of equal ones, the one that was loaded first. */
+static bool goes_before(const struct swap_model *a, const struct swap_model *b, uint64_t now)
+{
+    double x = score(a, now), y = score(b, now);
+
+    return x > y || (!(x < y) && a->ready_ns < b->ready_ns);
+}
+
+static bool is_enough(const struct swap_lack *lack, uint64_t bytes, int models)
+{
+    return bytes >= lack->bytes && models >= lack->models;
+}
+
+/* Marks models of the kind that `fits` accepts with `mark`, the best first, until they are enough;
+ * false: they are not. */
+struct choice_of {
+    const struct swap_model *m;
+    int n;
+    const struct swap_opt *opt;
+    uint64_t now;
+    bool busy; /* those in use, too */
+};
+
+static bool fits(const struct choice_of *c, int i)
+{
+    const struct swap_model *m = &c->m[i];
+
+    return may_go(m) && (c->busy || !m->in_use) && c->now >= stays_until(m, c->opt);
+}
+
+static int pick_best(const struct choice_of *c, const unsigned char *act)
+{
+    int best = -1;
+
+    for (int i = 0; i < c->n; i++)
+        if (!act[i] && fits(c, i) && (best < 0 || goes_before(&c->m[i], &c->m[best], c->now)))
+            best = i;
+    return best;
+}
+
+static void clear(unsigned char *act, int n)
+{
+    for (int i = 0; i < n; i++) act[i] = SWAP_KEEP;
+}
+
+/* Drops those that are not needed beside the others: a large one may have come after small ones. */
+static void prune(const struct choice_of *c, const struct swap_lack *lack, unsigned char *act,
+                  uint64_t bytes, int models)
+{
+    for (int i = 0; i < c->n; i++) {
+        if (!act[i] || !is_enough(lack, bytes - c->m[i].bytes, models - 1)) continue;
+        act[i] = SWAP_KEEP;
+        bytes -= c->m[i].bytes;
+        models--;
+    }
+}
+
+static bool choose(const struct choice_of *c, const struct swap_lack *lack, unsigned char *act)
+{
+    uint64_t bytes = 0;
+    int models = 0, i;
+
+    clear(act, c->n);
+    while (!is_enough(lack, bytes, models)) {
+        if ((i = pick_best(c, act)) < 0) {
+            clear(act, c->n);
+            return false;
+        }
+        act[i] = SWAP_EVICT;
+        bytes += c->m[i].bytes;
+        models++;
+    }
+    prune(c, lack, act, bytes, models);
+    return true;
+}
+
+/* Would unloading everything that may go be enough? */
+static bool can_be_enough(const struct swap_model *m, int n, const struct swap_lack *lack)
+{
+    uint64_t bytes = 0;
+    int models = 0;
+
+    for (int i = 0; i < n; i++)
+        if (may_go(&m[i]) || m[i].leaving) bytes += m[i].bytes, models++;
+    return is_enough(lack, bytes, models);
+}
+
+/* What is lacking beside what models that leave will give back. */
+static struct swap_lack lack_after_leaving(const struct swap_model *m, int n, struct swap_lack lack)
+{
+    for (int i = 0; i < n; i++) {
+        if (!m[i].leaving) continue;
+        lack.bytes -= m[i].bytes < lack.bytes ? m[i].bytes : lack.bytes;
+        if (lack.models > 0) lack.models--;
+    }
+    return lack;
+}
+
+/* The next moment at which the answer changes by itself. */
+static uint64_t next_look(const struct choice_of *c, uint64_t aged_ns)
+{
+    uint64_t at = aged_ns > c->now ? aged_ns : UINT64_MAX;
+
+    for (int i = 0; i < c->n; i++) {
+        uint64_t until = stays_until(&c->m[i], c->opt);
+        if (may_go(&c->m[i]) && until > c->now && until < at) at = until;
+    }
+    return at;
+}
+
+enum swap_verdict swapplan_room(const struct swap_model *m, int n, int to,
+                                const struct swap_lack *lack, const struct swap_opt *opt,
+                                uint64_t now_ns, unsigned char *act, uint64_t *look_ns)
+{
+    struct choice_of c = { m, n, opt, now_ns, false };
+    uint64_t aged_ns = m[to].since_ns + opt->patience_ns;
+
+    struct swap_lack later = lack_after_leaving(m, n, *lack);
+    bool aged = now_ns >= aged_ns;
+
+    *look_ns = UINT64_MAX;
+    clear(act, n);
+    if (!can_be_enough(m, n, lack)) return SWAP_NEVER;
+    *look_ns = next_look(&c, aged_ns);
+    if (!aged && is_enough(&later, 0, 0)) return SWAP_WAIT; /* nobody need go */
+    if (choose(&c, lack, act)) return SWAP_LOAD;
+    c.busy = true;
+    if (!aged || !choose(&c, &later, act)) return SWAP_WAIT;
+    /* Those in use yield; the others of the choice go together with them. */
+    for (int i = 0; i < n; i++)
+        if (act[i]) act[i] = m[i].in_use ? SWAP_YIELD : SWAP_KEEP;
+    return SWAP_WAIT;
+}

@@ -1,0 +1,309 @@
+/* Models that come and go: states, loads on demand, unloading, generations, waiting and its ends. */
+#include "pool_world.h"
+
+/* ---- states ---- */
+
+static void a_model_is_loaded_when_it_is_asked_for(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 1);
+    struct pool_instance *m = NULL;
+    struct pool_view v;
+    struct err e = { 0 };
+    int cold;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    assert_int_equal(pool_state(p, 1, NULL), POOL_UNLOADED);
+    assert_int_equal(pool_find(p, STR("a"), &m, &e), E_LOADING);
+    assert_int_equal(pool_find_cold(p, STR("a"), 0, &m, &cold, &e), E_LOADING);
+    assert_int_equal(cold, 1);
+    assert_int_equal(pool_find_cold(p, STR("a"), clock_ns() + 50000000, &m, &cold, &e), E_DEADLINE);
+    m = load(p, 1);
+    assert_int_equal(m->generation, 1);
+    pool_view(p, 1, &v);
+    assert_int_equal(v.state, POOL_READY);
+    assert_int_equal(v.progress, 100);
+    assert_int_equal(v.n_uses, 1);
+    assert_true(v.bytes > 0 && v.expires_ms == -1);
+    assert_int_equal(infer(m), FINISH_LENGTH);
+    pool_release(m);
+    assert_false(pool_is_expected(p, 1));
+    assert_true(pool_is_expected(p, 0));
+    pool_close(p);
+}
+
+static void an_unloaded_model_gives_its_memory_back(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 1);
+    uint64_t before;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    before = pool_bytes(p);
+    pool_release(load(p, 1));
+    assert_true(pool_bytes(p) > before);
+    unload(p, 1);
+    assert_int_equal(pool_bytes(p), before);
+    assert_int_equal(pool_state(p, 1, NULL), POOL_UNLOADED);
+    assert_int_equal(counter_get(&pool_counts(p, 1)->unloads[POOL_UNLOAD_ASKED]), 1);
+    unload(p, 1); /* what is not loaded is gone at once */
+    unload(p, 0); /* also the model of the command line */
+    assert_int_equal(pool_bytes(p), 0);
+    assert_false(pool_is_expected(p, 0));
+    pool_release(load(p, 0));
+    assert_true(pool_is_expected(p, 0));
+    pool_close(p);
+    assert_int_equal(atomic_load(&host.closes), 3);
+}
+
+static void a_call_in_flight_finishes_with_the_model_it_began_with(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 1);
+    struct waiter gone = { .w = { .done = on_done } }, again;
+    struct pool_instance *m, *other = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    m = load(p, 1);
+    assert_int_equal(pool_unload(p, 1, false, &gone.w), POOL_WAIT);
+    assert_int_equal(pool_state(p, 1, NULL), POOL_DRAINING);
+    assert_int_equal(pool_find(p, STR("a"), &other, &e), E_LOADING);
+    ask(p, 1, &again); /* is loaded again when the old one is closed */
+    assert_false(again.now);
+    assert_int_equal(infer(m), FINISH_LENGTH); /* nothing stops the call */
+    usleep(20000);
+    assert_int_equal(atomic_load(&gone.done), 0);
+    assert_int_equal(atomic_load(&again.done), 0);
+    pool_release(m);
+    wait_done(&gone);
+    assert_int_equal(gone.w.rc, OK);
+    wait_done(&again);
+    assert_int_equal(again.w.rc, OK);
+    assert_int_equal(again.w.model->generation, 2);
+    /* A handle of the first instance is refused. */
+    assert_int_equal(pool_acquire_generation(p, 1, 1, &other, &e), E_NOTFOUND);
+    assert_int_equal(pool_acquire_generation(p, 1, 2, &other, &e), OK);
+    assert_ptr_equal(other, again.w.model);
+    pool_release(other);
+    pool_release(again.w.model);
+    pool_close(p);
+}
+
+static void a_sleeping_model_wakes_when_it_is_asked_for(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 1);
+    struct waiter w = { .w = { .done = on_done } };
+
+    (void)state;
+    pool_release(load(p, 1));
+    w.now = pool_unload(p, 1, true, &w.w) == POOL_NOW;
+    wait_done(&w);
+    assert_int_equal(pool_state(p, 1, NULL), POOL_SLEEPING);
+    pool_release(load(p, 1));
+    assert_int_equal(pool_state(p, 1, NULL), POOL_READY);
+    unload(p, 1);
+    assert_int_equal(pool_state(p, 1, NULL), POOL_UNLOADED);
+    pool_close(p);
+}
+
+/* ---- waiting ---- */
+
+static void many_who_wait_are_served_by_one_load(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 2);
+    struct waiter w[20];
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    atomic_store(&host.opens, 0);
+    atomic_store(&host.hold, true);
+    for (int i = 0; i < 20; i++) {
+        ask(p, 1, &w[i]);
+        assert_false(w[i].now);
+    }
+    assert_int_equal(pool_state(p, 1, NULL), POOL_LOADING);
+    atomic_store(&host.hold, false);
+    for (int i = 0; i < 20; i++) {
+        wait_done(&w[i]);
+        assert_int_equal(w[i].w.rc, OK);
+        assert_ptr_equal(w[i].w.model, w[0].w.model);
+    }
+    assert_int_equal(atomic_load(&host.opens), 1);
+    assert_int_equal(counter_get(&pool_counts(p, 1)->loads), 1);
+    assert_int_equal(counter_get(&pool_counts(p, 1)->waits), 20);
+    for (int i = 0; i < 20; i++) pool_release(w[i].w.model);
+    pool_close(p);
+}
+
+static void a_load_that_fails_gives_its_error_to_all_and_leaves_nothing(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 1);
+    struct waiter w[3];
+    uint64_t before;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    before = pool_bytes(p);
+    for (int fail = 1; fail <= 3; fail++) {
+        int closes = atomic_load(&host.closes);
+        char want[40];
+        atomic_store(&host.fail_at, fail);
+        atomic_store(&host.hold, true);
+        for (int i = 0; i < 3; i++) {
+            w[i] = (struct waiter){ .w = { .done = on_done, .by_operator = true } };
+            w[i].now = pool_load(p, 1, &w[i].w) == POOL_NOW;
+        }
+        atomic_store(&host.hold, false);
+        snprintf(want, sizeof want, "test: step %d fails", fail);
+        for (int i = 0; i < 3; i++) {
+            wait_done(&w[i]);
+            assert_int_equal(w[i].w.rc, E_FORMAT);
+            assert_non_null(strstr(w[i].w.err.msg, want));
+            assert_null(w[i].w.model);
+        }
+        wait_state(p, 1, POOL_FAILED);
+        assert_int_equal(pool_bytes(p), before);
+        assert_true(atomic_load(&host.closes) > closes);
+    }
+    /* A request gets the error at once, as long as the file is the same; an operator may retry. */
+    atomic_store(&host.fail_at, 0);
+    ask(p, 1, &w[0]);
+    assert_true(w[0].now);
+    assert_int_equal(w[0].w.rc, E_FORMAT);
+    w[0] = (struct waiter){ .w = { .done = on_done, .by_operator = true } };
+    w[0].now = pool_load(p, 1, &w[0].w) == POOL_NOW;
+    wait_done(&w[0]);
+    assert_int_equal(w[0].w.rc, OK);
+    pool_release(w[0].w.model);
+    pool_close(p);
+    assert_int_equal(atomic_load(&host.plans), atomic_load(&host.closes));
+}
+
+static void a_wait_that_is_cancelled_leaves_the_others(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 2);
+    struct waiter one, two, other;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    atomic_store(&host.hold, true);
+    ask(p, 1, &one);
+    while (!atomic_load(&host.held)) usleep(500);
+    ask(p, 1, &two);
+    ask(p, 2, &other);
+    assert_int_equal(pool_state(p, 2, NULL), POOL_LOADING);
+    assert_true(pool_cancel_wait(p, &one.w));
+    assert_false(pool_cancel_wait(p, &one.w));
+    assert_true(pool_cancel_wait(p, &other.w));
+    assert_int_equal(pool_state(p, 2, NULL), POOL_UNLOADED); /* nobody waits for it any more */
+    atomic_store(&host.hold, false);
+    wait_done(&two);
+    assert_int_equal(two.w.rc, OK);
+    assert_int_equal(atomic_load(&one.done), 0);
+    assert_int_equal(atomic_load(&other.done), 0);
+    pool_release(two.w.model);
+    pool_close(p);
+    assert_int_equal(atomic_load(&host.opens), 2);
+}
+
+static void a_model_can_be_unloaded_while_it_is_loaded(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 1);
+    struct waiter w, gone = { .w = { .done = on_done } };
+    uint64_t before;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    before = pool_bytes(p);
+    atomic_store(&host.hold, true);
+    ask(p, 1, &w);
+    while (!atomic_load(&host.held)) usleep(500);
+    assert_int_equal(pool_unload(p, 1, false, &gone.w), POOL_WAIT);
+    atomic_store(&host.hold, false);
+    wait_done(&w);
+    assert_int_equal(w.w.rc, E_LOADING);
+    wait_done(&gone);
+    assert_int_equal(pool_state(p, 1, NULL), POOL_UNLOADED);
+    assert_int_equal(pool_bytes(p), before);
+    pool_release(load(p, 1));
+    pool_close(p);
+}
+
+static void the_end_of_the_pool_ends_every_wait(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ 0 }, 2);
+    struct waiter w[2], late;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    atomic_store(&host.hold, true);
+    for (int i = 0; i < 2; i++) ask(p, i + 1, &w[i]);
+    while (!atomic_load(&host.held)) usleep(500);
+    pool_drain(p);
+    ask(p, 2, &late);
+    assert_true(late.now);
+    assert_int_equal(late.w.rc, E_SHUTDOWN);
+    atomic_store(&host.hold, false);
+    pool_stop(p);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(atomic_load(&w[i].done), 1);
+        assert_int_equal(w[i].w.rc, i == 0 && w[0].w.model ? OK : E_SHUTDOWN);
+        pool_release(w[i].w.model);
+    }
+    pool_close(p);
+}
+
+static void the_number_of_waits_is_bounded(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .max_waits = 2 }, 1);
+    struct waiter w[3];
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    atomic_store(&host.hold, true);
+    for (int i = 0; i < 3; i++) ask(p, 1, &w[i]);
+    assert_true(w[2].now);
+    assert_int_equal(w[2].w.rc, E_QUEUE_FULL);
+    assert_true(w[2].w.err.retry_ms > 0);
+    atomic_store(&host.hold, false);
+    for (int i = 0; i < 2; i++) {
+        wait_done(&w[i]);
+        pool_release(w[i].w.model);
+    }
+    pool_close(p);
+}
+
+static void names_are_unique_and_the_list_grows(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ 0 }, 2);
+    struct pool_model m = { .id = "b", .path = "/x.gguf", .keep_ms = -1 };
+    struct err e = { 0 };
+    int at;
+
+    (void)state;
+    assert_int_equal(pool_add(p, &m, &at, &e), E_INVALID);
+    m.id = "new";
+    assert_int_equal(pool_add(p, &m, &at, &e), OK);
+    assert_int_equal(at, 3);
+    assert_int_equal(pool_index(p, STR("new")), 3);
+    assert_int_equal(pool_index(p, STR("none")), -1);
+    pool_close(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_is_loaded_when_it_is_asked_for),
+        cmocka_unit_test(an_unloaded_model_gives_its_memory_back),
+        cmocka_unit_test(a_call_in_flight_finishes_with_the_model_it_began_with),
+        cmocka_unit_test(a_sleeping_model_wakes_when_it_is_asked_for),
+        cmocka_unit_test(many_who_wait_are_served_by_one_load),
+        cmocka_unit_test(a_load_that_fails_gives_its_error_to_all_and_leaves_nothing),
+        cmocka_unit_test(a_wait_that_is_cancelled_leaves_the_others),
+        cmocka_unit_test(a_model_can_be_unloaded_while_it_is_loaded),
+        cmocka_unit_test(the_end_of_the_pool_ends_every_wait),
+        cmocka_unit_test(the_number_of_waits_is_bounded),
+        cmocka_unit_test(names_are_unique_and_the_list_grows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

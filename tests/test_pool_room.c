@@ -1,0 +1,293 @@
+/* The budget of the pool: who makes room for whom, keep-alive, and what is left after many loads, also
+ * under many threads. */
+#include "pool_world.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+/* ---- the budget ---- */
+
+/* Which of them: see test_swapplan.c. */
+static void one_unused_model_makes_room(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .max_loaded = 3, .residence_ms = 1 }, 3);
+    int n_ready = 0;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    pool_release(load(p, 1));
+    pool_release(load(p, 2));
+    pool_release(load(p, 3));
+    assert_int_equal(pool_state(p, 0, NULL), POOL_READY); /* pinned */
+    for (int i = 1; i <= 2; i++) {
+        bool ready = pool_state(p, i, NULL) == POOL_READY;
+        n_ready += ready;
+        assert_int_equal(counter_get(&pool_counts(p, i)->unloads[POOL_UNLOAD_ROOM]), !ready);
+    }
+    assert_int_equal(n_ready, 1);
+    assert_int_equal(atomic_load(&pool_counts(p, 3)->switch_s.count), 1);
+    assert_int_equal(atomic_load(&pool_counts(p, 1)->switch_s.count), 0);
+    pool_close(p);
+}
+
+static void a_model_in_use_is_not_evicted_and_yields_when_others_have_waited(void **state)
+{
+    struct pool *p =
+        open_pool_of((struct pool_opt){ .max_loaded = 2, .residence_ms = 1, .patience_ms = 50 }, 2);
+    struct pool_instance *m, *again = NULL;
+    struct waiter w, back;
+    struct pool_view v;
+    struct err e = { 0 };
+    int cold;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    m = load(p, 1);
+    ask(p, 2, &w);
+    assert_false(w.now);
+    do {
+        usleep(1000);
+        pool_view(p, 1, &v);
+    } while (!v.yields);
+    /* The call goes on; new ones for it wait. */
+    assert_int_equal(v.state, POOL_READY);
+    assert_int_equal(infer(m), FINISH_LENGTH);
+    assert_int_equal(pool_find_cold(p, STR("a"), 0, &again, &cold, &e), E_LOADING);
+    assert_int_equal(cold, 1);
+    ask(p, 1, &back);
+    assert_false(back.now);
+    assert_int_equal(atomic_load(&w.done), 0);
+    pool_release(m);
+    wait_done(&w);
+    assert_int_equal(w.w.rc, OK);
+    assert_string_equal(w.w.model->id, "b");
+    pool_release(w.w.model);
+    wait_done(&back); /* and a comes back, when b is not used any more */
+    assert_int_equal(back.w.rc, OK);
+    assert_int_equal(back.w.model->generation, 2);
+    pool_release(back.w.model);
+    pool_close(p);
+}
+
+static void a_model_that_can_never_fit_fails_and_evicts_nobody(void **state)
+{
+    struct pool *p, *probe = open_pool_of((struct pool_opt){ 0 }, 0);
+    uint64_t bytes;
+    struct waiter w;
+
+    (void)state;
+    wait_state(probe, 0, POOL_READY);
+    bytes = pool_bytes(probe);
+    pool_close(probe);
+    p = open_pool_of((struct pool_opt){ .memory_limit = bytes * 3 / 2, .residence_ms = 1 }, 1);
+    wait_state(p, 0, POOL_READY);
+    ask(p, 1, &w);
+    wait_done(&w);
+    assert_int_equal(w.w.rc, E_MEMORY);
+    assert_non_null(strstr(w.w.err.msg, "memory-limit"));
+    assert_int_equal(pool_state(p, 0, NULL), POOL_READY);
+    assert_int_equal(pool_bytes(p), bytes);
+    pool_close(p);
+}
+
+static void bytes_of_models_stay_within_the_limit(void **state)
+{
+    struct pool *p, *probe = open_pool_of((struct pool_opt){ 0 }, 0);
+    uint64_t bytes;
+
+    (void)state;
+    wait_state(probe, 0, POOL_READY);
+    bytes = pool_bytes(probe);
+    pool_close(probe);
+    p = open_pool_of((struct pool_opt){ .memory_limit = bytes * 5 / 2, .residence_ms = 1 }, 3);
+    wait_state(p, 0, POOL_READY);
+    for (int i = 0; i < 12; i++) {
+        struct pool_instance *m = load(p, 1 + i % 3);
+        assert_in_range(pool_bytes(p), bytes, bytes * 2);
+        pool_release(m);
+    }
+    assert_int_equal(pool_state(p, 0, NULL), POOL_READY);
+    pool_close(p);
+}
+
+static void an_unused_model_goes_after_its_keep_alive(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ 0 }, 2);
+    struct pool_instance *m = load(p, 1);
+    struct pool_view v;
+
+    (void)state;
+    pool_touch(m, 0);
+    usleep(20000); /* in use: it stays */
+    assert_int_equal(pool_state(p, 1, NULL), POOL_READY);
+    pool_touch(m, POOL_KEEP_SAME);
+    pool_release(m);
+    wait_state(p, 1, POOL_UNLOADED);
+    assert_int_equal(counter_get(&pool_counts(p, 1)->unloads[POOL_UNLOAD_IDLE]), 1);
+    m = load(p, 2);
+    pool_touch(m, 3600000);
+    pool_release(m);
+    pool_view(p, 2, &v);
+    assert_in_range(v.expires_ms, 1, 3600000);
+    m = pool_acquire(p, 0);
+    pool_touch(m, 0); /* a pinned one stays */
+    pool_release(m);
+    usleep(20000);
+    assert_int_equal(pool_state(p, 0, NULL), POOL_READY);
+    pool_close(p);
+}
+
+/* ---- many cycles, many threads ---- */
+
+static int count_files(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+
+    assert_non_null(d);
+    while (readdir(d)) n++;
+    closedir(d);
+    return n;
+}
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long long all, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%llu %llu", &all, &resident), 2);
+    fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static int count_maps(void)
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    char line[512];
+    int n = 0;
+
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) n += strstr(line, ".gguf") != NULL;
+    fclose(f);
+    return n;
+}
+
+/* TERN_CYCLES: how many; sanitizers make a cycle slow. */
+static int cycles(void)
+{
+    const char *given = getenv("TERN_CYCLES");
+
+    if (given) return atoi(given) > 21 ? atoi(given) : 21;
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    return 25;
+#else
+    return 200;
+#endif
+}
+
+static void two_hundred_cycles_leave_nothing_behind(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 1);
+    uint64_t bytes, resident = 0;
+    int files = 0, maps = 0, n = cycles();
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    bytes = pool_bytes(p);
+    for (int i = 0; i < n; i++) {
+        struct pool_instance *m = load(p, 1);
+        assert_int_equal(m->generation, i + 1);
+        assert_int_equal(infer(m), FINISH_LENGTH);
+        pool_release(m);
+        unload(p, 1);
+        assert_int_equal(pool_bytes(p), bytes);
+        if (i == 20) files = count_files(), maps = count_maps(), resident = resident_bytes();
+    }
+    assert_int_equal(count_files(), files);
+    assert_int_equal(count_maps(), maps);
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+    assert_true(resident_bytes() <= resident + resident / 50 + (1 << 20));
+#else
+    (void)resident;
+#endif
+    assert_int_equal(counter_get(&pool_counts(p, 1)->loads), n);
+    assert_int_equal(counter_get(&pool_stats(p, 1)->finished[FINISH_LENGTH]), n);
+    pool_close(p);
+}
+
+static struct pool *busy_pool;
+static atomic_int n_answers;
+
+/* Uses all models in turn, as fast as it gets them. */
+static void *client_main(void *arg)
+{
+    for (int i = 0; i < 12; i++) {
+        int at = (int)((intptr_t)arg + i) % 3 + 1;
+        struct waiter w;
+        ask(busy_pool, at, &w);
+        for (int k = 0; k < LONG_MS && !w.now && !atomic_load(&w.done); k++) usleep(1000);
+        if (w.w.rc != OK || !w.w.model) continue;
+        pool_touch(w.w.model, POOL_KEEP_SAME);
+        if (infer(w.w.model) == FINISH_LENGTH) atomic_fetch_add(&n_answers, 1);
+        pool_touch(w.w.model, POOL_KEEP_SAME);
+        pool_release(w.w.model);
+    }
+    return NULL;
+}
+
+static atomic_bool quit;
+
+/* Looks at everything and unloads at random. */
+static void *operator_main(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; !atomic_load(&quit); i++) {
+        struct pool_view v;
+        for (int k = 0; k < pool_n(busy_pool); k++) pool_view(busy_pool, k, &v);
+        if (i % 8 == 0) pool_unload(busy_pool, 1 + (int)(i / 8) % 3, false, NULL);
+        pool_release(pool_acquire(busy_pool, 1 + (int)i % 3));
+        usleep(3000);
+    }
+    return NULL;
+}
+
+/* Registry, loads, evictions, unloads and looks at once: every call that waits gets its model and is
+ * answered, unless an operator unloads it during the load. */
+static void models_come_and_go_under_many_threads(void **state)
+{
+    pthread_t client[6], operator;
+
+    (void)state;
+    busy_pool =
+        open_pool_of((struct pool_opt){ .max_loaded = 3, .residence_ms = 1, .patience_ms = 20 }, 3);
+    atomic_store(&n_answers, 0);
+    atomic_store(&quit, false);
+    wait_state(busy_pool, 0, POOL_READY);
+    pthread_create(&operator, NULL, operator_main, NULL);
+    for (intptr_t i = 0; i < 6; i++) pthread_create(&client[i], NULL, client_main, (void *)i);
+    for (int i = 0; i < 6; i++) pthread_join(client[i], NULL);
+    atomic_store(&quit, true);
+    pthread_join(operator, NULL);
+    assert_true(atomic_load(&n_answers) > 0);
+    for (int i = 1; i <= 3; i++) unload(busy_pool, i);
+    for (int i = 1; i <= 3; i++) assert_int_equal(pool_state(busy_pool, i, NULL), POOL_UNLOADED);
+    assert_true(pool_bytes(busy_pool) > 0);
+    pool_close(busy_pool);
+    assert_int_equal(atomic_load(&host.plans), atomic_load(&host.closes));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_unused_model_makes_room),
+        cmocka_unit_test(a_model_in_use_is_not_evicted_and_yields_when_others_have_waited),
+        cmocka_unit_test(a_model_that_can_never_fit_fails_and_evicts_nobody),
+        cmocka_unit_test(bytes_of_models_stay_within_the_limit),
+        cmocka_unit_test(an_unused_model_goes_after_its_keep_alive),
+        cmocka_unit_test(two_hundred_cycles_leave_nothing_behind),
+        cmocka_unit_test(models_come_and_go_under_many_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
