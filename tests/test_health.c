@@ -7,6 +7,7 @@
 #include "api/api.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/stats.h"
 #include "pool/pool.h"
@@ -54,6 +55,7 @@ static void close_world(struct world *w)
 {
     pool_close(w->v.pool);
     buf_release(&w->v.health.body);
+    mem_free(w->v.notes);
     settings_release(&w->s);
 }
 

@@ -177,6 +177,7 @@ int api_open(struct api **out, const struct api_opt *opt, struct err *e)
         rc = err_nomem(e, "a timer of the API");
         goto out;
     }
+    if ((rc = api_open_watchers(a, e)) != OK) goto out;
     if ((rc = api_start_threads(a, e)) != OK) goto out;
     *out = a;
     a = NULL;
@@ -217,6 +218,7 @@ void api_close(struct api *a)
     if (!a) return;
     api_stop(a);
     loop_timer_close(a->ping);
+    api_end_watchers(a);
     fail_all(a);
     if (a->events && !wait_for_ends(a)) {
         log_error("%d requests did not end: their memory is not freed, since engines still use it",
@@ -224,6 +226,7 @@ void api_close(struct api *a)
         return;
     }
     chan_close(a->events);
+    api_close_watchers(a);
     pthread_mutex_destroy(&a->compiled_lock);
     pthread_mutex_destroy(&a->ready_lock);
     map_release(&a->unknown);
@@ -243,6 +246,7 @@ static const char *state_name(const struct call *c)
         "new", "queued", "prefill", "decode", "preempted", "done"
     };
 
+    if (c->waits) return "loading";
     if (c->away) return "preparing";
     if (c->compiling) return "compiling";
     for (int i = 0; i < c->n_choices; i++) {

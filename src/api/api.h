@@ -79,6 +79,8 @@ void api_abort(struct api *a); /* the same for the calls that they have now; the
  * http_close. Calls that are not answered yet get an error. NULL is allowed. */
 void api_close(struct api *a);
 void api_process_events(struct api *a);          /* after a wake-up of the loop */
+void api_models_changed(struct api *a);          /* tells those who watch the models */
+void api_end_watchers(struct api *a);            /* no more of that: the server drains */
 int api_n_calls(const struct api *a);            /* in flight */
 void api_status(struct api *a, struct buf *out); /* the calls in flight as a JSON array */
 
@@ -89,6 +91,15 @@ void api_embeddings(struct api *a, struct http_req *q, const struct api_who *who
 void api_classify(struct api *a, struct http_req *q, const struct api_who *who);
 void api_models(struct api *a, struct http_req *q, const struct api_who *who); /* the list */
 void api_model(struct api *a, struct http_req *q, const struct api_who *who);  /* /v1/models/{id} */
+/* llama-server's /models/load and /models/unload, LM Studio's forms of them, vLLM's sleep */
+void api_load(struct api *a, struct http_req *q, const struct api_who *who);
+void api_unload(struct api *a, struct http_req *q, const struct api_who *who);
+void api_load_instance(struct api *a, struct http_req *q, const struct api_who *who);
+void api_unload_instance(struct api *a, struct http_req *q, const struct api_who *who);
+void api_sleep(struct api *a, struct http_req *q, const struct api_who *who);
+void api_wake_up(struct api *a, struct http_req *q, const struct api_who *who);
+void api_is_sleeping(struct api *a, struct http_req *q, const struct api_who *who);
+void api_models_sse(struct api *a, struct http_req *q, const struct api_who *who);
 void api_tokenize(struct api *a, struct http_req *q, const struct api_who *who);
 void api_detokenize(struct api *a, struct http_req *q, const struct api_who *who);
 /* /v1/requests/{id}/cancel and /cancel */

@@ -15,6 +15,7 @@ struct call;
 struct choice;
 struct compile_job;
 struct request;
+struct seen;
 struct workers;
 
 #define ID_BYTES 48
@@ -43,6 +44,11 @@ struct api {
     int n_running;                         /* choices submitted to engines */
     struct choice *choices, *free_choices; /* all ever made; those not in use */
     struct loop_timer *ping;
+    /* watchers.c */
+    struct seen *seen; /* [n_seen] states that were sent last, by model */
+    size_t n_seen, cap_seen;
+    int n_watchers;
+    struct loop_timer *look;           /* at the progress of loads */
     struct past_call past[PAST_CALLS]; /* a ring */
     unsigned past_at;
 };
@@ -54,6 +60,9 @@ void api_notify(struct request *r); /* request.notify, on the engine's thread */
 void api_remember_call(struct api *a, const struct call *c);
 /* Continues the calls whose grammars were compiled (submit.c). */
 void api_resume_compiled(struct api *a);
+
+int api_open_watchers(struct api *a, struct err *e);
+void api_close_watchers(struct api *a);
 
 /* ---- prepare.c: request threads ---- */
 int api_start_threads(struct api *a,

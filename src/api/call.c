@@ -108,6 +108,7 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
     c->q = q;
     c->route = route;
     c->model_id = "";
+    c->cold = -1;
     c->start_ns = http_start_ns(q);
     c->open_ns = clock_ns();
     link_call(a, c);
@@ -232,17 +233,28 @@ static bool is_failed_model(struct pool *pool, struct str name)
     return false;
 }
 
-/* The call holds its model until it ends, also if the model fails or is replaced meanwhile. */
+/* How long the model stays after this use. */
+static int64_t keep_of(const struct call *c)
+{
+    return c->p.has_keep ? c->p.keep_ms : POOL_KEEP_DEFAULT;
+}
+
+/* The call holds its model until it ends, also if the model fails, is unloaded or replaced meanwhile.
+ * One that waited for its model has it already. */
 static int find_model(struct call *c, struct err *e)
 {
-    int rc = pool_find_by(c->api->opt.pool, c->p.model, c->deadline_ns, &c->model, e);
+    struct pool *pool = c->api->opt.pool;
+    int rc = OK;
 
+    if (!c->model) rc = pool_find_cold(pool, c->p.model, c->deadline_ns, &c->model, &c->cold, e);
     if (rc == OK) {
         c->model_id = c->model->id;
+        pool_touch(c->model, keep_of(c));
         return OK;
     }
     c->model = NULL;
-    if (rc != E_DEVICE && rc != E_DAMAGED && is_failed_model(c->api->opt.pool, c->p.model))
+    if (c->cold >= 0) return E_LOADING;
+    if (rc != E_DEVICE && rc != E_DAMAGED && is_failed_model(pool, c->p.model))
         return e->code = E_FORMAT;
     if (rc == E_NOTFOUND) call_blame(c, "model");
     return rc;
@@ -261,21 +273,27 @@ static void note_prompt(struct call *c)
 }
 
 /* The order matters for the error that is reported: first the body, then headers, then the model. */
-int call_read_body(struct call *c, enum body_kind kind, struct err *e)
+static int read_params(struct call *c, enum body_kind kind, struct err *e)
 {
     int rc;
 
     if ((rc = params_read(&c->p, kind, c->body, e)) != OK) return rc;
     note_prompt(c);
-    if (kind & (BODY_CHAT | BODY_TEXT | BODY_EMBED | BODY_CLASSIFY)) {
-        if ((rc = set_priority(c, e)) != OK) return rc;
-        if ((rc = set_deadline(c, e)) != OK) return rc;
-        if (c->p.n > c->api->opt.max_choices) {
-            call_blame(c, "n");
-            return err_set(e, E_INVALID, "n is %d, but this server allows at most %d choices",
-                           c->p.n, c->api->opt.max_choices);
-        }
-    }
+    if (!(kind & (BODY_CHAT | BODY_TEXT | BODY_EMBED | BODY_CLASSIFY))) return OK;
+    if ((rc = set_priority(c, e)) != OK) return rc;
+    if ((rc = set_deadline(c, e)) != OK) return rc;
+    if (c->p.n <= c->api->opt.max_choices) return OK;
+    call_blame(c, "n");
+    return err_set(e, E_INVALID, "n is %d, but this server allows at most %d choices", c->p.n,
+                   c->api->opt.max_choices);
+}
+
+int call_read_body(struct call *c, enum body_kind kind, struct err *e)
+{
+    int rc = c->body_read ? OK : read_params(c, kind, e);
+
+    if (rc != OK) return rc;
+    c->body_read = true;
     if ((rc = find_model(c, e)) != OK) return rc;
     return call_check_stop(c, e);
 }
@@ -476,13 +494,17 @@ static void call_free(struct call *c)
     else a->calls = c->next;
     if (c->next) c->next->prev = c->prev;
     a->n_calls--;
+    a->n_watchers -= c->watches;
     for (int i = 0; i < c->n_choices; i++) choice_recycle(c->choices[i]);
     for (int i = 0; c->inputs && i < c->p.n_prompts; i++) ids_release(&c->inputs[i]);
     call_release_requests(c);
     if (c->p.root) prepare_free_json(a, c->who.tenant, c->body_bytes, c->p.root);
     c->p.root = NULL;
     grammar_unref(c->grammar);
-    if (c->model) engine_give_back(c->model->engine, &c->ticket);
+    if (c->model) {
+        if (c->model->engine) engine_give_back(c->model->engine, &c->ticket);
+        pool_touch(c->model, POOL_KEEP_SAME);
+    }
     pool_release(c->model);
     reply_release(&c->reply);
     pieces_release(&c->pieces);
@@ -501,9 +523,9 @@ void call_end_handler(struct call *c)
 
 void call_end_if_done(struct call *c)
 {
-    bool waits_for_grammar = c->compiling && c->q && !c->gone;
+    bool goes_on = (c->compiling || c->watches) && c->q && !c->gone;
 
-    if (c->holds || c->away || c->n_running > 0 || waits_for_grammar) return;
+    if (c->holds || c->away || c->n_running > 0 || goes_on) return;
     if (c->q) { /* the client is gone, but the HTTP request must be ended all the same */
         assert(c->gone);
         if (c->head_sent) http_end(c->q);

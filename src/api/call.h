@@ -13,10 +13,10 @@
 #include "base/buf.h"
 #include "base/workers.h"
 #include "engine/request.h"
+#include "pool/pool.h"
 #include "token/tokenizer.h"
 
 struct grammar;
-struct pool_instance;
 struct toolfamily;
 struct reasoning_format;
 
@@ -37,9 +37,10 @@ struct parsing {
 enum stop { STOP_NO, STOP_GONE, STOP_DEADLINE, STOP_ASKED, STOP_SHUTDOWN };
 
 /* The two halves of a call's work (prepare.c): `work` runs on a request thread, `then` on the loop
- * after it. An error of either becomes the response. */
+ * after it. An error of either becomes the response. A work that finds its model not loaded is run
+ * once more when it is: what it did until then is skipped (call_read_body). */
 struct call_job {
-    int (*work)(struct call *c, struct err *e); /* on the request thread */
+    int (*work)(struct call *c, struct err *e); /* on the request thread; NULL: nothing */
     int (*then)(struct call *c, struct err *e); /* on the loop, after OK */
 };
 
@@ -55,6 +56,10 @@ struct call {
     const char *peer;
     struct pool_instance *model; /* a reference; NULL: not found yet */
     const char *model_id;        /* the model's; "": none */
+    int cold;       /* a model that is not loaded, and that it must wait for; -1: none */
+    bool waits;     /* the loop's: the pool has `wait`; the call is away, too */
+    bool body_read; /* what call_read_body does before it looks for the model is done */
+    struct pool_wait wait;
     struct reply reply;
     struct pieces pieces; /* texts of tokens, for logprobs */
     char fingerprint[24];
@@ -94,6 +99,7 @@ struct call {
     int priority;
     struct buf out; /* stream chunks to send, or the body; reused */
     bool head_sent; /* the stream has begun */
+    bool watches;   /* a stream of the states of models (watchers.c) */
     bool gone;      /* the connection closed before the answer was complete */
     int holds;      /* functions that work on the call: it is not freed meanwhile */
     int status;     /* sent */
@@ -111,7 +117,8 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
 void call_make_id(struct call *c, const char *prefix); /* "chatcmpl" */
 /* Borrows body and headers of the HTTP request, for a request thread. */
 void call_borrow_request(struct call *c);
-/* Reads headers and body and finds the model. */
+/* Reads headers and body and finds the model. E_LOADING with c->cold: the job is done again when the
+ * model is loaded. */
 int call_read_body(struct call *c, enum body_kind kind, struct err *e);
 /* E_CONTEXT for long texts that cannot fit into the context, found by tokenizing only their
  * beginning: no time is spent on all of their tokens. param: their field. */
@@ -138,6 +145,10 @@ void call_begin(struct api *a, struct http_req *q, const struct api_who *who, co
  * E_QUEUE_FULL. On an error the call stays with the loop. */
 int call_hand_over(struct call *c, const struct call_job *job, size_t bytes, bool bounded,
                    struct err *e);
+/* Loads model i, or unloads it, and then calls job->then on the loop, with a reference to a loaded one
+ * in c->model. The call is away meanwhile. For the loop; c may end here. */
+void call_load(struct call *c, int i, const struct call_job *job);
+void call_unload(struct call *c, int i, bool sleep, const struct call_job *job);
 /* For the thread: OK, E_CANCELLED if the call should come back, or E_DEADLINE. */
 int call_check_stop(const struct call *c, struct err *e);
 bool call_is_stopped(const struct call *c);
@@ -171,6 +182,11 @@ void call_release_requests(struct call *c); /* that are not submitted; its gramm
 void respond_begin_chunk(struct call *c);
 void respond_flush(struct call *c);
 void call_send_ping(struct call *c, uint64_t now_ns); /* c may end here */
+
+/* ---- models.c ---- */
+struct jsonw;
+/* {"value":"loaded","failed":false,"progress":100}: the words of llama-server. */
+void models_write_status(struct jsonw *w, struct pool *p, int i);
 
 /* ---- inputs.c, embeddings.c, classify.c ---- */
 /* A body of texts, each submitted as a request of its own. */

@@ -1,5 +1,5 @@
-/* models.c - GET /v1/models and GET /v1/models/{id}: OpenAI's members, and facts of the model in
- * `meta`. */
+/* models.c - GET /v1/models (also GET /models) and GET /v1/models/{id}: OpenAI's members, the state in
+ * the words of llama-server in `status`, and facts of the model in `meta`. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
@@ -8,7 +8,22 @@
 #include "net/http.h"
 #include "pool/pool.h"
 
-/* A model that is loading or failed has only its state. */
+void models_write_status(struct jsonw *w, struct pool *p, int i)
+{
+    static const char *const values[] = { "unloaded",  "loading",  "loaded",
+                                          "unloading", "sleeping", "failed" };
+    struct pool_view v;
+
+    pool_view(p, i, &v);
+    jsonw_obj(w);
+    jsonw_key(w, "value"), jsonw_str(w, str_c(values[v.state]));
+    jsonw_key(w, "failed"), jsonw_bool(w, v.state == POOL_FAILED);
+    jsonw_key(w, "progress"), jsonw_int(w, v.progress);
+    if (v.state == POOL_FAILED) jsonw_key(w, "error"), jsonw_str(w, str_c(v.err.msg));
+    jsonw_end(w);
+}
+
+/* A model that is not loaded has only its state. */
 static void write_model(struct jsonw *w, struct pool *pool, int i)
 {
     const struct pool_model *m = pool_at(pool, i);
@@ -21,6 +36,7 @@ static void write_model(struct jsonw *w, struct pool *pool, int i)
     jsonw_key(w, "object"), jsonw_str(w, STR("model"));
     jsonw_key(w, "created"), jsonw_int(w, m->created);
     jsonw_key(w, "owned_by"), jsonw_str(w, STR("tern"));
+    jsonw_key(w, "status"), models_write_status(w, pool, i);
     jsonw_key(w, "meta"), jsonw_obj(w);
     jsonw_key(w, "state"), jsonw_str(w, str_c(pool_state_name(state)));
     if (now) {

@@ -219,6 +219,8 @@ static const struct field fields[] = {
     FN("priority", RUN, read_priority),
     { "timeout", RUN, F_SECONDS, AT(timeout_s), 0, 1e9, ABOVE, NULL },
     FN("deadline_ms", RUN, read_deadline),
+    FN("keep_alive", RUN, params_read_keep_alive),
+    FN("ttl", RUN, params_read_keep_alive),
 
     { "temperature", GEN, F_FLOAT, AT(sample.temp), 0, 2, 0, NULL },
     { "top_p", GEN, F_FLOAT, AT(sample.top_p), 0, 1, 0, NULL },

@@ -83,6 +83,9 @@ struct params {
     double timeout_s;    /* 0: not given */
     int64_t deadline_ms; /* relative to the arrival of the request */
     bool has_deadline;
+    int64_t
+        keep_ms; /* keep_alive or ttl: the model stays so long after this request; -1: for ever */
+    bool has_keep;
 
     int dimensions; /* of embeddings; 0: all */
     bool base64;    /* encoding_format */

@@ -10,7 +10,8 @@ typedef int params_fn(struct params *p, struct body_reader *r, const char *param
 
 /* params_text.c */
 params_fn params_read_messages, params_read_prompt, params_read_stop, params_read_logit_bias;
-params_fn params_read_pairs; /* as params_read_prompt, but also pairs of texts */
+params_fn params_read_keep_alive; /* also ttl */
+params_fn params_read_pairs;      /* as params_read_prompt, but also pairs of texts */
 
 /* params_tools.c */
 params_fn params_read_tools, params_read_tool_choice, params_read_parallel;

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "pool/chatform.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 /* ---- messages ---- */
@@ -261,5 +262,56 @@ int params_read_logit_bias(struct params *p, struct body_reader *r, const char *
     }
     p->sample.bias = all;
     p->sample.n_bias = n;
+    return OK;
+}
+
+/* ---- keep_alive ---- */
+
+/* Go's notation of durations, which Ollama uses: "5m", "1h30m", "0.5s", "-1m". A text without a unit is
+ * seconds. */
+static bool parse_duration(struct str s, double *ms)
+{
+    static const struct {
+        const char *unit;
+        double ms;
+    } units[] = { { "ms", 1 }, { "h", 3600e3 }, { "m", 60e3 }, { "s", 1e3 } };
+    bool negative = str_starts(s, STR("-"));
+    double sum = 0, v;
+
+    if (negative) s = str_skip(s, 1);
+    if (!s.n) return false;
+    while (s.n) {
+        size_t digits = 0, i = 0;
+        while (digits < s.n && (isdigit((unsigned char)s.p[digits]) || s.p[digits] == '.'))
+            digits++;
+        if (!digits || !str_to_f64(str_take(s, digits), &v)) return false;
+        s = str_skip(s, digits);
+        if (!s.n) {
+            sum += v * 1e3;
+            break;
+        }
+        while (i < 4 && !str_starts(s, str_c(units[i].unit))) i++;
+        if (i == 4) return false;
+        sum += v * units[i].ms;
+        s = str_skip(s, strlen(units[i].unit));
+    }
+    *ms = negative ? -sum : sum;
+    return true;
+}
+
+/* A number of seconds, or a text with units; a negative one: for ever. */
+int params_read_keep_alive(struct params *p, struct body_reader *r, const char *param,
+                           const json_t *v)
+{
+    const double most = 1e3 * 86400 * 365 * 10;
+    double ms = 0;
+
+    if (json_is_number(v)) ms = json_number_value(v) * 1e3;
+    else if (!json_is_string(v) || !parse_duration(body_str(v), &ms))
+        return body_refuse(r, param,
+                           "must be a number of seconds, or a time such as \"5m\"; 0: the model is "
+                           "unloaded after the answer, -1: it stays");
+    p->has_keep = true;
+    p->keep_ms = ms < 0 || ms > most ? -1 : (int64_t)ms;
     return OK;
 }

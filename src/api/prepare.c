@@ -15,6 +15,10 @@
  * functions belong to the loop; the body and the headers are borrowed before, and stay valid since
  * the HTTP request is not ended meanwhile.
  *
+ * A call whose model is not loaded comes back with c->cold, and waits in the pool (c->waits): it stays
+ * away, but no thread has it. The pool's thread puts it into the ready list, with the model or an
+ * error, and the loop gives it to a request thread again, which goes on with the parsed body.
+ *
  * There are two lanes with threads of their own: one for small bodies, and one with a lower
  * priority for large ones. A small request thus never waits for a large one, and the compute threads
  * of the engines lose little to them. In each lane tenants take turns (base/workers.h). */
@@ -75,6 +79,10 @@ static void run_job(struct work *w)
 
     c->job_rc = call_check_stop(c, &c->job_err);
     if (c->job_rc == OK) c->job_rc = c->job->work(c, &c->job_err);
+    if (c->job_rc == E_LOADING && c->cold >= 0) { /* the body is read on when the model is there */
+        put_ready(c);
+        return;
+    }
     if (c->job_rc != OK) c->p.tools = NULL, c->p.echo = false;
     params_drop_body(&c->p);
     put_ready(c);
@@ -166,12 +174,66 @@ static void come_back(struct call *c)
     if (c->q) http_release_body(c->q);
 }
 
+/* ---- calls that wait for their model ---- */
+
+/* On the pool's thread. */
+static void on_model(struct pool_wait *w) { put_ready(w->arg); }
+
+static void begin_wait(struct call *c)
+{
+    c->wait = (struct pool_wait){ .done = on_model, .arg = c };
+    c->next_ready = NULL;
+}
+
+/* The result of the wait as that of the job. Errors of the load itself are those of a failed model. */
+static void take_result(struct call *c)
+{
+    int rc = c->wait.rc;
+
+    c->waits = false;
+    c->cold = -1;
+    c->model = c->wait.model;
+    c->job_rc = rc;
+    c->job_err = c->wait.err;
+    if (rc == E_NOTFOUND || rc == E_INVALID || rc == E_IO || rc == E_CANCELLED)
+        c->job_rc = c->job_err.code = E_FORMAT;
+}
+
+/* To a request thread again, which goes on. false: the result is an error, or there is no work. */
+static bool go_on(struct call *c)
+{
+    bool stopped = call_is_stopped(c) || !c->q || c->gone;
+
+    take_result(c);
+    if (c->job_rc != OK || stopped || !c->job->work) return false;
+    c->away = false;
+    c->api->n_away--;
+    if (call_hand_over(c, c->job, c->work.bytes, false, &c->job_err) == OK) return true;
+    c->away = true;
+    c->api->n_away++;
+    c->job_rc = c->job_err.code;
+    return false;
+}
+
+/* true: the call waits, or has its model and goes on. */
+static bool wait_for_model(struct call *c)
+{
+    if (c->job_rc != E_LOADING || c->cold < 0 || call_is_stopped(c) || !c->q || c->gone)
+        return false;
+    begin_wait(c);
+    c->waits = true;
+    if (pool_load(c->api->opt.pool, c->cold, &c->wait) == POOL_WAIT) return true;
+    return go_on(c);
+}
+
 /* The call may end here. */
 static void take_back(struct call *c)
 {
     enum stop why = (enum stop)atomic_load(&c->work.stop);
-    int rc = c->job_rc;
+    int rc;
 
+    if (c->waits ? go_on(c) : wait_for_model(c)) return;
+    rc = c->job_rc;
     come_back(c);
     c->holds++;
     if (c->q && !c->gone) {
@@ -181,6 +243,29 @@ static void take_back(struct call *c)
         if (rc != OK) call_fail(c, &c->job_err, c->p.param);
     }
     call_end_handler(c);
+}
+
+/* Away without a thread, for a job that only waits. */
+static void leave(struct call *c, const struct call_job *job)
+{
+    begin_wait(c);
+    c->job = job;
+    c->job_err = (struct err){ 0 };
+    c->away = c->waits = true;
+    if (c->api->n_away++ == 0) loop_timer_set(c->api->sweep, SWEEP_MS);
+}
+
+void call_load(struct call *c, int i, const struct call_job *job)
+{
+    leave(c, job);
+    c->wait.by_operator = true;
+    if (pool_load(c->api->opt.pool, i, &c->wait) == POOL_NOW) take_back(c);
+}
+
+void call_unload(struct call *c, int i, bool sleep, const struct call_job *job)
+{
+    leave(c, job);
+    if (pool_unload(c->api->opt.pool, i, sleep, &c->wait) == POOL_NOW) take_back(c);
 }
 
 void api_take_back(struct api *a)
@@ -205,7 +290,10 @@ static bool ask_to_stop(struct call *c, enum stop why)
     int none = STOP_NO;
 
     atomic_compare_exchange_strong(&c->work.stop, &none, (int)why);
-    if (!workers_take(c->lane, &c->work)) return false;
+    if (c->waits ? !pool_cancel_wait(c->api->opt.pool, &c->wait) : !workers_take(c->lane, &c->work))
+        return false;
+    c->waits = false;
+    c->cold = -1;
     c->job_rc = E_CANCELLED;
     return true;
 }
@@ -231,8 +319,9 @@ static void on_sweep(void *arg)
     if (a->n_away == 0) return;
     loop_timer_set(a->sweep, SWEEP_MS); /* first: it cannot fail then */
     for (struct call *c = a->calls, *next; c; c = next) {
+        uint64_t at = c->waits ? c->deadline_ns : c->head_deadline_ns;
         next = c->next;
-        if (c->head_deadline_ns && now >= c->head_deadline_ns) call_stop(c, STOP_DEADLINE);
+        if (at && now >= at) call_stop(c, STOP_DEADLINE);
     }
 }
 
@@ -298,6 +387,10 @@ int api_start_threads(struct api *a, struct err *e)
 void api_stop(struct api *a)
 {
     if (!a) return;
+    for (struct call *c = a->calls, *next; c; c = next) {
+        next = c->next;
+        if (c->waits) call_stop(c, STOP_SHUTDOWN);
+    }
     for (struct call *c = a->calls; c; c = c->next) {
         int none = STOP_NO;
         if (c->away) atomic_compare_exchange_strong(&c->work.stop, &none, STOP_SHUTDOWN);

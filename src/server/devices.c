@@ -16,7 +16,7 @@ struct device {
     struct engine_device s; /* bytes and counts: sums over its models; init_ns: of the first */
 };
 
-enum { DEVICES_MAX = SETTINGS_MODELS };
+enum { DEVICES_MAX = 16 };
 
 /* Sums over the models on one device. */
 static void add_stats(struct device *d, const struct engine_device *s)

@@ -101,7 +101,8 @@ static void watch_engines(struct server *v)
 {
     for (int i = 0; i < pool_n(v->pool); i++) {
         const struct engine_stats *s = server_stats(v, i);
-        if (s) watch_engine(v, s, pool_at(v->pool, i)->id, &v->health.stalled[i]);
+        struct model_note *n = server_note(v, i);
+        if (s && n) watch_engine(v, s, pool_at(v->pool, i)->id, &n->stalled);
     }
 }
 
@@ -116,7 +117,13 @@ static int count_state(struct server *v, enum pool_state state)
     return n;
 }
 
-/* Whether model i can serve, and the reason why not. */
+static bool is_stalled(struct server *v, int i)
+{
+    const struct model_note *n = server_note(v, i);
+    return n && n->stalled;
+}
+
+/* Whether model i can serve, and the reason why not. One that is not loaded can: it will be. */
 static enum ready check_model(struct server *v, int i, char reason[REASON_BYTES])
 {
     const char *id = pool_at(v->pool, i)->id;
@@ -132,7 +139,7 @@ static enum ready check_model(struct server *v, int i, char reason[REASON_BYTES]
     default: break;
     }
     reason[0] = 0;
-    if (!v->health.stalled[i]) return READY_OK;
+    if (!is_stalled(v, i)) return READY_OK;
     snprintf(reason, REASON_BYTES,
              "the engine of model '%.100s' has made no progress for more than %lld ms", id,
              (long long)v->s->watchdog_ms);
@@ -147,7 +154,7 @@ static enum ready check_draining(const struct server *v, char reason[REASON_BYTE
 }
 
 /* The state of all models by the policy --ready: of those that are not ready, the first reason in the
- * order of enum ready. */
+ * order of enum ready. Models that are loaded on demand, or were unloaded on purpose, do not count. */
 static void set_reason(struct server *v)
 {
     bool any = strcmp(v->s->ready, "any") == 0, some = false;
@@ -159,6 +166,7 @@ static void set_reason(struct server *v)
     if (h->ready != READY_OK) return;
     for (int i = 0; i < pool_n(v->pool); i++) {
         enum ready r = check_model(v, i, reason);
+        if (r != READY_OK && r != READY_STALLED && !pool_is_expected(v->pool, i)) continue;
         some |= r == READY_OK;
         if (r == READY_OK || (h->ready != READY_OK && h->ready <= r)) continue;
         h->ready = r;

@@ -20,9 +20,8 @@ enum ready { READY_OK, READY_DRAINING, READY_FAILED, READY_LOADING, READY_STALLE
 
 struct health {
     enum ready ready;
-    char reason[REASON_BYTES];     /* "" when ready */
-    struct buf body;               /* of GET /ready, rendered when something changes */
-    bool stalled[SETTINGS_MODELS]; /* by model: the watchdog saw no progress */
+    char reason[REASON_BYTES]; /* "" when ready */
+    struct buf body;           /* of GET /ready, rendered when something changes */
 };
 
 /* Counters summed over all models at one moment. */

@@ -16,6 +16,7 @@
 #include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "engine/engine.h"
 #include "net/http.h"
 #include "net/loop.h"
@@ -56,6 +57,14 @@ bool server_engine_info(struct server *v, int i, struct engine_info *out)
     return m != NULL;
 }
 
+/* The list of models grows; notes do so with it. */
+struct model_note *server_note(struct server *v, int i)
+{
+    while (v->n_notes <= (size_t)i && mem_ensure(v->notes, v->cap_notes, v->n_notes + 1))
+        v->notes[v->n_notes++] = (struct model_note){ 0 };
+    return (size_t)i < v->n_notes ? &v->notes[i] : NULL;
+}
+
 /* ---- models that finish loading ---- */
 
 /* On the pool's thread: the loop is woken, and looks at the models in on_wake. */
@@ -72,25 +81,33 @@ static void on_pool_change(void *arg) /* on the pool's thread */
 static void stop_if_all_failed(struct server *v)
 {
     for (int i = 0; i < pool_n(v->pool); i++)
-        if (server_stats(v, i) || pool_state(v->pool, i, NULL) != POOL_FAILED) return;
+        if (server_stats(v, i) || pool_state(v->pool, i, NULL) != POOL_FAILED ||
+            !pool_at(v->pool, i)->preload)
+            return;
     pool_state(v->pool, 0, &v->failed);
     loop_stop(v->loop);
 }
 
-/* Each model is logged once, when it is ready or has failed; what happens to it later is logged by
- * the pool. The error of an only model is returned by server_run instead. */
+/* Each instance is logged when it is ready; a failure once, what happens later is logged by the pool.
+ * The error of an only model is returned by server_run instead. */
+static void log_model(struct server *v, int i)
+{
+    struct pool_instance *m = pool_acquire(v->pool, i);
+    struct model_note *n = server_note(v, i);
+    struct err e;
+    enum pool_state state = pool_state(v->pool, i, &e);
+
+    if (n && m && n->logged != m->generation) startlog_model(m);
+    else if (n && !m && !n->logged && state == POOL_FAILED && !n->failed && pool_n(v->pool) > 1)
+        log_error("%s", e.msg);
+    if (n && m) n->logged = m->generation;
+    if (n) n->failed = state == POOL_FAILED;
+    pool_release(m);
+}
+
 static void log_models(struct server *v)
 {
-    for (int i = 0; i < pool_n(v->pool); i++) {
-        struct pool_instance *m = pool_acquire(v->pool, i);
-        struct err e;
-        enum pool_state state = pool_state(v->pool, i, &e);
-        if (!v->model_logged[i] && m) startlog_model(m);
-        else if (!v->model_logged[i] && state == POOL_FAILED && pool_n(v->pool) > 1)
-            log_error("%s", e.msg);
-        v->model_logged[i] |= m || state == POOL_FAILED;
-        pool_release(m);
-    }
+    for (int i = 0; i < pool_n(v->pool); i++) log_model(v, i);
     stop_if_all_failed(v);
 }
 
@@ -102,6 +119,7 @@ static void on_wake(void *arg)
     api_process_events(v->api);
     if (!atomic_exchange_explicit(&v->pool_changed, false, memory_order_acquire)) return;
     log_models(v);
+    api_models_changed(v->api);
     health_update(v);
     if (v->health.ready == READY_OK && !v->ready_logged) {
         v->ready_logged = true;
@@ -182,6 +200,7 @@ static void on_stop_signal(void *arg)
         enter_phase(v, LIFE_DRAIN);
         health_update(v);
         pool_drain(v->pool);
+        api_end_watchers(v->api);
         http_drain(v->http);
         if (!loop_timer_set(v->ending, 1)) cancel_all(v, "out of memory"), loop_stop(v->loop);
     } else if (v->life == LIFE_DRAIN) {
@@ -404,6 +423,7 @@ static void server_close(struct server *v)
     auth_close(v->auth);
     access_release(v);
     buf_release(&v->health.body);
+    mem_free(v->notes);
 }
 
 /* After the end log lines are plain again, for messages of the command line. */

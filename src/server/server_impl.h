@@ -44,6 +44,13 @@ enum phase {
     N_PHASES
 };
 
+/* What the server remembers of a model. */
+struct model_note {
+    uint32_t logged; /* generation whose load was logged; 0: none */
+    bool failed;     /* and its failure was */
+    bool stalled;    /* the watchdog saw no progress */
+};
+
 struct server {
     struct settings *s; /* borrowed */
     struct loop *loop;
@@ -64,7 +71,9 @@ struct server {
     enum life life;
     uint64_t drain_ns, phase_ns; /* begin of the shutdown; of its current phase */
     atomic_bool pool_changed;    /* some model changed its state */
-    bool model_logged[SETTINGS_MODELS], ready_logged;
+    struct model_note *notes;    /* [n_notes] by model: server_note */
+    size_t n_notes, cap_notes;
+    bool ready_logged;
     struct err failed; /* why the server stopped by itself: no model could be loaded */
 
     struct health health;
@@ -78,6 +87,7 @@ struct server {
     int n_traces;
 };
 
+struct model_note *server_note(struct server *v, int i); /* NULL: no memory */
 /* The statistics of model i; NULL: it never was ready. */
 struct engine_stats *server_stats(struct server *v, int i);
 /* Facts of model i; false: it is not ready. */

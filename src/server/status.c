@@ -182,6 +182,30 @@ static void write_model_devices(struct jsonw *w, const struct engine_info *i)
     jsonw_end(w);
 }
 
+/* What the pool says about a model: how it came and when it goes. */
+static void write_pool_view(struct jsonw *w, struct server *v, int i)
+{
+    const struct pool_model *m = pool_at(v->pool, i);
+    const struct pool_counts *c = pool_counts(v->pool, i);
+    struct pool_view now;
+
+    pool_view(v->pool, i, &now);
+    write_int(w, "progress", now.progress);
+    write_int(w, "generation", now.generation);
+    jsonw_key(w, "preload"), jsonw_bool(w, m->preload);
+    jsonw_key(w, "pinned"), jsonw_bool(w, m->pinned);
+    write_int(w, "keep_alive_ms", m->keep_ms);
+    write_int(w, "uses", now.n_uses);
+    write_int(w, "waits_for_load", now.n_waits);
+    jsonw_key(w, "yields"), jsonw_bool(w, now.yields);
+    write_int(w, "idle_ms", now.idle_ms);
+    write_int(w, "expires_ms", now.expires_ms);
+    write_int(w, "planned_bytes", (int64_t)now.bytes);
+    write_int(w, "loads", (int64_t)counter_get(&c->loads));
+    write_int(w, "load_failures", (int64_t)counter_get(&c->load_failures));
+    write_int(w, "evictions", (int64_t)counter_get(&c->unloads[POOL_UNLOAD_ROOM]));
+}
+
 /* One element of "models". */
 static void write_model(struct jsonw *w, struct server *v, int index)
 {
@@ -202,6 +226,7 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     write_text(w, "path", m->path);
     write_text(w, "state", pool_state_name(state));
     write_text(w, "error", e.msg);
+    write_pool_view(w, v, index);
     write_load(w, now, last);
     write_text(w, "arch", now ? i.arch : "");
     write_text(w, "task", now ? i.task : "");

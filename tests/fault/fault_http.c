@@ -113,6 +113,7 @@ static void close_world(void)
     auth_close(w.v.auth);
     access_release(&w.v);
     buf_release(&w.v.health.body);
+    mem_free(w.v.notes);
     settings_release(&w.s);
 }
 

@@ -1,0 +1,242 @@
+/* lifecycle.c - loading and unloading by request, in the words of several servers:
+ *
+ *     llama-server  POST /models/load, /models/unload {"model"}   GET /models   GET /models/sse
+ *     LM Studio     POST /api/v1/models/load {"model"}, /api/v1/models/unload {"instance_id"}
+ *     vLLM          POST /sleep, /wake_up   GET /is_sleeping
+ *
+ * Each is answered when it is done, or with the error of the load. The call waits in the pool, as one
+ * whose model is not loaded does (prepare.c). */
+#include "api/call.h"
+
+#include "base/jsonw.h"
+#include "engine/engine.h"
+#include "net/http.h"
+#include "pool/pool.h"
+
+#include <stdio.h>
+
+/* ---- which model ---- */
+
+/* "name" or, as LM Studio has it for a loaded model, "name@generation". *generation 0: any. */
+static int find_index(struct pool *p, struct str name, uint32_t *generation)
+{
+    int i = pool_index(p, name.n ? name : STR("\n"));
+    int64_t n;
+
+    *generation = 0;
+    if (i >= 0) return i;
+    for (size_t at = name.n; at-- > 0;) {
+        if (name.p[at] != '@') continue;
+        if (!str_to_i64(str_skip(name, at + 1), &n) || n < 1 || n > UINT32_MAX) return -1;
+        *generation = (uint32_t)n;
+        return pool_index(p, str_take(name, at));
+    }
+    return -1;
+}
+
+/* The model that the body names by "model", "instance_id" or "id". */
+static int read_model(struct call *c, int *index, struct err *e)
+{
+    static const char *const names[] = { "model", "instance_id", "id" };
+    struct body_reader r = { .arena = &c->arena, .err = e, .param = c->p.param };
+    struct pool_instance *m = NULL;
+    const json_t *v = NULL;
+    uint32_t generation;
+    int rc, k = 0;
+
+    if ((rc = body_parse(&c->p.root, http_body(c->q), NULL, e)) != OK) return rc;
+    while (k < 3 && !(v = json_object_get(c->p.root, names[k]))) k++;
+    if (!json_is_string(v)) return body_refuse(&r, "model", "is required: the id of a model");
+    *index = find_index(c->api->opt.pool, body_str(v), &generation);
+    call_blame(c, "%s", names[k]);
+    if (*index < 0)
+        return err_set(e, E_NOTFOUND, "there is no model '%.*s'; GET /models lists the models",
+                       STR_ARG(str_take(body_str(v), 100)));
+    if (!generation) return OK;
+    rc = pool_acquire_generation(c->api->opt.pool, *index, generation, &m, e);
+    pool_release(m);
+    return rc;
+}
+
+/* Opens the call of a route with a body; NULL: it is answered. */
+static struct call *begin(struct api *a, struct http_req *q, const struct api_who *who,
+                          const char *route, int *index)
+{
+    struct call *c = call_open(a, q, who, route);
+    struct err e = { 0 };
+
+    if (!c) return NULL;
+    call_borrow_request(c);
+    if (read_model(c, index, &e) == OK) {
+        call_blame(c, "%s", "");
+        c->model_id = pool_at(a->opt.pool, *index)->id;
+        return c;
+    }
+    call_fail(c, &e, c->p.param);
+    call_end_handler(c);
+    return NULL;
+}
+
+/* ---- load and unload ---- */
+
+static int send_success(struct call *c, struct err *e)
+{
+    struct jsonw w = { .out = &c->out };
+
+    (void)e;
+    jsonw_obj(&w);
+    jsonw_key(&w, "success"), jsonw_bool(&w, true);
+    jsonw_end(&w);
+    call_send_body(c, 200);
+    return OK;
+}
+
+/* LM Studio's reply. */
+static int send_loaded(struct call *c, struct err *e)
+{
+    struct jsonw w = { .out = &c->out };
+    char instance[300];
+
+    (void)e;
+    snprintf(instance, sizeof instance, "%s@%u", c->model->id, c->model->generation);
+    jsonw_obj(&w);
+    jsonw_key(&w, "type"), jsonw_str(&w, STR("llm"));
+    jsonw_key(&w, "instance_id"), jsonw_str(&w, str_c(instance));
+    jsonw_key(&w, "load_time_seconds"),
+        jsonw_num(&w, (c->model->load_ms + c->model->warm_ms) / 1e3);
+    jsonw_key(&w, "status"), jsonw_str(&w, STR("loaded"));
+    jsonw_end(&w);
+    call_send_body(c, 200);
+    return OK;
+}
+
+static int send_unloaded(struct call *c, struct err *e)
+{
+    struct jsonw w = { .out = &c->out };
+
+    (void)e;
+    jsonw_obj(&w);
+    jsonw_key(&w, "instance_id"), jsonw_str(&w, str_c(c->model_id));
+    jsonw_end(&w);
+    call_send_body(c, 200);
+    return OK;
+}
+
+static const struct call_job success = { NULL, send_success };
+
+void api_load(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    int i;
+    struct call *c = begin(a, q, who, "/models/load", &i);
+
+    if (!c) return;
+    call_load(c, i, &success);
+    call_end_handler(c);
+}
+
+void api_unload(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    int i;
+    struct call *c = begin(a, q, who, "/models/unload", &i);
+
+    if (!c) return;
+    call_unload(c, i, false, &success);
+    call_end_handler(c);
+}
+
+void api_load_instance(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    static const struct call_job job = { NULL, send_loaded };
+    int i;
+    struct call *c = begin(a, q, who, "/api/v1/models/load", &i);
+
+    if (!c) return;
+    call_load(c, i, &job);
+    call_end_handler(c);
+}
+
+void api_unload_instance(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    static const struct call_job job = { NULL, send_unloaded };
+    int i;
+    struct call *c = begin(a, q, who, "/api/v1/models/unload", &i);
+
+    if (!c) return;
+    call_unload(c, i, false, &job);
+    call_end_handler(c);
+}
+
+/* ---- sleeping ---- */
+
+/* The next model in that state; -1: none. */
+static int find_state(struct pool *p, enum pool_state state)
+{
+    for (int i = 0; i < pool_n(p); i++)
+        if (pool_state(p, i, NULL) == state) return i;
+    return -1;
+}
+
+static int sleep_next(struct call *c, struct err *e);
+static int wake_next(struct call *c, struct err *e);
+static const struct call_job sleeper = { NULL, sleep_next }, waker = { NULL, wake_next };
+
+/* One after the other, until no model is READY. */
+static int sleep_next(struct call *c, struct err *e)
+{
+    int i = find_state(c->api->opt.pool, POOL_READY);
+
+    if (i < 0) return send_success(c, e);
+    call_unload(c, i, true, &sleeper);
+    return OK;
+}
+
+static int wake_next(struct call *c, struct err *e)
+{
+    int i = find_state(c->api->opt.pool, POOL_SLEEPING);
+
+    pool_release(c->model);
+    c->model = NULL;
+    if (i < 0) return send_success(c, e);
+    call_load(c, i, &waker);
+    return OK;
+}
+
+/* Both begin and end without a body. */
+static void run_all(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
+                    int (*next)(struct call *c, struct err *e))
+{
+    struct call *c = call_open(a, q, who, route);
+    struct err e = { 0 };
+
+    if (!c) return;
+    call_borrow_request(c);
+    if (next(c, &e) != OK) call_fail(c, &e, NULL);
+    call_end_handler(c);
+}
+
+void api_sleep(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    run_all(a, q, who, "/sleep", sleep_next);
+}
+
+void api_wake_up(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    run_all(a, q, who, "/wake_up", wake_next);
+}
+
+/* Is there a model that sleeps, and none that is READY? */
+void api_is_sleeping(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    struct call *c = call_open(a, q, who, "/is_sleeping");
+    struct jsonw w = { 0 };
+    struct pool *p = a->opt.pool;
+
+    if (!c) return;
+    w.out = &c->out;
+    jsonw_obj(&w);
+    jsonw_key(&w, "is_sleeping");
+    jsonw_bool(&w, find_state(p, POOL_SLEEPING) >= 0 && find_state(p, POOL_READY) < 0);
+    jsonw_end(&w);
+    call_send_body(c, 200);
+    call_end_handler(c);
+}
