@@ -79,6 +79,7 @@ struct pool {
     atomic_bool draining, aborting;
     bool stopped;
     _Atomic uint64_t taken_bytes; /* of instances that are not closed; written by the thread */
+    struct membudget held;        /* the same in detail; the thread's */
     int n_taken;                  /* such instances; the thread's */
     uint64_t look_ns;             /* when a load that waits for room asks again; the thread's */
     /* the thread's, for swapplan.h; [n_view] */
@@ -133,6 +134,8 @@ uint64_t load_next_retry(struct pool *p);
 enum room { ROOM, ROOM_LATER, ROOM_NEVER };
 /* Makes room for m, which is planned: others are unloaded. e: after ROOM_NEVER. */
 enum room swap_make_room(struct pool *p, int i, struct pool_instance *m, bool first, struct err *e);
+struct memavail;
+void swap_read_free(const struct pool *p, struct memavail *out); /* beside the loaded models */
 /* The budget once more, after the model was opened. */
 int swap_count(struct pool *p, struct pool_instance *m, struct err *e);
 bool swap_load_next(struct pool *p); /* true: a model was loaded, or has failed */

@@ -29,7 +29,7 @@ void load_close(struct pool *p, struct pool_instance *m)
 {
     m->host->close(m);
     atomic_fetch_sub(&p->taken_bytes, m->bytes);
-    if (m->counted) p->n_taken--;
+    if (m->counted) membudget_take(&p->held, &m->need), p->n_taken--;
     mem_free(m);
     malloc_trim(0);
 }
@@ -366,6 +366,24 @@ static void pause_load(struct pool *p, struct slot *s)
     pthread_mutex_unlock(&p->lock);
 }
 
+/* Plans the model, unless that was done, and makes room for it. Where another model went for it and
+ * its sizes were not given, they are chosen anew: there is more memory now. */
+static enum room plan_and_make_room(struct pool *p, int i, bool first, struct err *e)
+{
+    struct slot *s = p->slots[i];
+    uint64_t before = s->switch_ns;
+    enum room room;
+
+    for (int again = 0;; again++) {
+        if (!s->pending && plan_model(p, s, e) != OK) return ROOM_NEVER;
+        pool_set_progress(s->pending, PLANNED);
+        room = swap_make_room(p, i, s->pending, first, e);
+        if (room != ROOM || again || s->pending->need.kv_given) return room;
+        if (s->switch_ns == before && !before) return room;
+        load_drop_pending(p, s);
+    }
+}
+
 bool load_slot(struct pool *p, int i, bool first)
 {
     struct slot *s = p->slots[i];
@@ -374,16 +392,11 @@ bool load_slot(struct pool *p, int i, bool first)
     enum room room;
 
     if (!begin_load(p, s)) return false;
-    if (!s->pending && plan_model(p, s, &e) != OK) {
-        end_failed(p, s, NULL, &e);
-        return true;
-    }
-    m = s->pending;
-    pool_set_progress(m, PLANNED);
-    if ((room = swap_make_room(p, i, m, first, &e)) == ROOM_LATER) {
+    if ((room = plan_and_make_room(p, i, first, &e)) == ROOM_LATER) {
         pause_load(p, s);
         return false;
     }
+    m = s->pending;
     s->pending = NULL;
     if (room == ROOM) {
         pool_set_progress(m, ROOMY);

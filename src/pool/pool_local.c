@@ -5,6 +5,7 @@
 #include "kernel/backend.h"
 #include "model/loadplan.h"
 #include "pool/memavail.h"
+#include "pool/modelbytes.h"
 #include "pool/prompter.h"
 
 static void on_engine_failed(void *arg) { pool_wake(arg); }
@@ -19,14 +20,53 @@ static struct engine_opt options_of(struct pool_instance *m)
     return o;
 }
 
+enum { SHARE_MODELS = 3 }; /* that are expected side by side, of those that are loaded on demand */
+
+/* So many models are expected to be loaded at a time: all of the start, and some of the others. */
+static int n_side_by_side(struct pool *p)
+{
+    int n = pool_n(p), at_start = 0, most = p->opt.max_loaded ? p->opt.max_loaded : SHARE_MODELS;
+
+    for (int i = 0; i < n; i++) at_start += p->slots[i]->m.preload;
+    if (most > n) most = n;
+    return most > at_start ? most : at_start;
+}
+
+/* Memory for the default sizes of a model: every model has the same share of what the weights of all
+ * leave for KV caches, also those that are loaded after it. */
+static struct sizes_room plan_room(struct pool_instance *m)
+{
+    struct pool *p = m->pool;
+    uint64_t limit = p->opt.memory_limit == POOL_MEMORY_AUTO ? 0 : p->opt.memory_limit;
+    double share = 1.0 / n_side_by_side(p);
+    struct sizes_room r;
+    struct memavail a;
+
+    swap_read_free(p, &a);
+    r = membudget_room(&a, &p->held, limit);
+    r.share = share;
+    for (int i = 0; i < pool_n(p); i++) {
+        const struct slot *o = p->slots[i];
+        bool loaded = state_of(o) == POOL_READY, later;
+
+        pthread_mutex_lock(&p->lock);
+        later = &o->m != m->model && o->at_start && state_of(o) == POOL_LOADING;
+        pthread_mutex_unlock(&p->lock);
+        if (loaded) r.share_before += share;
+        else if (later) r.later_bytes += model_file_bytes(o->m.path);
+    }
+    return r;
+}
+
 /* host_data: the plan, until the engine has it. */
 static int plan_local(struct pool_instance *m, struct err *e)
 {
     struct engine_opt o = options_of(m);
     struct loadplan *plan = NULL;
-    int rc = engine_plan(&plan, m->model->path, &o, e);
+    int rc;
 
-    if (rc != OK) return rc;
+    o.room = plan_room(m);
+    if ((rc = engine_plan(&plan, m->model->path, &o, e)) != OK) return rc;
     m->host_data = plan;
     m->need = membudget_of(plan);
     return OK;
@@ -40,7 +80,7 @@ static void fill_large_kv(struct pool_instance *m, struct loadplan *plan)
     struct memavail a;
 
     if (o->memory_limit == 0) return;
-    memavail_read(&a, o->sys_root ? o->sys_root : "");
+    swap_read_free(m->pool, &a);
     for (int i = 0; i < plan->place.n_shares; i++)
         plan->place.shares[i].be->fill_kv = membudget_is_kv_large(&m->need, &a);
 }

@@ -51,6 +51,12 @@ static bool evict(struct pool *p, struct slot *s, const struct slot *for_whom)
 
 static bool is_auto(const struct pool *p) { return p->opt.memory_limit == POOL_MEMORY_AUTO; }
 
+void swap_read_free(const struct pool *p, struct memavail *out)
+{
+    memavail_read(out, p->opt.sys_root ? p->opt.sys_root : "");
+    membudget_hold(out, &p->held);
+}
+
 /* What m lacks now. */
 static struct swap_lack find_lack(const struct pool *p, const struct pool_instance *m)
 {
@@ -61,7 +67,7 @@ static struct swap_lack find_lack(const struct pool *p, const struct pool_instan
     if (p->opt.max_loaded > 0 && p->n_taken >= p->opt.max_loaded)
         lack.models = p->n_taken + 1 - p->opt.max_loaded;
     if (is_auto(p)) {
-        memavail_read(&a, p->opt.sys_root ? p->opt.sys_root : "");
+        swap_read_free(p, &a);
         lack.bytes = membudget_lack(&m->need, &a);
     } else if (p->opt.memory_limit && all > p->opt.memory_limit) {
         lack.bytes = all - p->opt.memory_limit;
@@ -73,7 +79,7 @@ static int check_machine(const struct pool *p, const struct pool_instance *m, st
 {
     struct memavail a;
 
-    memavail_read(&a, p->opt.sys_root ? p->opt.sys_root : "");
+    swap_read_free(p, &a);
     return membudget_check_machine(&m->need, &a, e);
 }
 
@@ -100,6 +106,7 @@ int swap_count(struct pool *p, struct pool_instance *m, struct err *e)
     if (rc != OK) return rc;
     m->bytes = membudget_total(&m->need);
     atomic_fetch_add(&p->taken_bytes, m->bytes);
+    membudget_add(&p->held, &m->need);
     m->counted = true;
     p->n_taken++;
     return OK;
