@@ -340,6 +340,15 @@ int engine_plan(struct loadplan **out, const char *path, const struct engine_opt
     return rc;
 }
 
+/* Blocks that cannot be read are computed again; a device that fails is an error. */
+static int restore_parked(struct engine *g, struct park *p, struct err *e)
+{
+    int n, rc = engine_unpark(g, p, &n, e);
+
+    if (rc == OK && n) log_info("%s: %d parked KV blocks are restored", g->plan->path, n);
+    return rc;
+}
+
 int engine_open_plan(struct engine **out, struct loadplan *plan, const struct engine_opt *opt,
                      struct err *e)
 {
@@ -362,6 +371,7 @@ int engine_open_plan(struct engine **out, struct loadplan *plan, const struct en
     if ((rc = open_memory(g, e)) != OK) goto out;
     if ((rc = open_grammars(g, e)) != OK) goto out;
     if ((rc = make_info(g, e)) != OK) goto out;
+    if (o->park && (rc = restore_parked(g, o->park, e)) != OK) goto out;
     g->open_ms = clock_ms_since(start);
     if (!o->manual && (rc = start_thread(g, e)) != OK) goto out;
     *out = g;

@@ -21,6 +21,7 @@ struct grammar;
 struct grammar_spec;
 struct ids;
 struct loadplan;
+struct park;
 struct request;
 struct sample_opt;
 struct ticket;
@@ -43,6 +44,14 @@ int engine_plan(struct loadplan **out, const char *path, const struct engine_opt
                 struct err *e);
 int engine_open_plan(struct engine **out, struct loadplan *plan, const struct engine_opt *opt,
                      struct err *e);
+
+/* Saves the prefix cache, so that the next engine of the same model need not compute it again; after
+ * engine_stop, before engine_close. *n_blocks: how many blocks were saved; 0: there are none, the
+ * engine has failed, or the model is of a kind that cannot be parked. Restoring is done by
+ * engine_open_plan (opt.park), or for a manual engine by engine_unpark before its first request.
+ * After a failure of engine_unpark the engine must be closed. */
+int engine_park(struct engine *g, struct park *p, int *n_blocks, struct err *e);
+int engine_unpark(struct engine *g, struct park *p, int *n_blocks, struct err *e);
 
 void engine_info(const struct engine *g, struct engine_info *out); /* any thread */
 struct engine_stats *engine_stats(struct engine *g);               /* read only, any thread */

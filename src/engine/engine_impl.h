@@ -4,7 +4,7 @@
  *   engine.c  opening and closing, submitting       round.c   one round: take, plan, run
  *   token.c   sampling the tokens of a step         emit.c    events, ends, statistics
  *   warm.c    the warm-up request                   check.c   all invariants, as code
- *   failure.c when the engine has failed for good */
+ *   failure.c when the engine has failed for good   engine_park.c  saving the prefix cache */
 #ifndef TERN_ENGINE_ENGINE_IMPL_H
 #define TERN_ENGINE_ENGINE_IMPL_H
 

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 struct engine_stats;
+struct park;
 
 struct engine_opt {
     /* the device */
@@ -39,6 +40,7 @@ struct engine_opt {
     int age_ms;           /* see sched_opt; default: 1000 */
     bool manual;          /* no thread: the caller calls engine_step (tests, simulation) */
     /* the owner */
+    struct park *park; /* KV blocks that were parked for the model are restored; NULL: none */
     struct engine_stats *stats; /* where to count, initialized; NULL: the engine's own */
     /* Called once, on the engine's thread, when the engine has failed (engine_error); NULL: not. */
     void (*failed)(void *arg);

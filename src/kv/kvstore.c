@@ -5,6 +5,8 @@
 #include "base/mem.h"
 #include "kv/region.h"
 
+#include <assert.h>
+
 #define ALIGN 64 /* bytes: each array of blocks begins at a cache line */
 
 struct kvstore {
@@ -151,4 +153,67 @@ int kvstore_n_blocks(const struct kvstore *s) { return s->n_blocks; }
 void kvstore_view(const struct kvstore *s, struct kvview *out)
 {
     *out = (struct kvview){ .type = s->type, .layers = s->layers, .n_layers = s->n_layers };
+}
+
+/* ---- single blocks ---- */
+
+size_t kvstore_block_size(const struct kvstore *s)
+{
+    size_t sum = 0;
+
+    for (int l = 0; l < s->n_layers; l++)
+        sum += s->layers[l].k_block_bytes + s->layers[l].v_block_bytes;
+    return sum;
+}
+
+/* The keys or the values of block id in one layer. */
+static void *block_at(void *base, size_t bytes, int id)
+{
+    return (char *)base + (size_t)id * bytes;
+}
+
+void kvstore_read(const struct kvstore *s, int id, void *data)
+{
+    char *to = data;
+
+    assert(id >= 0 && id < s->n_blocks);
+    for (int i = 0; i < s->n_regions; i++)
+        for (int l = s->regions[i].first; l < s->regions[i].end; l++) {
+            const struct kvlayer *y = &s->layers[l];
+            struct backend *be = s->regions[i].be;
+            if (y->k_block_bytes)
+                be->get(be, to, block_at(y->k, y->k_block_bytes, id), y->k_block_bytes);
+            to += y->k_block_bytes;
+            if (y->v_block_bytes)
+                be->get(be, to, block_at(y->v, y->v_block_bytes, id), y->v_block_bytes);
+            to += y->v_block_bytes;
+        }
+}
+
+void kvstore_write(struct kvstore *s, int id, const void *data)
+{
+    const char *from = data;
+
+    assert(id >= 0 && id < s->n_blocks);
+    for (int i = 0; i < s->n_regions; i++)
+        for (int l = s->regions[i].first; l < s->regions[i].end; l++) {
+            const struct kvlayer *y = &s->layers[l];
+            struct backend *be = s->regions[i].be;
+            if (y->k_block_bytes)
+                be->put(be, block_at(y->k, y->k_block_bytes, id), from, y->k_block_bytes);
+            from += y->k_block_bytes;
+            if (y->v_block_bytes)
+                be->put(be, block_at(y->v, y->v_block_bytes, id), from, y->v_block_bytes);
+            from += y->v_block_bytes;
+        }
+}
+
+int kvstore_sync(struct kvstore *s, struct err *e)
+{
+    int rc = OK, one;
+
+    for (int i = 0; i < s->n_regions; i++)
+        if ((one = s->regions[i].be->sync(s->regions[i].be, rc == OK ? e : NULL)) != OK && rc == OK)
+            rc = one;
+    return rc;
 }

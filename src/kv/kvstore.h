@@ -30,6 +30,14 @@ int kvstore_bytes(uint64_t *out, const struct kvshape *layers, int n_layers, enu
 /* Bytes of one block of these layers, without alignment. */
 uint64_t kvstore_block_bytes(const struct kvshape *layers, int n_layers, enum dtype type);
 
+/* Copies the keys and values of block id in all layers from the devices, or to them, one layer after
+ * the other: kvstore_block_size bytes of host memory. A copy is done when kvstore_sync returns; until
+ * then `data` stays as it is. On the thread that drives the devices, between steps. */
+size_t kvstore_block_size(const struct kvstore *s);
+void kvstore_read(const struct kvstore *s, int id, void *data);
+void kvstore_write(struct kvstore *s, int id, const void *data);
+int kvstore_sync(struct kvstore *s, struct err *e);
+
 /* The memory part of a kvview (type, layers); the caller fills in the batch's part. */
 void kvstore_view(const struct kvstore *s, struct kvview *out);
 #endif

@@ -252,6 +252,33 @@ void prefix_add(struct prefix *p, uint64_t salt, const int32_t *ids, int n, int 
     }
 }
 
+int prefix_next_idle(const struct prefix *p, int id)
+{
+    return id == NONE ? p->newest : p->nodes[id].older;
+}
+
+void prefix_get(const struct prefix *p, int id, struct prefix_block *out)
+{
+    const struct node *x = &p->nodes[id];
+
+    assert(x->cached);
+    *out = (struct prefix_block){ x->parent, x->salt, x->ids };
+}
+
+/* The reference of block_get keeps the block busy until it is in the tree. */
+int prefix_restore(struct prefix *p, const struct prefix_block *b, bool *is_new)
+{
+    uint64_t hash = hash_block(p, b->parent, b->salt, b->ids);
+    int id = find_block(p, hash, b->parent, b->salt, b->ids);
+
+    *is_new = false;
+    if (id != NONE || (id = block_get(p->pool)) < 0) return id;
+    insert_block(p, id, hash, b->parent, b->salt, b->ids);
+    block_unref(p->pool, id);
+    *is_new = true;
+    return id;
+}
+
 int prefix_n(const struct prefix *p) { return p->n; }
 int prefix_n_idle(const struct prefix *p) { return p->n_idle; }
 

@@ -35,6 +35,20 @@ int prefix_take(struct prefix *p, uint64_t salt, const int32_t *ids, int n, stru
 void prefix_add(struct prefix *p, uint64_t salt, const int32_t *ids, int n, int from,
                 const struct chain *c);
 
+/* What a cached block holds, for saving and restoring it. */
+struct prefix_block {
+    int parent; /* block id; -1: the first block of a prompt */
+    uint64_t salt;
+    const int32_t *ids; /* [KV_BLOCK] */
+};
+/* Idle blocks from the one used last to the one used longest ago, parents before their children; id
+ * -1 begins, and -1 is the end. */
+int prefix_next_idle(const struct prefix *p, int id);
+void prefix_get(const struct prefix *p, int id, struct prefix_block *out);
+/* The block of these tokens: a cached one, or one that was free and is now cached and idle, so that
+ * its keys and values must be filled in before anything else happens (*is_new). -1: none is free. */
+int prefix_restore(struct prefix *p, const struct prefix_block *b, bool *is_new);
+
 int prefix_n(const struct prefix *p);      /* cached blocks */
 int prefix_n_idle(const struct prefix *p); /* of those, blocks that could be evicted now */
 /* A lower bound of the blocks that become free or idle when c is released. */

@@ -110,6 +110,21 @@ static void copy_state(struct runner *r, int to, int from)
     state_store_copy(decoder_of(r)->states, to, from);
 }
 
+static void read_block(struct runner *r, int id, void *data)
+{
+    kvstore_read(decoder_of(r)->kv, id, data);
+}
+
+static void write_block(struct runner *r, int id, const void *data)
+{
+    kvstore_write(decoder_of(r)->kv, id, data);
+}
+
+static int sync_blocks(struct runner *r, struct err *e)
+{
+    return kvstore_sync(decoder_of(r)->kv, e);
+}
+
 /* Any thread: names do not change, and stats are the backend's own to guard. */
 static int list_devices(const struct runner *r, struct runner_device *out, int max)
 {
@@ -147,6 +162,7 @@ static struct runner_limits limits_of(const struct decoder *d, const struct deco
                                    .min_chunk = gpu ? CHUNK_GPU : 2 * KV_BLOCK,
                                    .warm_tokens =
                                        gpu && d->n_passes == 1 ? opt->max_tokens : WARM_CPU,
+                                   .block_bytes = kvstore_block_size(d->kv),
                                    .samples = s->sampled != NULL,
                                    .bidirectional = hp->encoder,
                                    .shares_prefix = !hp->encoder };
@@ -164,6 +180,9 @@ int decoder_open(struct runner **out, struct model *m, const struct decoder_opt 
                             .start = start_batch,
                             .wait = wait_batch,
                             .copy_state = copy_state,
+                            .read_block = read_block,
+                            .write_block = write_block,
+                            .sync_blocks = sync_blocks,
                             .devices = list_devices,
                             .close = close_decoder };
     if ((rc = open_memory(d, opt, e)) != OK) {

@@ -19,18 +19,20 @@
 
 /* Facts that do not change while the runner is open. */
 struct runner_limits {
-    int n_vocab;        /* token ids a batch may hold; columns of the logits */
-    int n_vec;          /* numbers of a hidden row (batch.hidden) */
-    int max_tokens;     /* of a batch */
-    int max_seqs;       /* rows of a batch's block table */
-    int max_table;      /* its stride at most: blocks of the longest sequence */
-    int max_out;        /* rows of logits of a batch */
-    int max_adjust;     /* logit adjustments of a batch's samples together */
-    int n_blocks;       /* KV blocks: ids 0 to n_blocks - 1 */
-    int n_slots;        /* slots of recurrent state: ids 0 to n_slots - 1; 0: the model has none */
-    int min_chunk;      /* prefill tokens: fewer take a step almost as long */
-    int warm_tokens;    /* tokens of a first batch after which later ones run at full speed */
-    bool samples;       /* the runner samples tokens itself where it can (batch.samples) */
+    int n_vocab;     /* token ids a batch may hold; columns of the logits */
+    int n_vec;       /* numbers of a hidden row (batch.hidden) */
+    int max_tokens;  /* of a batch */
+    int max_seqs;    /* rows of a batch's block table */
+    int max_table;   /* its stride at most: blocks of the longest sequence */
+    int max_out;     /* rows of logits of a batch */
+    int max_adjust;  /* logit adjustments of a batch's samples together */
+    int n_blocks;    /* KV blocks: ids 0 to n_blocks - 1 */
+    int n_slots;     /* slots of recurrent state: ids 0 to n_slots - 1; 0: the model has none */
+    int min_chunk;   /* prefill tokens: fewer take a step almost as long */
+    int warm_tokens; /* tokens of a first batch after which later ones run at full speed */
+    size_t
+        block_bytes; /* of the keys and values of one KV block, as runner_read_block copies them */
+    bool samples;    /* the runner samples tokens itself where it can (batch.samples) */
     bool bidirectional; /* all tokens of a text must come in one batch; there are no logits */
     bool shares_prefix; /* a full KV block depends on its tokens and those before it only, so that
                          * sequences with the same beginning can share it */
@@ -51,6 +53,10 @@ struct runner {
     int (*start)(struct runner *r, const struct batch *b, struct err *e);
     int (*wait)(struct runner *r, const float **logits, struct err *e);
     void (*copy_state)(struct runner *r, int to, int from); /* NULL: lim.n_slots is 0 */
+    /* NULL: lim.block_bytes is 0. */
+    void (*read_block)(struct runner *r, int id, void *data);
+    void (*write_block)(struct runner *r, int id, const void *data);
+    int (*sync_blocks)(struct runner *r, struct err *e);
     int (*devices)(const struct runner *r, struct runner_device *out, int max);
     void (*close)(struct runner *r);
 };
@@ -81,6 +87,21 @@ static inline int runner_run(struct runner *r, const struct batch *b, const floa
 static inline void runner_copy_state(struct runner *r, int to, int from)
 {
     r->copy_state(r, to, from);
+}
+
+/* Copies the keys and values of a KV block to host memory, or from it: lim.block_bytes bytes, which
+ * stay as they are until runner_sync_blocks returns. Between a wait and the next start. */
+static inline void runner_read_block(struct runner *r, int id, void *data)
+{
+    r->read_block(r, id, data);
+}
+static inline void runner_write_block(struct runner *r, int id, const void *data)
+{
+    r->write_block(r, id, data);
+}
+static inline int runner_sync_blocks(struct runner *r, struct err *e)
+{
+    return r->sync_blocks(r, e);
 }
 
 /* Fills out for up to max devices; returns how many there are. */
