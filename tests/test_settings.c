@@ -314,6 +314,7 @@ static void a_listed_model_has_its_own_settings(void **state)
     struct settings s;
     struct registry_item items[SETTINGS_MODELS];
     const struct model_opt *o;
+    struct buf out = { 0 };
     char words[256];
 
     (void)state;
@@ -353,6 +354,12 @@ static void a_listed_model_has_its_own_settings(void **state)
     assert_string_equal(items[3].aliases[0], "d");
     assert_string_equal(settings_find_alias(&s, "large"), "big.gguf");
     assert_null(settings_find_alias(&s, "plain"));
+    settings_json(&s, &out);
+    assert_non_null(strstr(buf_cstr(&out), "[\"plain.gguf\",{\"path\":\"big.gguf\",\"aliases\":"
+                                           "[\"large\",\"huge\"],\"ctx\":32768,"));
+    assert_non_null(strstr(buf_cstr(&out), "{\"path\":\"c.gguf\",\"keep-alive\":90}"));
+    assert_non_null(strstr(buf_cstr(&out), "\"keep-alive\":\"forever\""));
+    buf_release(&out);
     settings_release(&s);
     snprintf(words, sizeof words, "-m flag.gguf -a f --config %s",
              yaml("models:\n- {path: a, alias: [b, c], ctx: 1K}\n"));

@@ -2,6 +2,7 @@
 #ifndef TERN_SERVER_SETTINGS_IMPL_H
 #define TERN_SERVER_SETTINGS_IMPL_H
 
+#include "base/jsonw.h"
 #include "server/settings.h"
 
 /* Where a value comes from; name is for errors: "--max-batch", "TERN_MAX_BATCH", "tern.yaml:12:
@@ -25,6 +26,10 @@ int knob_set_model(struct model_opt *o, const struct knob *k, struct str value, 
                    struct err *e);
 void settings_model_release(struct settings_model *m); /* and zeroes it */
 bool settings_model_is_equal(const struct settings_model *a, const struct settings_model *b);
+/* The path of model i, or an object where it has settings of its own. */
+void settings_model_json(const struct settings *s, int i, struct jsonw *w);
+/* The value of a knob that is not a list; base: the struct that k->at is an offset in. */
+void knob_write(struct jsonw *w, const void *base, const struct knob *k);
 /* Appends the value as JSON. */
 void knob_json(const struct settings *s, const struct knob *k, struct buf *out);
 bool knob_is_equal(const struct settings *a, const struct settings *b, const struct knob *k);

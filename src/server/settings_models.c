@@ -78,6 +78,29 @@ bool settings_model_is_equal(const struct settings_model *a, const struct settin
     return true;
 }
 
+void settings_model_json(const struct settings *s, int i, struct jsonw *w)
+{
+    const struct settings_model *m = &s->more[i];
+
+    if (!m->opt.given && m->n_aliases == 0) {
+        jsonw_str(w, str_c(s->models[i]));
+        return;
+    }
+    jsonw_obj(w);
+    jsonw_key(w, "path"), jsonw_str(w, str_c(s->models[i]));
+    if (m->n_aliases) { /* the first one is in the list of aliases */
+        jsonw_key(w, "aliases"), jsonw_arr(w);
+        for (int j = 0; j < m->n_aliases; j++) jsonw_str(w, str_c(m->aliases[j]));
+        jsonw_end(w);
+    }
+    for (const struct knob *k = model_knobs; k->name; k++) {
+        if (!model_has(&m->opt, (enum model_key)(k - model_knobs))) continue;
+        jsonw_key(w, k->name);
+        knob_write(w, &m->opt, k);
+    }
+    jsonw_end(w);
+}
+
 /* A model that a flag or a variable names, and the one that ships with tern, has no `where`. */
 int settings_items(const struct settings *s, struct registry_item *out)
 {

@@ -2,7 +2,6 @@
  *
  * A knob knows the offset and the type of its field in struct settings; the functions here are the
  * only ones that use them. Texts are owned by the settings and replaced as a whole. */
-#include "base/jsonw.h"
 #include "base/mem.h"
 #include "server/settings_impl.h"
 
@@ -350,34 +349,43 @@ static void write_list(struct jsonw *w, const struct settings *s, const struct k
     int n = *count_of_list((struct settings *)s, k);
 
     jsonw_arr(w);
-    for (int i = 0; i < n; i++) jsonw_str(w, str_c(list[i]));
+    for (int i = 0; i < n; i++) {
+        if (list == s->models) settings_model_json(s, i, w);
+        else jsonw_str(w, str_c(list[i]));
+    }
     jsonw_end(w);
 }
 
 /* Times are printed in the unit of a number without unit. */
+void knob_write(struct jsonw *w, const void *base, const struct knob *k)
+{
+    const void *p = (const char *)base + k->at;
+
+    switch (k->kind) {
+    case KNOB_INT: jsonw_int(w, *(const int64_t *)p); break;
+    case KNOB_SIZE:
+        if (*(const int64_t *)p < 0) jsonw_str(w, str_c(strchr(k->words, '|') + 1));
+        else jsonw_int(w, *(const int64_t *)p);
+        break;
+    case KNOB_TIME:
+        if (*(const int64_t *)p < 0) jsonw_str(w, str_c(strchr(k->words, '|') + 1));
+        else jsonw_num(w, (double)*(const int64_t *)p / (is_in_ms(k) ? 1 : 1e3));
+        break;
+    case KNOB_FLOAT: jsonw_num(w, *(const double *)p); break;
+    case KNOB_BOOL: jsonw_bool(w, *(const bool *)p); break;
+    default: {
+        struct str v = str_c(*(char *const *)p);
+        jsonw_str(w, k->secret && v.n ? STR("(set)") : v);
+    }
+    }
+}
+
 void knob_json(const struct settings *s, const struct knob *k, struct buf *out)
 {
     struct jsonw w = { .out = out };
-    const void *p = field_of(s, k);
 
-    switch (k->kind) {
-    case KNOB_LIST: write_list(&w, s, k); break;
-    case KNOB_INT: jsonw_int(&w, *(const int64_t *)p); break;
-    case KNOB_SIZE:
-        if (*(const int64_t *)p < 0) jsonw_str(&w, str_c(strchr(k->words, '|') + 1));
-        else jsonw_int(&w, *(const int64_t *)p);
-        break;
-    case KNOB_TIME:
-        if (*(const int64_t *)p < 0) jsonw_str(&w, str_c(strchr(k->words, '|') + 1));
-        else jsonw_num(&w, (double)*(const int64_t *)p / (is_in_ms(k) ? 1 : 1e3));
-        break;
-    case KNOB_FLOAT: jsonw_num(&w, *(const double *)p); break;
-    case KNOB_BOOL: jsonw_bool(&w, *(const bool *)p); break;
-    default: {
-        struct str v = str_c(*(char *const *)p);
-        jsonw_str(&w, k->secret && v.n ? STR("(set)") : v);
-    }
-    }
+    if (k->kind == KNOB_LIST) write_list(&w, s, k);
+    else knob_write(&w, s, k);
 }
 
 static bool is_equal_list(const struct settings *a, const struct settings *b, const struct knob *k)
