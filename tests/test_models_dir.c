@@ -178,7 +178,7 @@ static void paths_of_the_list_stay_inside_the_folder(void **state)
     snprintf(text, sizeof text, "%s/../%s/secret.gguf", root, path_base(outside));
     item.path = text;
     assert_refused(&item, 1, E_INVALID, "outside the folder of models");
-    snprintf(text, sizeof text, "%s-else", root); /* the folder's name is only its beginning */
+    snprintf(text, sizeof text, "%s-else.gguf", root); /* the folder's name is only its beginning */
     write_file(text, "GGUF");
     assert_refused(&item, 1, E_INVALID, "outside the folder of models");
     item.path = "none.gguf";
