@@ -223,6 +223,7 @@ static void links_that_leave_the_folder_are_refused(void **state)
     struct registry_item item = { .path = "out.gguf", .origin = REGISTRY_CONFIG };
     struct registry *r;
     char text[700];
+    int n;
 
     (void)state;
     make_folders();
@@ -251,6 +252,12 @@ static void links_that_leave_the_folder_are_refused(void **state)
     add_link("..", "sub/up");
     r = open_folder();
     assert_string_equal(list_ids(r), "good sub/a sub/b");
+    assert_int_equal(registry_find(r, STR("self/good")), -1);
+    assert_int_equal(registry_find(r, STR("sub/up/good")), -1);
+    n = rescan(r).refused;
+    snprintf(text, sizeof text, "%s/secret2.gguf", outside);
+    write_file(text, "GGUF");
+    assert_int_equal(rescan(r).refused, n); /* folders outside are not even read */
     registry_close(r);
     assert_refused(&item, 1, E_INVALID, "out.gguf is outside the folder of models: it leads to");
     item.path = "hf";
