@@ -227,10 +227,8 @@ static int set_priority(struct call *c, struct err *e)
  * failed later has the code of its failure. */
 static bool is_failed_model(struct pool *pool, struct str name)
 {
-    for (int i = 0; i < pool_n(pool); i++)
-        if (name.n ? str_is(name, pool_at(pool, i)->id) : i == 0)
-            return pool_state(pool, i, NULL) == POOL_FAILED;
-    return false;
+    int i = pool_index(pool, name);
+    return i >= 0 && pool_state(pool, i, NULL) == POOL_FAILED;
 }
 
 /* How long the model stays after this use. */

@@ -52,20 +52,38 @@ static void write_model(struct jsonw *w, struct pool *pool, int i)
     pool_release(now);
 }
 
-void api_models(struct api *a, struct http_req *q, const struct api_who *who)
+static int send_list(struct call *c, struct err *e)
 {
-    struct call *c = call_open(a, q, who, "/v1/models");
-    struct jsonw w = { 0 };
+    struct pool *p = c->api->opt.pool;
+    struct jsonw w = { .out = &c->out };
 
-    if (!c) return;
-    w.out = &c->out;
+    (void)e;
     jsonw_obj(&w);
     jsonw_key(&w, "object"), jsonw_str(&w, STR("list"));
     jsonw_key(&w, "data"), jsonw_arr(&w);
-    for (int i = 0; i < pool_n(a->opt.pool); i++) write_model(&w, a->opt.pool, i);
+    for (int i = 0; i < pool_n(p); i++)
+        if (pool_is_listed(p, i)) write_model(&w, p, i);
     jsonw_end(&w);
     jsonw_end(&w);
     call_send_body(c, 200);
+    return OK;
+}
+
+/* On a request thread: reading a folder may take a while. */
+static int rescan(struct call *c, struct err *e) { return pool_rescan(c->api->opt.pool, NULL, e); }
+
+/* ?reload=1, or any other value: the folder of models is read again before. */
+void api_models(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    static const struct call_job job = { rescan, send_list };
+    struct call *c = call_open(a, q, who, "/v1/models");
+    struct err e = { 0 };
+    int rc;
+
+    if (!c) return;
+    if (str_find(http_query(q), STR("reload=")) >= 0) rc = call_hand_over(c, &job, 0, true, &e);
+    else rc = send_list(c, &e);
+    if (rc != OK) call_fail(c, &e, NULL);
     call_end_handler(c);
 }
 
@@ -75,12 +93,12 @@ void api_model(struct api *a, struct http_req *q, const struct api_who *who)
     struct call *c = call_open(a, q, who, "/v1/models/{id}");
     struct jsonw w = { 0 };
     struct err e = { 0 };
+    int i;
 
     if (!c) return;
     w.out = &c->out;
     id = str_starts(id, prefix) ? str_skip(id, prefix.n) : STR("");
-    for (int i = 0; i < pool_n(a->opt.pool); i++) {
-        if (!str_is(id, pool_at(a->opt.pool, i)->id)) continue;
+    if (id.n && (i = pool_index(a->opt.pool, id)) >= 0) {
         write_model(&w, a->opt.pool, i);
         call_send_body(c, 200);
         goto out;

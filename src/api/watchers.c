@@ -120,6 +120,8 @@ void api_models_sse(struct api *a, struct http_req *q, const struct api_who *who
         call_end_handler(c);
         return;
     }
+    api_models_changed(a); /* what the others have not heard of yet */
+    for (int i = a->n_watchers ? 0 : n_watched(a); i-- > 0;) is_changed(a, i);
     c->status = 200;
     c->head_sent = c->watches = true;
     a->n_watchers++;
@@ -128,6 +130,6 @@ void api_models_sse(struct api *a, struct http_req *q, const struct api_who *who
         if (!b.failed) send_event(c, buf_str(&b));
     }
     buf_release(&b);
-    api_models_changed(a);
+    api_models_changed(a); /* the timer, if a model is loading */
     call_end_handler(c);
 }

@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "pool/modelname.h"
 #include "pool/pool_impl.h"
+#include "pool/registry.h"
 
 #include <string.h>
 
@@ -51,6 +52,7 @@ static struct slot *make_slot(const struct pool_model *m)
     s->m.preload = m->preload;
     s->m.pinned = m->pinned;
     s->m.keep_ms = m->keep_ms;
+    s->m.entry = m->entry;
     engine_stats_init(&s->stats);
     hist_init(&s->counts.load_s, hist_e2e, (int)(sizeof hist_e2e / sizeof *hist_e2e));
     hist_init(&s->counts.switch_s, hist_e2e, (int)(sizeof hist_e2e / sizeof *hist_e2e));
@@ -108,6 +110,60 @@ static int add_named(struct pool *p, int i, struct err *e)
     }
     mem_free(made);
     return rc;
+}
+
+/* An entry of the registry as a model. What the operator named stays loaded, if its settings do not
+ * say otherwise. */
+static struct pool_model model_of(const struct pool *p, const struct registry_model *r)
+{
+    const struct model_opt *o = &r->opt;
+    bool stays = r->named && r->preload;
+
+    return (struct pool_model){ .id = r->id,
+                                .path = r->path,
+                                .created = atomic_load(&r->created),
+                                .preload = r->preload,
+                                .pinned = model_has(o, MODEL_PINNED)
+                                              ? o->pinned
+                                              : stays && !model_has(o, MODEL_KEEP_ALIVE),
+                                .keep_ms = model_has(o, MODEL_KEEP_ALIVE) ? o->keep_alive_ms
+                                           : stays                        ? -1
+                                                                          : p->opt.keep_ms,
+                                .entry = r };
+}
+
+/* Slots have the index of their entries. */
+static int take_entries(struct pool *p, struct err *e)
+{
+    int rc = OK;
+
+    pthread_mutex_lock(&p->lock);
+    while (rc == OK && pool_n(p) < registry_n(p->opt.registry) && pool_n(p) < POOL_MODELS_MAX) {
+        struct pool_model m = model_of(p, registry_at(p->opt.registry, pool_n(p)));
+        struct slot *s = make_slot(&m);
+        if (!s) rc = err_nomem(e, "the name of a model");
+        else p->slots[pool_n(p)] = s, atomic_fetch_add(&p->n, 1);
+    }
+    pool_tell(p);
+    pthread_mutex_unlock(&p->lock);
+    return rc;
+}
+
+int pool_rescan(struct pool *p, struct registry_news *news, struct err *e)
+{
+    int rc = OK;
+
+    if (p->opt.registry && (rc = registry_rescan(p->opt.registry, news, e)) == OK)
+        rc = take_entries(p, e);
+    pool_report_change(p);
+    return rc;
+}
+
+bool pool_is_listed(struct pool *p, int i)
+{
+    const struct slot *s = p->slots[i];
+
+    return !s->m.entry || !atomic_load(&s->m.entry->gone) || state_of(s) == POOL_READY;
 }
 
 /* ---- references ---- */
@@ -233,10 +289,11 @@ static int start_pool(struct pool *p, struct err *e)
 {
     int rc;
 
-    if (p->opt.n < 1) return err_set(e, E_INVALID, "no model is named");
+    if (p->opt.n < 1 && !p->opt.registry) return err_set(e, E_INVALID, "no model is named");
     if ((rc = lock_init(&p->lock, &p->news, "the pool of models", e)) != OK) return rc;
     p->has_lock = true;
-    for (int i = 0; i < p->opt.n; i++)
+    if (p->opt.registry && (rc = take_entries(p, e)) != OK) return rc;
+    for (int i = 0; i < p->opt.n && !p->opt.registry; i++)
         if ((rc = add_named(p, i, e)) != OK) return rc;
     if ((rc = thread_start(&p->thread, "tern-pool", pool_main, p, e)) != OK) return rc;
     p->has_thread = true;
@@ -308,6 +365,10 @@ int pool_index(struct pool *p, struct str id)
 {
     int n = pool_n(p), i = 0;
 
+    if (p->opt.registry && id.n) {
+        i = registry_find(p->opt.registry, id);
+        return i < n ? i : -1;
+    }
     while (i < n && id.n && !str_is(id, p->slots[i]->m.id)) i++;
     return i < n ? i : -1;
 }
@@ -413,13 +474,15 @@ enum { NAMES_MAX = 16 }; /* of an error message */
 static int no_model(struct pool *p, struct str id, struct err *e)
 {
     struct buf b = { 0 };
-    int n = pool_n(p), rc;
+    int n = pool_n(p), listed = 0, rc;
 
-    for (int i = 0; i < n && i < NAMES_MAX; i++)
-        buf_printf(&b, "%s'%s'", i ? ", " : "", p->slots[i]->m.id);
-    if (n > NAMES_MAX) buf_printf(&b, " and %d more", n - NAMES_MAX);
+    for (int i = 0; i < n; i++) {
+        if (!pool_is_listed(p, i)) continue;
+        if (listed++ < NAMES_MAX) buf_printf(&b, "%s'%s'", b.n ? ", " : "", p->slots[i]->m.id);
+    }
+    if (listed > NAMES_MAX) buf_printf(&b, " and %d more", listed - NAMES_MAX);
     rc = err_set(e, E_NOTFOUND, "there is no model '%.*s'; the models are %s",
-                 STR_ARG(str_take(id, 100)), buf_cstr(&b));
+                 STR_ARG(str_take(id, 100)), listed ? buf_cstr(&b) : "none yet");
     buf_release(&b);
     return rc;
 }

@@ -42,6 +42,9 @@ struct engine_stats;
 struct pool;
 struct pool_instance;
 struct prompter;
+struct registry;
+struct registry_model;
+struct registry_news;
 
 enum pool_state {
     POOL_UNLOADED,
@@ -56,10 +59,11 @@ const char *pool_state_name(enum pool_state s); /* "unloaded", "loading", ... */
 struct pool_model { /* fixed, but for its state */
     const char *id; /* file or folder name without the extension, or its alias */
     const char *path;
-    int64_t created;      /* seconds since 1970: modification time of the file */
-    bool preload;         /* loaded when the pool opens */
-    bool pinned;          /* never unloaded for another model, or for want of use */
-    int64_t keep_ms;      /* unloaded after so long without use; -1: never */
+    int64_t created;                    /* seconds since 1970: modification time of the file */
+    bool preload;                       /* loaded when the pool opens */
+    bool pinned;                        /* never unloaded for another model, or for want of use */
+    int64_t keep_ms;                    /* unloaded after so long without use; -1: never */
+    const struct registry_model *entry; /* its settings; NULL: there is no registry */
     _Atomic int state;    /* enum pool_state; pool_state reads it together with the error */
     _Atomic int progress; /* of LOADING: 0 to 100 */
 };
@@ -103,6 +107,10 @@ struct pool_instance { /* a loaded model; read only */
 #define POOL_MEMORY_AUTO UINT64_MAX
 
 struct pool_opt {
+    /* The models: those of a registry, which outlives the pool, in its order; */
+    struct registry *registry;
+    int64_t keep_ms; /* of its models that are loaded on demand and have no setting; -1: for ever */
+    /* or without one: */
     const char *const *paths;   /* [n] models that are loaded at once, and stay */
     const char *const *aliases; /* [n] or NULL; entries may be NULL */
     int n;
@@ -137,9 +145,15 @@ void pool_close(struct pool *p);
  * m. E_INVALID: the name is taken. *index: its index. Any thread. */
 int pool_add(struct pool *p, const struct pool_model *m, int *index, struct err *e);
 
+/* Looks for models again (registry_rescan), and takes new ones into the list. news may be NULL. Any
+ * thread. */
+int pool_rescan(struct pool *p, struct registry_news *news, struct err *e);
+/* Is model i to be listed? Not if its file is gone and it is not loaded. */
+bool pool_is_listed(struct pool *p, int i);
+
 int pool_n(const struct pool *p);
 const struct pool_model *pool_at(struct pool *p, int i);
-int pool_index(struct pool *p, struct str id); /* empty: the first; -1: there is none */
+int pool_index(struct pool *p, struct str id); /* or an alias; empty: the first; -1: none */
 /* The state of model i and, if it is FAILED, why. e may be NULL. */
 enum pool_state pool_state(struct pool *p, int i, struct err *e);
 /* What the engines of model i have counted, also before they failed; NULL: it never was READY. */

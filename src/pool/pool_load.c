@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "pool/registry.h"
 
 #include <malloc.h>
 
@@ -215,13 +216,15 @@ void pool_set_progress(struct pool_instance *m, int percent)
 const struct pool_opt *pool_opt_of(const struct pool_instance *m) { return &m->pool->opt; }
 struct engine_stats *pool_stats_of(struct pool_instance *m) { return &slot_of(m)->stats; }
 
-static int plan_model(struct pool *p, struct slot *s, struct err *e)
+static int plan_model(struct pool *p, int i, struct err *e)
 {
-    struct pool_instance *m = mem_new(struct pool_instance);
+    struct slot *s = p->slots[i];
+    struct pool_instance *m;
     uint64_t start = clock_ns();
     int rc;
 
-    if (!m) return err_nomem(e, "a model");
+    if (p->opt.registry && (rc = registry_verify(p->opt.registry, i, e)) != OK) return rc;
+    if (!(m = mem_new(struct pool_instance))) return err_nomem(e, "a model");
     *m = (struct pool_instance){ .model = &s->m,
                                  .id = s->m.id,
                                  .pool = p,
@@ -375,7 +378,7 @@ static enum room plan_and_make_room(struct pool *p, int i, bool first, struct er
     enum room room;
 
     for (int again = 0;; again++) {
-        if (!s->pending && plan_model(p, s, e) != OK) return ROOM_NEVER;
+        if (!s->pending && plan_model(p, i, e) != OK) return ROOM_NEVER;
         pool_set_progress(s->pending, PLANNED);
         room = swap_make_room(p, i, s->pending, first, e);
         if (room != ROOM || again || s->pending->need.kv_given) return room;

@@ -7,12 +7,25 @@
 #include "pool/memavail.h"
 #include "pool/modelbytes.h"
 #include "pool/prompter.h"
+#include "pool/registry.h"
 
 static void on_engine_failed(void *arg) { pool_wake(arg); }
+
+/* Settings of the model itself override those of the server. */
+static void apply_settings(struct engine_opt *o, const struct model_opt *given)
+{
+    if (model_has(given, MODEL_CTX)) o->n_ctx = (int)given->ctx;
+    if (model_has(given, MODEL_KV_TOKENS)) o->kv_tokens = (int)given->kv_tokens;
+    if (model_has(given, MODEL_MAX_SEQS)) o->max_seqs = (int)given->max_seqs;
+    if (model_has(given, MODEL_THREADS)) o->n_threads = (int)given->threads;
+    if (model_has(given, MODEL_DEVICE)) o->device = given->device;
+}
 
 static struct engine_opt options_of(struct pool_instance *m)
 {
     struct engine_opt o = pool_opt_of(m)->engine;
+
+    if (m->model->entry) apply_settings(&o, &m->model->entry->opt);
 
     o.stats = pool_stats_of(m);
     o.failed = on_engine_failed;
@@ -45,6 +58,8 @@ static struct sizes_room plan_room(struct pool_instance *m)
     swap_read_free(p, &a);
     r = membudget_room(&a, &p->held, limit);
     r.share = share;
+    if (m->model->entry && model_has(&m->model->entry->opt, MODEL_KV_SHARE))
+        r.share = m->model->entry->opt.kv_share;
     for (int i = 0; i < pool_n(p); i++) {
         const struct slot *o = p->slots[i];
         bool loaded = state_of(o) == POOL_READY, later;
@@ -89,9 +104,12 @@ static void fill_large_kv(struct pool_instance *m, struct loadplan *plan)
 static int open_prompter(struct pool_instance *m, struct err *e)
 {
     const struct tokenizer *tok = engine_tokenizer(m->engine);
+    const struct registry_model *r = m->model->entry;
+    const char *file = r && model_has(&r->opt, MODEL_CHAT_TEMPLATE) ? r->opt.chat_template
+                                                                    : pool_opt_of(m)->chat_template;
 
     engine_sample_defaults(m->engine, &m->sample);
-    return tok ? prompter_open(&m->prompter, tok, pool_opt_of(m)->chat_template, e) : OK;
+    return tok ? prompter_open(&m->prompter, tok, file, e) : OK;
 }
 
 /* On a GPU the backend may take more than planned; the engine has the plan, until it closes. */

@@ -275,7 +275,9 @@ static void send_ready_of(struct visit *t, struct str name)
     enum ready ready;
     int i = 0;
 
-    while (i < pool_n(v->pool) && !is_query_value(name, pool_at(v->pool, i)->id)) i++;
+    while (i < pool_n(v->pool) &&
+           !(pool_is_listed(v->pool, i) && is_query_value(name, pool_at(v->pool, i)->id)))
+        i++;
     if (i == pool_n(v->pool)) {
         visit_fail_status(t, 404, "model_not_found",
                           "this server has no such model; GET /v1/models lists those it has");

@@ -21,6 +21,7 @@
 #include "net/http.h"
 #include "net/loop.h"
 #include "pool/pool.h"
+#include "pool/registry.h"
 #include "server/auth.h"
 #include "server/descriptors.h"
 #include "server/gpus.h"
@@ -39,11 +40,12 @@
 
 enum {
     TICK_MS = 1000,
-    ENDING_MS = 5,   /* interval of checks while shutting down */
-    FLUSH_MS = 2000, /* most time for sending the last replies */
-    SETTLE_MS = 500, /* time after the last reply in which clients read it */
-    HARD_END_S = 5,  /* SIGALRM ends the process if the shutdown takes longer */
-    CALLS_MIN = 4096 /* least capacity of the API's channel */
+    ENDING_MS = 5,      /* interval of checks while shutting down */
+    FLUSH_MS = 2000,    /* most time for sending the last replies */
+    SETTLE_MS = 500,    /* time after the last reply in which clients read it */
+    HARD_END_S = 5,     /* SIGALRM ends the process if the shutdown takes longer */
+    CALLS_MIN = 4096,   /* least capacity of the API's channel */
+    MODELS_AT_ONCE = 16 /* whose requests it has room for */
 };
 
 struct engine_stats *server_stats(struct server *v, int i) { return pool_stats(v->pool, i); }
@@ -220,6 +222,7 @@ static void set_log_level(const struct settings *s)
 static void on_reload_signal(void *arg)
 {
     struct server *v = arg;
+    struct registry_news news = { 0 };
     struct buf changed = { 0 };
     struct err e = { 0 };
 
@@ -229,6 +232,10 @@ static void on_reload_signal(void *arg)
     set_log_level(v->s);
     if (auth_reload(v->auth, &e) != OK) log_error("API keys are unchanged: %s", e.msg);
     else log_info("API keys were reloaded: %d", auth_n_keys(v->auth));
+    if (pool_rescan(v->pool, &news, &e) != OK) log_error("the folder of models: %s", e.msg);
+    else if (news.added + news.gone + news.back + news.replaced)
+        log_info("models: %d new, %d gone, %d back, %d replaced", news.added, news.gone, news.back,
+                 news.replaced);
     health_update(v);
     buf_release(&changed);
 }
@@ -259,14 +266,26 @@ static int check_exposure(const struct server *v, struct err *e)
     return OK;
 }
 
+/* Which models there are: those of the flags and the settings file, and of the folder. */
+static int open_registry(struct server *v, struct err *e)
+{
+    struct registry_item items[SETTINGS_MODELS];
+    struct registry_opt o = { .items = items,
+                              .n = settings_items(v->s, items),
+                              .models_dir = v->s->models_dir,
+                              .preload = v->s->preload };
+
+    return registry_open(&v->registry, &o, e);
+}
+
 /* Returns at once; a thread of the pool loads the models. --gpu-layers 0 means the CPU. */
 static int open_pool(struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
-    const char *aliases[SETTINGS_MODELS] = { 0 };
-    struct pool_opt o = { .paths = s->models,
-                          .aliases = aliases,
-                          .n = s->n_models,
+    struct pool_opt o = { .registry = v->registry,
+                          .keep_ms = s->keep_alive_ms,
+                          .max_loaded = (int)s->models_max,
+                          .max_waits = (int)s->request_queue,
                           .warm = s->warm,
                           .chat_template = s->chat_template,
                           .memory_limit =
@@ -274,7 +293,6 @@ static int open_pool(struct server *v, struct err *e)
                           .changed = on_pool_change,
                           .arg = v };
 
-    for (int i = 0; i < s->n_aliases; i++) aliases[i] = s->aliases[i];
     o.engine =
         (struct engine_opt){ .device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device,
                              .n_threads = (int)s->threads,
@@ -303,7 +321,8 @@ static int open_api(struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
     int64_t seqs = s->max_seqs ? s->max_seqs : SIZES_SEQS_GPU;
-    int64_t all = (s->max_requests ? s->max_requests : 16 * seqs) * s->n_models;
+    int n = registry_n(v->registry), most = n < MODELS_AT_ONCE ? n : MODELS_AT_ONCE;
+    int64_t all = (s->max_requests ? s->max_requests : 16 * seqs) * most;
     struct api_opt o = { .loop = v->loop,
                          .pool = v->pool,
                          .max_tokens_default = (int)s->max_tokens_default,
@@ -383,7 +402,7 @@ static int open_timers(struct server *v, struct err *e)
 static int server_open(struct server *v, struct err *e)
 {
     struct timespec now;
-    int rc;
+    int rc, n_models;
 
     clock_gettime(CLOCK_REALTIME, &now);
     v->start_ns = clock_ns();
@@ -393,7 +412,9 @@ static int server_open(struct server *v, struct err *e)
     log_set_format(strcmp(v->s->log_format, "json") == 0 ? LOG_JSON : LOG_TEXT);
     if ((rc = auth_open(&v->auth, v->s->api_key, v->s->api_key_file, e)) != OK) return rc;
     if ((rc = check_exposure(v, e)) != OK) return rc;
-    rc = descriptors_fit((int)v->s->max_connections, v->s->n_models, &v->max_conns, e);
+    if ((rc = open_registry(v, e)) != OK) return rc;
+    n_models = registry_n(v->registry) < MODELS_AT_ONCE ? registry_n(v->registry) : MODELS_AT_ONCE;
+    rc = descriptors_fit((int)v->s->max_connections, n_models, &v->max_conns, e);
     if (rc != OK) return rc;
     if ((rc = limit_open(&v->limit, e)) != OK) return rc;
     if ((rc = loop_open(&v->loop, e)) != OK) return rc;
@@ -415,6 +436,7 @@ static void server_close(struct server *v)
     pool_stop(v->pool); /* engines send no more events to the API */
     api_close(v->api);  /* calls hold models */
     pool_close(v->pool);
+    registry_close(v->registry);
     http_close(v->http);
     loop_timer_close(v->tick);
     loop_timer_close(v->ending);

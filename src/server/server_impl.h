@@ -22,6 +22,7 @@ struct limit;
 struct loop;
 struct loop_timer;
 struct pool;
+struct registry;
 struct trace;
 
 #define ROUTES_MAX 32
@@ -56,6 +57,7 @@ struct server {
     struct loop *loop;
     struct http *http;
     struct api *api;
+    struct registry *registry;
     struct pool *pool;
     struct auth *auth;
     struct limit *limit;
