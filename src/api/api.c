@@ -177,6 +177,10 @@ int api_open(struct api **out, const struct api_opt *opt, struct err *e)
         rc = err_nomem(e, "a timer of the API");
         goto out;
     }
+    if (!(a->retry = loop_timer(opt->loop, forward_on_retry, a))) {
+        rc = err_nomem(e, "a timer of the API");
+        goto out;
+    }
     if ((rc = api_open_watchers(a, e)) != OK) goto out;
     if ((rc = api_start_threads(a, e)) != OK) goto out;
     *out = a;
@@ -194,6 +198,7 @@ static void fail_all(struct api *a)
     err_set(&e, E_SHUTDOWN, "the server is shutting down");
     for (struct call *c = a->calls, *next; c; c = next) {
         next = c->next;
+        forward_drop(c);
         call_fail(c, &e, NULL);
         call_end_if_done(c);
     }
@@ -219,6 +224,7 @@ void api_close(struct api *a)
     api_stop(a);
     loop_timer_close(a->ping);
     api_end_watchers(a);
+    loop_timer_close(a->retry);
     fail_all(a);
     if (a->events && !wait_for_ends(a)) {
         log_error("%d requests did not end: their memory is not freed, since engines still use it",
@@ -249,6 +255,8 @@ static const char *state_name(const struct call *c)
     if (c->waits) return "loading";
     if (c->away) return "preparing";
     if (c->compiling) return "compiling";
+    if (c->fw.lost) return "restarting";
+    if (c->fw.relay) return "forwarded";
     for (int i = 0; i < c->n_choices; i++) {
         struct request *r = c->choices[i]->r;
         if (r) return names[atomic_load_explicit(&r->state, memory_order_relaxed)];

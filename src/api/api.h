@@ -15,6 +15,7 @@
 
 struct api;
 struct buf;
+struct forward_ops;
 struct http_req;
 struct loop;
 struct pool;
@@ -27,6 +28,8 @@ struct api_who {
     int priority_max;     /* higher priorities are lowered to it */
     int route;            /* of the server's table; the API only passes it on to opt.ended */
     char correlation[72]; /* id for logs and error bodies: http_id */
+    const char *id;       /* of the call, as clients see it; NULL: a random one */
+    void *user;           /* the caller's: the API only passes it on, to opt.ended */
 };
 
 /* A call that ended. All pointers are valid during opt.ended only. */
@@ -61,6 +64,8 @@ struct api_opt {
     int request_queue; /* calls that wait for one, half of them of one tenant; then 429; 0: 4096 */
     bool salt_by_tenant; /* the prefix cache is shared within a tenant only */
     bool log_prompts;
+    bool one_model; /* the pool has one model, which answers whatever name a request gives */
+    const struct forward_ops *forward; /* for models in other processes; NULL: there are none */
     /* Called when an error is sent as the whole answer. ran: a part of the request was accepted by
      * an engine before. */
     void (*failed)(void *arg, int status, const char *code, bool ran);
@@ -78,6 +83,8 @@ void api_abort(struct api *a); /* the same for the calls that they have now; the
 /* After pool_stop (engines report events until then), before pool_close (calls hold models) and
  * http_close. Calls that are not answered yet get an error. NULL is allowed. */
 void api_close(struct api *a);
+/* Cancels the call with that who.user, or ends it since the server shuts down. */
+void api_stop_call(struct api *a, const void *user, bool shutdown);
 void api_process_events(struct api *a);          /* after a wake-up of the loop */
 void api_models_changed(struct api *a);          /* tells those who watch the models */
 void api_end_watchers(struct api *a);            /* no more of that: the server drains */

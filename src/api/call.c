@@ -88,6 +88,14 @@ static void link_call(struct api *a, struct call *c)
     a->n_calls++;
 }
 
+static void make_id_for(struct call *c, const char *route)
+{
+    call_make_id(c, strstr(route, "chat")       ? "chatcmpl"
+                    : strstr(route, "embed")    ? "embd"
+                    : strstr(route, "classify") ? "classify"
+                                                : "cmpl");
+}
+
 struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who,
                        const char *route)
 {
@@ -95,6 +103,7 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
 
     if (c) {
         c->who = *who;
+        c->who.id = NULL; /* borrowed, and copied below */
         c->who.name = arena_cstr(&c->arena, str_c(who->name ? who->name : "default"));
         c->peer = arena_cstr(&c->arena, str_c(http_peer(q)));
     }
@@ -113,10 +122,8 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
     c->open_ns = clock_ns();
     link_call(a, c);
     c->holds++; /* until call_end_handler */
-    call_make_id(c, strstr(route, "chat")       ? "chatcmpl"
-                    : strstr(route, "embed")    ? "embd"
-                    : strstr(route, "classify") ? "classify"
-                                                : "cmpl");
+    if (who->id && strlen(who->id) < sizeof c->id) snprintf(c->id, sizeof c->id, "%s", who->id);
+    else make_id_for(c, route);
     http_on_gone(q, on_gone, c);
     return c;
 }
@@ -242,17 +249,21 @@ static int64_t keep_of(const struct call *c)
 static int find_model(struct call *c, struct err *e)
 {
     struct pool *pool = c->api->opt.pool;
+    struct str name = c->api->opt.one_model ? STR("") : c->p.model;
     int rc = OK;
 
-    if (!c->model) rc = pool_find_cold(pool, c->p.model, c->deadline_ns, &c->model, &c->cold, e);
+    if (!c->model) rc = pool_find_cold(pool, name, c->deadline_ns, &c->model, &c->cold, e);
     if (rc == OK) {
         c->model_id = c->model->id;
         pool_touch(c->model, keep_of(c));
-        return OK;
+        if (c->model->engine) return OK;
+        c->fw.on = true; /* it was loaded after forward_claims had looked */
+        return err_set(e, E_WORKER, "the model runs in another process");
     }
     c->model = NULL;
     if (c->cold >= 0) return E_LOADING;
-    if (rc != E_DEVICE && rc != E_DAMAGED && is_failed_model(pool, c->p.model))
+    if (rc == E_WORKER && forward_can_wait(c, e)) return rc;
+    if (rc != E_DEVICE && rc != E_DAMAGED && rc != E_WORKER && is_failed_model(pool, c->p.model))
         return e->code = E_FORMAT;
     if (rc == E_NOTFOUND) call_blame(c, "model");
     return rc;
@@ -441,6 +452,7 @@ void call_note_gone(struct call *c)
     c->gone = true;
     snprintf(c->gone_reason, sizeof c->gone_reason, "%s", why[0] ? why : "closed");
     call_note_gone_away(c);
+    forward_cancel(c, FORWARD_GONE);
     call_cancel_choices(c, !strcmp(why, "slow reader") ? CANCEL_SLOW : CANCEL_GONE);
 }
 
@@ -480,6 +492,7 @@ static void report_end(struct call *c)
         end.compute_ms = ch->compute_ms;
     }
     if (c->first_ns) end.first_ms = (double)(c->first_ns - c->start_ns) / 1e6;
+    forward_fill_end(c, &end);
     if (c->api->opt.ended) c->api->opt.ended(c->api->opt.arg, &end);
 }
 
@@ -523,14 +536,14 @@ void call_end_if_done(struct call *c)
 {
     bool goes_on = (c->compiling || c->watches) && c->q && !c->gone;
 
-    if (c->holds || c->away || c->n_running > 0 || goes_on) return;
+    if (c->holds || c->away || c->n_running > 0 || goes_on || forward_is_under_way(c)) return;
     if (c->q) { /* the client is gone, but the HTTP request must be ended all the same */
         assert(c->gone);
         if (c->head_sent) http_end(c->q);
         else http_reply(c->q, c->status = 499, "application/json", "", 0);
         c->q = NULL;
     }
-    if (c->n_choices) api_remember_call(c->api, c);
+    if (c->n_choices || c->fw.on) api_remember_call(c->api, c);
     report_end(c);
     call_free(c);
 }

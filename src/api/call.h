@@ -7,6 +7,7 @@
 #define TERN_API_CALL_H
 
 #include "api/api_impl.h"
+#include "api/forward.h"
 #include "api/params.h"
 #include "api/reply.h"
 #include "base/arena.h"
@@ -108,6 +109,7 @@ struct call {
     uint64_t start_ns, first_ns, last_ns; /* arrival; first and last bytes of the answer */
     uint64_t open_ns;                     /* the request was read */
     struct str prompt_log;
+    struct forward fw;
 };
 
 /* ---- call.c ---- */
@@ -158,6 +160,19 @@ bool call_stop(struct call *c, enum stop why);
 void call_note_gone_away(struct call *c); /* the client of a call that may be away is gone */
 /* Frees a parsed body of so many bytes, a large one on a request thread. */
 void prepare_free_json(struct api *a, uint32_t tenant, size_t bytes, json_t *root);
+
+/* ---- forward.c ---- */
+/* On a request thread: takes the call for another process, if its model runs there. */
+bool forward_claims(struct call *c);
+/* On a request thread: the model's process has died; true: the call waits for the next one. */
+bool forward_can_wait(struct call *c, const struct err *e);
+/* On the loop: with c->model, or waits for it. */
+int forward_start(struct call *c, struct err *e);
+bool forward_is_under_way(const struct call *c);
+bool forward_cancel(struct call *c, enum forward_why why); /* false: there was nothing to cancel */
+void forward_drop(struct call *c);
+void forward_fill_end(const struct call *c, struct api_end *out);
+void forward_on_retry(void *arg);
 
 /* ---- chat.c, completions.c: on a request thread, after call_read_body ---- */
 int call_prepare_chat(struct call *c, struct err *e);

@@ -54,7 +54,7 @@ static bool cancel_running(struct api *a, struct str id, const struct api_who *w
 
     for (struct call *c = a->calls, *next; c; c = next) {
         next = c->next;
-        if (c == self || (!c->n_running && !c->compiling && !c->away) ||
+        if (c == self || (!c->n_running && !c->compiling && !c->away && !forward_is_under_way(c)) ||
             (!who->admin && c->who.tenant != who->tenant) ||
             !matches_id(id, c->id, c->who.correlation))
             continue;
@@ -64,9 +64,23 @@ static bool cancel_running(struct api *a, struct str id, const struct api_who *w
         }
         found |= call_cancel_choices(c, CANCEL_ASKED);
         found |= cancel_compiling(c);
+        found |= forward_cancel(c, FORWARD_ASKED);
         call_end_if_done(c);
     }
     return found;
+}
+
+/* As cancel_running does, for one call. */
+void api_stop_call(struct api *a, const void *user, bool shutdown)
+{
+    struct call *c = a->calls;
+    enum cancel why = shutdown ? CANCEL_SHUTDOWN : CANCEL_ASKED;
+
+    while (c && c->who.user != user) c = c->next;
+    if (!c || call_stop(c, shutdown ? STOP_SHUTDOWN : STOP_ASKED)) return;
+    call_cancel_choices(c, why);
+    cancel_compiling(c);
+    call_end_if_done(c);
 }
 
 /* Cancelling a request that has just ended is not an error. */

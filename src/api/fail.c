@@ -33,6 +33,7 @@ struct fail fail_lookup(int err_code)
         { E_CANCELLED,   { 499, "cancelled_error",       "cancelled" } },
         { E_DEVICE_MEMORY, { 503, "server_error",        "device_oom" } },
         { E_DEVICE,      { 503, "server_error",          "device_failed" } },
+        { E_WORKER,      { 503, "server_error",          "worker_lost" } },
         { E_DAMAGED,     { 500, "server_error",          "model_damaged" } },
         { E_IO,          { 500, "server_error",          "model_load_failed" } },
         { E_FORMAT,      { 500, "server_error",          "model_load_failed" } },

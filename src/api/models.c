@@ -40,7 +40,7 @@ static void write_model(struct jsonw *w, struct pool *pool, int i)
     jsonw_key(w, "meta"), jsonw_obj(w);
     jsonw_key(w, "state"), jsonw_str(w, str_c(pool_state_name(state)));
     if (now) {
-        engine_info(now->engine, &info);
+        pool_info(now, &info);
         jsonw_key(w, "task"), jsonw_str(w, str_c(info.task));
         jsonw_key(w, "context"), jsonw_int(w, info.opt.n_ctx);
         jsonw_key(w, "vocab"), jsonw_int(w, info.n_vocab);

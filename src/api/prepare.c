@@ -78,7 +78,8 @@ static void run_job(struct work *w)
     struct call *c = call_of(w);
 
     c->job_rc = call_check_stop(c, &c->job_err);
-    if (c->job_rc == OK) c->job_rc = c->job->work(c, &c->job_err);
+    if (c->job_rc == OK && !forward_claims(c)) c->job_rc = c->job->work(c, &c->job_err);
+    if (c->fw.on) c->job_rc = OK;                 /* the rest is done by another process */
     if (c->job_rc == E_LOADING && c->cold >= 0) { /* the body is read on when the model is there */
         put_ready(c);
         return;
@@ -171,7 +172,7 @@ static void come_back(struct call *c)
     c->away = false;
     c->api->n_away--;
     c->body = (struct str){ 0 };
-    if (c->q) http_release_body(c->q);
+    if (c->q && !c->fw.on) http_release_body(c->q); /* a forwarded one may have to be repeated */
 }
 
 /* ---- calls that wait for their model ---- */
@@ -239,7 +240,7 @@ static void take_back(struct call *c)
     if (c->q && !c->gone) {
         note_unknown_fields(c);
         if (why != STOP_NO) rc = set_stop_error(why, &c->job_err);
-        if (rc == OK) rc = c->job->then(c, &c->job_err);
+        if (rc == OK) rc = c->fw.on ? forward_start(c, &c->job_err) : c->job->then(c, &c->job_err);
         if (rc != OK) call_fail(c, &c->job_err, c->p.param);
     }
     call_end_handler(c);
@@ -329,7 +330,8 @@ void api_abort(struct api *a)
 {
     for (struct call *c = a->calls, *next; c; c = next) {
         next = c->next;
-        call_stop(c, STOP_SHUTDOWN);
+        if (!call_stop(c, STOP_SHUTDOWN) && forward_cancel(c, FORWARD_SHUTDOWN))
+            call_end_if_done(c);
     }
 }
 

@@ -66,6 +66,14 @@ const char *err_name(int code)
     case E_DENIED: return "unauthorized";
     case E_DEVICE_MEMORY: return "device_oom";
     case E_DAMAGED: return "model_damaged";
+    case E_WORKER: return "worker_lost";
     default: return "internal";
     }
+}
+
+int err_by_name(const char *name)
+{
+    for (int code = E_INVALID; code >= E_WORKER; code--)
+        if (strcmp(err_name(code), name) == 0) return code;
+    return E_INTERNAL;
 }

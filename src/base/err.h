@@ -29,6 +29,7 @@ enum {
     E_DAMAGED = -18,     /* a model that was opened is damaged: its file changed, or it has NaNs */
     E_DEVICE_MEMORY = -19, /* a device has not enough memory */
     E_BYTES = -20,         /* admission: the bodies of the tenant's requests have too many bytes */
+    E_WORKER = -21,        /* the process of the model died, or cannot be reached */
     E_INTERNAL = -99       /* a bug in tern */
 };
 
@@ -49,4 +50,5 @@ int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 
 
 /* A short name that stays stable across versions: "format", "not_found". For logs and the API. */
 const char *err_name(int code);
+int err_by_name(const char *name); /* E_INTERNAL: no code has that name */
 #endif

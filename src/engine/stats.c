@@ -1,5 +1,7 @@
 #include "engine/stats.h"
 
+#include <stddef.h>
+
 #define INIT(h, b) hist_init(&(h), b, (int)(sizeof(b) / sizeof *(b)))
 
 void engine_stats_init(struct engine_stats *s)
@@ -17,4 +19,41 @@ void engine_stats_init(struct engine_stats *s)
     INIT(s->gone_ms, hist_short);
     INIT(s->deadline_check_us, hist_short);
     INIT(s->emit_us, hist_short);
+}
+
+static void copy_hist(struct hist *to, const struct hist *from)
+{
+    for (int i = 0; i <= HIST_MAX; i++)
+        atomic_store_explicit(&to->bucket[i],
+                              atomic_load_explicit(&from->bucket[i], memory_order_relaxed),
+                              memory_order_relaxed);
+    atomic_store_explicit(&to->count, atomic_load_explicit(&from->count, memory_order_relaxed),
+                          memory_order_relaxed);
+    atomic_store_explicit(&to->sum_micro,
+                          atomic_load_explicit(&from->sum_micro, memory_order_relaxed),
+                          memory_order_relaxed);
+}
+
+/* What is not a histogram is counters and gauges: 64 bits each. */
+static void copy_words(struct engine_stats *to, const struct engine_stats *from, size_t begin,
+                       size_t end)
+{
+    for (size_t at = begin; at < end; at += sizeof(struct counter)) {
+        struct counter *x = (struct counter *)((char *)to + at);
+        const struct counter *y = (const struct counter *)((const char *)from + at);
+        atomic_store_explicit(&x->n, atomic_load_explicit(&y->n, memory_order_relaxed),
+                              memory_order_relaxed);
+    }
+}
+
+_Static_assert(sizeof(struct counter) == sizeof(struct gauge), "both are 64 bits");
+
+void engine_stats_copy(struct engine_stats *to, const struct engine_stats *from)
+{
+    struct hist *x = &to->ttft;
+    const struct hist *y = &from->ttft;
+    size_t hists = offsetof(struct engine_stats, ttft), end = sizeof *to;
+
+    copy_words(to, from, 0, hists);
+    for (size_t i = 0; i < (end - hists) / sizeof *x; i++) copy_hist(x + i, y + i);
 }

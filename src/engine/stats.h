@@ -37,4 +37,7 @@ struct engine_stats {
 };
 
 void engine_stats_init(struct engine_stats *s);
+/* Copies all numbers, one by one; the bounds of histograms stay those of `to`. For counters in memory
+ * that is shared with another process. */
+void engine_stats_copy(struct engine_stats *to, const struct engine_stats *from);
 #endif

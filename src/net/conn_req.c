@@ -113,6 +113,7 @@ static bool write_reply(struct http_req *q, const void *p, size_t n)
     return conn_write(conn_of(q), p, n);
 }
 static void end_reply(struct http_req *q) { conn_end(conn_of(q)); }
+static void drop(struct http_req *q, const char *reason) { conn_drop(conn_of(q), reason); }
 static void drop_nomem(struct http_req *q) { conn_drop_nomem(conn_of(q)); }
 static size_t get_unsent(const struct http_req *q)
 {
@@ -139,6 +140,7 @@ const struct http_ops conn_ops = { .method = get_method,
                                    .begin = begin_reply,
                                    .write = write_reply,
                                    .end = end_reply,
+                                   .drop = drop,
                                    .drop_nomem = drop_nomem,
                                    .unsent = get_unsent,
                                    .is_gone = is_gone,

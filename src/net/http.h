@@ -141,7 +141,10 @@ bool http_begin(struct http_req *q, int status, const char *type);
 /* Sends now what the socket takes and queues the rest. false: the connection is closed. */
 bool http_write(struct http_req *q, const void *p, size_t n);
 void http_end(struct http_req *q);
-/* Closes the connection: memory ran out in the middle of a streamed reply. q must still be ended. */
+/* Closes the connection of a reply that cannot go on. reason: a literal, see http_gone_reason. q must
+ * still be ended. */
+void http_drop(struct http_req *q, const char *reason);
+/* The same: memory ran out in the middle of a streamed reply. q must still be ended. */
 void http_drop_nomem(struct http_req *q);
 
 size_t http_unsent(const struct http_req *q); /* bytes of the reply that are queued */

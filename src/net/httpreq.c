@@ -43,6 +43,7 @@ bool http_begin(struct http_req *q, int status, const char *type)
 }
 bool http_write(struct http_req *q, const void *p, size_t n) { return q->ops->write(q, p, n); }
 void http_end(struct http_req *q) { q->ops->end(q); }
+void http_drop(struct http_req *q, const char *reason) { q->ops->drop(q, reason); }
 void http_drop_nomem(struct http_req *q) { q->ops->drop_nomem(q); }
 size_t http_unsent(const struct http_req *q) { return q->ops->unsent(q); }
 bool http_is_gone(const struct http_req *q) { return q->ops->is_gone(q); }

@@ -30,6 +30,7 @@ struct http_ops {
     bool (*begin)(struct http_req *q, int status, const char *type);
     bool (*write)(struct http_req *q, const void *p, size_t n);
     void (*end)(struct http_req *q);
+    void (*drop)(struct http_req *q, const char *reason);
     void (*drop_nomem)(struct http_req *q);
     size_t (*unsent)(const struct http_req *q);
     bool (*is_gone)(const struct http_req *q);

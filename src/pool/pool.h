@@ -38,6 +38,7 @@
 #include <stdatomic.h>
 
 struct engine;
+struct engine_info;
 struct engine_stats;
 struct pool;
 struct pool_instance;
@@ -84,11 +85,12 @@ struct pool_host {
 
 struct pool_instance { /* a loaded model; read only */
     const struct pool_model *model;
-    const char *id;            /* the model's */
-    uint32_t generation;       /* 1: the first instance of the model */
-    struct engine *engine;     /* NULL: it does not run in this process */
-    struct prompter *prompter; /* messages → prompt; NULL: the model has no tokenizer */
-    struct sample_opt sample;  /* what the model's makers recommend, over sample_defaults */
+    const char *id;                 /* the model's */
+    uint32_t generation;            /* 1: the first instance of the model */
+    struct engine *engine;          /* NULL: it does not run in this process */
+    const struct engine_info *info; /* if it does not: its facts */
+    struct prompter *prompter;      /* messages → prompt; NULL: the model has no tokenizer */
+    struct sample_opt sample;       /* what the model's makers recommend, over sample_defaults */
     double load_ms, warm_ms;
     struct membudget need; /* memory, as planned */
     void *host_data;       /* the host's */
@@ -215,8 +217,11 @@ enum pool_wait_now pool_unload(struct pool *p, int i, bool sleep, struct pool_wa
 /* true: w waited, and is the caller's again. false: done was called, or is about to be. */
 bool pool_cancel_wait(struct pool *p, struct pool_wait *w);
 
+void pool_info(const struct pool_instance *m, struct engine_info *out); /* wherever it runs */
+
 /* For hosts. */
-void pool_wake(struct pool *p); /* any thread: look at the instances */
+extern const struct pool_host pool_local; /* the host of models in this process */
+void pool_wake(struct pool *p);           /* any thread: look at the instances */
 void pool_set_progress(struct pool_instance *m, int percent); /* of its load */
 const struct pool_opt *pool_opt_of(const struct pool_instance *m);
 struct engine_stats *pool_stats_of(struct pool_instance *m); /* where it counts */

@@ -144,5 +144,4 @@ uint64_t swap_next_expiry(struct pool *p);
 /* READY → DRAINING; why: POOL_UNLOAD_... With the lock held. */
 void swap_retire(struct slot *s, int why);
 
-extern const struct pool_host pool_local; /* pool_local.c */
 #endif
