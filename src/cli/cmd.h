@@ -28,6 +28,7 @@ int cmd_convert(int argc, char **argv);
 int cmd_template(int argc, char **argv);
 int cmd_quantize(int argc, char **argv);
 int cmd_imatrix(int argc, char **argv);
+int cmd_worker(int argc, char **argv);
 
 /* "tern: MESSAGE" on stderr; returns EXIT_FAILED. */
 int cmd_fail(const struct err *e);

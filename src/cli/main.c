@@ -32,6 +32,7 @@ static const struct entry verbs[] = {
     { "convert", cmd_convert, "convert a Hugging Face folder to GGUF, or back" },
     { "quantize", cmd_quantize, "write a model with quantized weights" },
     { "imatrix", cmd_imatrix, "compute an importance matrix for quantize" },
+    { "worker", cmd_worker, NULL }, /* for tern serve --isolate; not in the help */
 };
 
 static void print_help(FILE *f)
@@ -39,7 +40,7 @@ static void print_help(FILE *f)
     fprintf(f, "tern %s - run and serve language models\n\n", cmd_version());
     fputs("usage: tern COMMAND [flags]\n\n", f);
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-        fprintf(f, "  %-10s %s\n", verbs[i].name, verbs[i].help);
+        if (verbs[i].help) fprintf(f, "  %-10s %s\n", verbs[i].name, verbs[i].help);
     fputs(
         "\nEach command has its own --help. tern --version prints the version.\n"
         "\nexamples:\n"

@@ -27,6 +27,7 @@ static const struct {
     { "device_failed", "device_failed", 0 },
     { "device_oom", "device_oom", 0 },
     { "model_damaged", "model_damaged", 0 },
+    { "worker_lost", "worker_lost", 0 },
     { "context_exceeded", "context_exceeded", 0 },
     { "queue_full", "queue_full", 0 },
     { "out_of_memory", "memory_admission", 503 },

@@ -32,6 +32,8 @@
 #include "server/server_impl.h"
 #include "server/startlog.h"
 #include "server/visit.h"
+#include "server/workerflags.h"
+#include "worker/supervisor.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -48,13 +50,19 @@ enum {
     MODELS_AT_ONCE = 16 /* whose requests it has room for */
 };
 
-struct engine_stats *server_stats(struct server *v, int i) { return pool_stats(v->pool, i); }
+struct engine_stats *server_stats(struct server *v, int i)
+{
+    struct engine_stats *s = pool_stats(v->pool, i);
+
+    if (s && v->workers) supervisor_read_stats(v->workers, pool_at(v->pool, i)->id, s);
+    return s;
+}
 
 bool server_engine_info(struct server *v, int i, struct engine_info *out)
 {
     struct pool_instance *m = pool_acquire(v->pool, i);
 
-    if (m) engine_info(m->engine, out);
+    if (m) pool_info(m, out);
     pool_release(m);
     return m != NULL;
 }
@@ -119,6 +127,7 @@ static void on_wake(void *arg)
     struct server *v = arg;
 
     api_process_events(v->api);
+    supervisor_process(v->workers);
     if (!atomic_exchange_explicit(&v->pool_changed, false, memory_order_acquire)) return;
     log_models(v);
     api_models_changed(v->api);
@@ -293,27 +302,53 @@ static int open_pool(struct server *v, struct err *e)
                           .changed = on_pool_change,
                           .arg = v };
 
-    o.engine =
-        (struct engine_opt){ .device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device,
-                             .n_threads = (int)s->threads,
-                             .isa = s->isa,
-                             .numa = s->numa,
-                             .gpu_layers = s->gpu_layers > 0 ? (int)s->gpu_layers : 0,
-                             .vram_only = s->vram_only,
-                             .n_ctx = (int)s->ctx,
-                             .kv_tokens = (int)s->kv_tokens,
-                             .max_batch = (int)s->max_batch,
-                             .max_seqs = (int)s->max_seqs,
-                             .max_requests = (int)s->max_requests,
-                             .max_queue_tokens = (int)s->max_queue_tokens,
-                             .kv_type = dtype_by_name(str_c(s->kv_type)),
-                             .kv_overcommit = s->kv_overcommit,
-                             .step_ms = (int)s->step_ms,
-                             .stretch = s->stretch,
-                             .age_ms = (int)s->age_ms,
-                             .no_prefix = !s->prefix_cache,
-                             .allow_nan = s->allow_nan };
+    workerflags_engine(s, &o.engine);
+    if (v->workers) o.host = supervisor_host(v->workers);
     return pool_open(&v->pool, &o, e);
+}
+
+/* All models, or those whose settings say so. */
+static bool is_isolated(void *arg, const char *id)
+{
+    const struct server *v = arg;
+    int i = registry_find(v->registry, str_c(id));
+    const struct model_opt *o = i < 0 ? NULL : &registry_at(v->registry, i)->opt;
+
+    return o && model_has(o, MODEL_ISOLATE) ? o->isolate : v->s->isolate;
+}
+
+static int add_model_flags(void *arg, const char *id, struct arena *a, const char **flags, int max)
+{
+    const struct server *v = arg;
+    int i = registry_find(v->registry, str_c(id));
+
+    return i < 0 ? 0 : workerflags_of_model(&registry_at(v->registry, i)->opt, a, flags, max);
+}
+
+/* Some model runs in a process of its own. Models that come later have the server's setting. */
+static bool needs_workers(struct server *v)
+{
+    bool needs = v->s->isolate;
+
+    for (int i = 0; i < registry_n(v->registry); i++)
+        needs |= is_isolated(v, registry_at(v->registry, i)->id);
+    return needs;
+}
+
+/* The processes of isolated models; each gets the settings as flags. */
+static int open_workers(struct server *v, struct err *e)
+{
+    struct supervisor_opt o = { .loop = v->loop,
+                                .build = TERN_VERSION,
+                                .isolates = is_isolated,
+                                .add_flags = add_model_flags,
+                                .arg = v,
+                                .hang_ms = (int)v->s->watchdog_ms };
+
+    if (!needs_workers(v)) return OK;
+    o.flags = workerflags_make(v->s, &v->worker_flags, &o.n_flags);
+    if (!o.flags) return err_nomem(e, "the flags of workers");
+    return supervisor_open(&v->workers, &o, e);
 }
 
 /* The channel of the API has room for all requests that the engines may accept. */
@@ -323,20 +358,16 @@ static int open_api(struct server *v, struct err *e)
     int64_t seqs = s->max_seqs ? s->max_seqs : SIZES_SEQS_GPU;
     int n = registry_n(v->registry), most = n < MODELS_AT_ONCE ? n : MODELS_AT_ONCE;
     int64_t all = (s->max_requests ? s->max_requests : 16 * seqs) * most;
-    struct api_opt o = { .loop = v->loop,
-                         .pool = v->pool,
-                         .max_tokens_default = (int)s->max_tokens_default,
-                         .max_choices = (int)s->max_choices,
-                         .deadline_ms = (int)s->deadline_ms,
-                         .ping_ms = (int)s->ping_ms,
-                         .request_threads = (int)s->request_threads,
-                         .request_queue = (int)s->request_queue,
-                         .max_calls = all < CALLS_MIN ? CALLS_MIN : (int)all,
-                         .salt_by_tenant = strcmp(s->prefix_scope, "tenant") == 0,
-                         .log_prompts = s->log_prompts,
-                         .failed = access_failed,
-                         .ended = access_ended,
-                         .arg = v };
+    struct api_opt o;
+
+    workerflags_api(s, &o);
+    o.loop = v->loop;
+    o.pool = v->pool;
+    o.max_calls = all < CALLS_MIN ? CALLS_MIN : (int)all;
+    o.forward = v->workers ? &supervisor_forward : NULL;
+    o.failed = access_failed;
+    o.ended = access_ended;
+    o.arg = v;
     return api_open(&v->api, &o, e);
 }
 
@@ -420,6 +451,7 @@ static int server_open(struct server *v, struct err *e)
     if ((rc = loop_open(&v->loop, e)) != OK) return rc;
     if ((rc = open_signals(v, e)) != OK) return rc;
     if ((rc = open_http(v, e)) != OK) return rc;
+    if ((rc = open_workers(v, e)) != OK) return rc;
     if ((rc = open_pool(v, e)) != OK) return rc;
     open_gpus(v);
     if ((rc = open_api(v, e)) != OK) return rc;
@@ -433,9 +465,11 @@ static int server_open(struct server *v, struct err *e)
 static void server_close(struct server *v)
 {
     gpus_close(v->gpus);
-    pool_stop(v->pool); /* engines send no more events to the API */
-    api_close(v->api);  /* calls hold models */
+    supervisor_stop(v->workers); /* the loop has ended: nobody may wait for it */
+    pool_stop(v->pool);          /* engines send no more events to the API */
+    api_close(v->api);           /* calls hold models */
     pool_close(v->pool);
+    supervisor_close(v->workers);
     registry_close(v->registry);
     http_close(v->http);
     loop_timer_close(v->tick);
@@ -446,6 +480,7 @@ static void server_close(struct server *v)
     access_release(v);
     buf_release(&v->health.body);
     mem_free(v->notes);
+    arena_release(&v->worker_flags);
 }
 
 /* After the end log lines are plain again, for messages of the command line. */

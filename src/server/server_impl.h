@@ -4,6 +4,7 @@
 #ifndef TERN_SERVER_SERVER_IMPL_H
 #define TERN_SERVER_SERVER_IMPL_H
 
+#include "base/arena.h"
 #include "base/stat.h"
 #include "server/health.h"
 #include "server/recent.h"
@@ -23,6 +24,7 @@ struct loop;
 struct loop_timer;
 struct pool;
 struct registry;
+struct supervisor;
 struct trace;
 
 #define ROUTES_MAX 32
@@ -61,6 +63,8 @@ struct server {
     struct pool *pool;
     struct auth *auth;
     struct limit *limit;
+    struct supervisor *workers; /* of isolated models; NULL: there are none */
+    struct arena worker_flags;
     struct gpus *gpus; /* NULL: no model uses a GPU, or NVML is not installed */
 
     uint64_t start_ns;

@@ -48,6 +48,7 @@ struct settings {
     int64_t keep_alive_ms; /* of models of the folder; MODEL_FOREVER: for ever */
     int64_t models_max;    /* loaded at once; 0: as many as memory allows */
     bool isolate;          /* every model in a process of its own */
+    bool sandbox;          /* such processes are confined */
 
     char *config;        /* YAML file */
     char *chat_template; /* file with a template that replaces those of the models */

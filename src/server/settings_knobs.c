@@ -32,6 +32,9 @@ const struct knob settings_knobs[] = {
       .help = "models loaded at once; 0: as many as memory allows" },
     { .name = "isolate", .kind = KNOB_BOOL, .at = AT(isolate), .dflt = "false",
       .help = "run every model in a process of its own, which may crash without the server" },
+    { .name = "sandbox", .kind = KNOB_BOOL, .at = AT(sandbox), .dflt = "true",
+      .help = "confine the processes of --isolate: no new files, sockets and programs; --no-sandbox is for "
+              "debugging" },
     { .name = "chat-template", .alt = "--chat-template-file", .kind = KNOB_TEXT, .at = AT(chat_template),
       .dflt = "",
       .help = "file with a Jinja chat template that replaces the templates of the models" },

@@ -51,7 +51,7 @@ void startlog_model(const struct pool_instance *m)
 {
     struct engine_info i;
 
-    engine_info(m->engine, &i);
+    pool_info(m, &i);
     log_info("model '%s' (%s): %s, %.1f M parameters; memory: weights %.1f MiB, KV cache %.1f MiB "
              "(%d blocks of %d tokens, %s), scratch %.1f MiB",
              m->id, m->model->path, i.arch, (double)i.n_params / 1e6, mib(i.weight_bytes),

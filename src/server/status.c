@@ -18,6 +18,7 @@
 #include "server/metrics.h"
 #include "server/server_impl.h"
 #include "server/visit.h"
+#include "worker/supervisor.h"
 
 #include <unistd.h>
 
@@ -206,6 +207,27 @@ static void write_pool_view(struct jsonw *w, struct server *v, int i)
     write_int(w, "evictions", (int64_t)counter_get(&c->unloads[POOL_UNLOAD_ROOM]));
 }
 
+/* The process of an isolated model. */
+static void write_worker(struct jsonw *w, struct server *v, const char *id)
+{
+    struct supervisor_view x;
+
+    if (!v->workers || !supervisor_view(v->workers, id, &x)) return;
+    jsonw_key(w, "pid"), jsonw_int(w, x.pid);
+    jsonw_key(w, "worker"), jsonw_obj(w);
+    jsonw_key(w, "starts"), jsonw_int(w, (int64_t)x.starts);
+    jsonw_key(w, "restarts"), jsonw_int(w, (int64_t)x.restarts);
+    jsonw_key(w, "calls"), jsonw_int(w, x.calls);
+    jsonw_key(w, "retried"), jsonw_int(w, (int64_t)x.retried);
+    jsonw_key(w, "steps"), jsonw_int(w, x.steps);
+    jsonw_key(w, "rtt_us"), jsonw_int(w, (int64_t)x.rtt_us);
+    jsonw_key(w, "deaths"), jsonw_obj(w);
+    for (int i = PROCESS_EXITED; i < N_SUPERVISOR_DEATHS; i++)
+        jsonw_key(w, supervisor_death_name(i)), jsonw_int(w, (int64_t)x.deaths[i]);
+    jsonw_end(w);
+    jsonw_end(w);
+}
+
 /* One element of "models". */
 static void write_model(struct jsonw *w, struct server *v, int index)
 {
@@ -218,13 +240,14 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     const struct engine_device *last = &i.device[0];
 
     if (now) {
-        engine_info(now->engine, &i);
+        pool_info(now, &i);
         last = engine_info_last(&i);
     }
     jsonw_obj(w);
     write_text(w, "id", m->id);
     write_text(w, "path", m->path);
     write_text(w, "state", pool_state_name(state));
+    write_worker(w, v, m->id);
     write_text(w, "error", e.msg);
     write_pool_view(w, v, index);
     write_load(w, now, last);

@@ -4,10 +4,10 @@
  * that runs: rights of later versions are named here.
  *
  * Contents can be read of: the model, the folders and files that the owner names, and system files
- * that the C library, hwloc and the engine look at. Nothing can be written but, with a GPU, its
- * device files and the names of the worker's own threads. Directory names can be listed
- * everywhere, because hwloc begins at "/". The worker's own /proc folder is among the files, those
- * of other processes are not: they would show the server's environment. */
+ * that the C library, hwloc and the engine look at. Nothing can be written but the device files of
+ * a GPU. Directory names can be listed everywhere, because hwloc begins at "/". The worker's own
+ * /proc folder is among the files, those of other processes are not: they would show the server's
+ * environment. */
 #include "worker/sandbox_impl.h"
 
 #include "base/buf.h"
@@ -53,11 +53,7 @@ int landlock_version(void)
     return v > 0 ? (int)v : 0;
 }
 
-/* Grants rights on a file, or on a folder and all below it. A path that is not there is skipped.
- *
- * A rule belongs to an inode. The kernel forgets inodes of /proc when memory is short and makes new
- * ones, for which the rule does not hold, unless somebody has the file open: those descriptors stay
- * open. */
+/* Grants rights on a file, or on a folder and all below it. A path that is not there is skipped. */
 static int grant(struct view *v, const char *path, uint64_t rights)
 {
     struct landlock_path_beneath_attr rule = { 0 };
@@ -72,7 +68,7 @@ static int grant(struct view *v, const char *path, uint64_t rights)
     if (rule.allowed_access &&
         syscall(SYS_landlock_add_rule, v->fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
         rc = err_set(v->e, E_IO, "sandbox: Landlock: %s: %s", path, strerror(errno));
-    if (rc != OK || strncmp(path, "/proc/", 6) != 0) close(rule.parent_fd);
+    close(rule.parent_fd);
     return rc;
 }
 
@@ -193,7 +189,7 @@ static const char *const system_files[] = {
 static const char *const gpu_files[] = {
     /* the driver */
     "/proc/driver", "/proc/devices", "/proc/modules", "/proc/version", "/sys/module", "/etc/nvidia",
-    "/usr/share/nvidia", "/run/nvidia-persistenced",
+    "/usr/share/nvidia",
     /* CUDA's libraries */
     "/usr/local", "/opt", NULL
 };
@@ -241,13 +237,10 @@ static int grant_plugin(struct view *v)
     return rc;
 }
 
-/* CUDA's driver names its threads by writing to /proc/self/task/TID/comm, and does not start where
- * it cannot (error 304). */
 static int grant_gpu(struct view *v)
 {
     int rc = grant_all(v, gpu_files, READ | LIST);
 
-    if (rc == OK) rc = grant(v, "/proc/self/task", READ | WRITE | LIST | FS_TRUNCATE);
     if (rc == OK)
         rc = grant_entries(v, "/dev", READ | WRITE | LIST | FS_IOCTL_DEV, is_gpu_device, NULL);
     if (rc == OK) rc = grant_plugin(v);

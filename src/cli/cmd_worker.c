@@ -1,0 +1,64 @@
+/* cmd_worker.c - tern worker: the process of one model, started by `tern serve --isolate`. It is not
+ * for people: its first flags are the descriptor of the server's socket and the name of the model, the
+ * others are settings of the server. */
+#include "base/log.h"
+#include "cli/cmd.h"
+#include "server/settings.h"
+#include "server/workerflags.h"
+#include "worker/child.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* SIGALRM: threads of the model did not end. */
+static void on_end_timeout(int sig)
+{
+    (void)sig;
+    _exit(EXIT_FAILED);
+}
+
+static void set_log(const struct settings *s)
+{
+    enum log_level level;
+
+    if (log_level_by_name(str_c(s->log_level), &level)) log_set_level(level);
+    log_set_format(strcmp(s->log_format, "json") == 0 ? LOG_JSON : LOG_TEXT);
+}
+
+int cmd_worker(int argc, char **argv)
+{
+    struct child_opt o = { 0 };
+    struct err e = { 0 };
+    struct settings s;
+    const char *id;
+    bool helped;
+    int rc;
+
+    if (argc < 5 || strcmp(argv[1], "--fd") != 0 || strcmp(argv[3], "--id") != 0 ||
+        (o.fd = atoi(argv[2])) < 3) {
+        err_set(&e, E_INVALID, "tern serve --isolate starts workers by itself");
+        return cmd_usage("worker", &e);
+    }
+    id = argv[4];
+    argv[4] = argv[0];
+    if (settings_load(&s, argc - 4, argv + 4, &helped, &e) != OK) return cmd_usage("worker", &e);
+    signal(SIGALRM, on_end_timeout);
+    set_log(&s);
+    o.build = cmd_version();
+    workerflags_engine(&s, &o.pool.engine);
+    workerflags_api(&s, &o.api);
+    o.pool.paths = s.models;
+    o.pool.aliases = &id;
+    o.pool.n = 1;
+    o.pool.chat_template = s.chat_template;
+    o.pool.warm = s.warm;
+    o.no_sandbox = !s.sandbox;
+    o.max_body_bytes = (size_t)s.max_body;
+    o.max_unread_bytes = (size_t)s.max_unread;
+    rc = child_run(&o, &e);
+    if (rc != OK) log_error("%s", e.msg);
+    settings_release(&s);
+    return rc == OK ? EXIT_OK : EXIT_FAILED;
+}

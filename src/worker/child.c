@@ -1,0 +1,509 @@
+/* child.c - the worker's process: wiring of loop, link, pool, API and front. See child.h.
+ *
+ *     pool's thread                     loop                              server
+ *     plan the model ──────────────────► PLAN ───────────────────────────►
+ *        (waits)     ◄────────────────── on_admit ◄─────────────────────── ADMIT or REFUSE
+ *     load, warm up ───────────────────► PROGRESS, READY or FAILED ──────►
+ *
+ * The pool has a host of its own, which plans as for a model of this process and then waits for the
+ * server's answer. A model that fails ends the worker: the server starts another one. */
+#include "worker/child.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/jsonw.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/stats.h"
+#include "net/loop.h"
+#include "worker/front.h"
+#include "worker/link.h"
+#include "worker/message.h"
+#include "worker/process.h"
+#include "worker/sandbox.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum {
+    TICK_MS = 100,
+    HARD_END_S = 5 /* SIGALRM ends the process if its threads do not */
+};
+
+enum gate { GATE_SHUT, GATE_ADMITTED, GATE_REFUSED, GATE_ENDED };
+
+struct child {
+    struct pool_host host; /* that of a local model, but for plan; first */
+    const struct child_opt *opt;
+    struct loop *loop;
+    struct link *link;
+    struct front *front;
+    struct api *api;
+    struct pool *pool;
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    enum gate gate; /* under the lock, as is the next */
+    struct membudget need;
+    bool has_plan;
+    struct err refused; /* why there is no room */
+    atomic_bool changed;
+    bool is_open;             /* the loop's: the handshake is over */
+    bool plan_sent, reported; /* PLAN; READY or FAILED */
+    bool draining;
+    struct engine_stats *shared; /* our counters for the server; NULL: none */
+    struct loop_timer *progress;
+    struct sandbox_info sandbox;
+    int percent; /* last PROGRESS */
+    int rc;      /* of child_run */
+    struct err err;
+};
+
+/* ---- the host: on the pool's thread ---- */
+
+static int wait_at_gate(struct child *c, struct err *e)
+{
+    enum gate gate;
+
+    pthread_mutex_lock(&c->lock);
+    while (c->gate == GATE_SHUT) pthread_cond_wait(&c->opened, &c->lock);
+    gate = c->gate;
+    if (gate == GATE_REFUSED && e) *e = c->refused;
+    pthread_mutex_unlock(&c->lock);
+    if (gate == GATE_ADMITTED) return OK;
+    if (gate == GATE_REFUSED) return c->refused.code;
+    return err_set(e, E_SHUTDOWN, "the server is shutting down");
+}
+
+static int plan_and_ask(struct pool_instance *m, struct err *e)
+{
+    struct child *c = (struct child *)m->host;
+    int rc = pool_local.plan(m, e);
+
+    if (rc != OK) return rc;
+    if (c->shared) engine_stats_copy(pool_stats_of(m), c->shared); /* those of workers before us */
+    pthread_mutex_lock(&c->lock);
+    c->need = m->need;
+    c->has_plan = true;
+    pthread_mutex_unlock(&c->lock);
+    loop_wake(c->loop);
+    return wait_at_gate(c, e);
+}
+
+static void open_gate(struct child *c, enum gate gate, const struct err *why)
+{
+    pthread_mutex_lock(&c->lock);
+    if (c->gate == GATE_SHUT || gate == GATE_ENDED) c->gate = gate;
+    if (why) c->refused = *why;
+    pthread_cond_broadcast(&c->opened);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void on_pool_change(void *arg)
+{
+    struct child *c = arg;
+
+    atomic_store_explicit(&c->changed, true, memory_order_release);
+    loop_wake(c->loop);
+}
+
+/* ---- reports: on the loop ---- */
+
+static void send_json(struct child *c, enum frame_type type, struct buf *b)
+{
+    struct err e = { 0 };
+
+    if (buf_check(b, &e) != OK) log_error("%s: %s", frame_name(type), e.msg);
+    else link_send(c->link, type, buf_str(b));
+    buf_release(b);
+}
+
+/* The bytes of the plan as those of one device: the pool counts no finer. */
+static void send_plan(struct child *c)
+{
+    struct msg_plan m = { .n_devices = 1 };
+    struct buf b = { 0 };
+
+    pthread_mutex_lock(&c->lock);
+    if (!c->has_plan || !c->is_open || c->plan_sent) {
+        pthread_mutex_unlock(&c->lock);
+        return;
+    }
+    c->plan_sent = true;
+    m.devices[0] = (struct msg_device){ "cpu", c->need.mapped + c->need.copied, c->need.host_kv,
+                                        c->need.host_scratch };
+    if (membudget_total(&c->need) > membudget_host(&c->need) + c->need.mapped)
+        m.devices[m.n_devices++] =
+            (struct msg_device){ "gpu", c->need.weights - c->need.mapped - c->need.copied,
+                                 c->need.kv - c->need.host_kv,
+                                 c->need.scratch - c->need.host_scratch };
+    pthread_mutex_unlock(&c->lock);
+    msg_write_plan(&b, &m);
+    send_json(c, FRAME_PLAN, &b);
+}
+
+/* Facts that only people read. */
+static void write_more(struct buf *out, const struct engine_info *i)
+{
+    struct jsonw w = { .out = out };
+
+    jsonw_obj(&w);
+    jsonw_key(&w, "sizes"), jsonw_str(&w, str_c(i->sizes));
+    jsonw_key(&w, "kv_tokens"), jsonw_int(&w, i->opt.kv_tokens);
+    jsonw_key(&w, "max_queue_tokens"), jsonw_int(&w, i->opt.max_queue_tokens);
+    jsonw_end(&w);
+}
+
+static void send_ready(struct child *c, struct pool_instance *m)
+{
+    struct engine_info i;
+    struct buf b = { 0 }, more = { 0 };
+    struct msg_ready r;
+
+    engine_info(m->engine, &i);
+    r = (struct msg_ready){ .name = i.name,
+                            .arch = i.arch,
+                            .task = i.task,
+                            .dtype = i.dtype,
+                            .devices = i.devices,
+                            .kv_type = i.kv_type,
+                            .n_ctx = i.opt.n_ctx,
+                            .n_vocab = i.n_vocab,
+                            .n_vec = i.n_vec,
+                            .n_labels = i.n_labels,
+                            .n_blocks = i.n_blocks,
+                            .block_tokens = i.block_tokens,
+                            .max_seqs = i.opt.max_seqs,
+                            .max_batch = i.opt.max_batch,
+                            .max_requests = i.opt.max_requests,
+                            .n_threads = i.opt.n_threads,
+                            .n_params = i.n_params,
+                            .weight_bytes = i.weight_bytes,
+                            .kv_bytes = i.kv_bytes,
+                            .scratch_bytes = i.scratch_bytes,
+                            .created = m->model->created,
+                            .load_ms = m->load_ms,
+                            .warm_ms = m->warm_ms,
+                            .digest = "",
+                            .sandbox = c->sandbox.text,
+                            .chat = m->prompter != NULL };
+    for (; r.n_devices < i.n_devices && r.n_devices < MSG_DEVICES; r.n_devices++)
+        r.device[r.n_devices] =
+            (struct msg_device){ i.device[r.n_devices].name, i.device[r.n_devices].weight_bytes,
+                                 i.device[r.n_devices].kv_bytes,
+                                 i.device[r.n_devices].scratch_bytes };
+    write_more(&more, &i);
+    if (!more.failed) r.more = buf_str(&more);
+    msg_write_ready(&b, &r);
+    buf_release(&more);
+    send_json(c, FRAME_READY, &b);
+}
+
+static void end_child(struct child *c, int rc, const struct err *e)
+{
+    if (c->rc == OK && rc != OK) {
+        c->rc = rc;
+        c->err = *e;
+    }
+    open_gate(c, GATE_ENDED, NULL);
+    loop_stop(c->loop);
+}
+
+static void send_failed(struct child *c, const struct err *e)
+{
+    struct buf b = { 0 };
+
+    msg_write_failure(&b, &(struct msg_failure){ err_name(e->code), e->msg, e->retry_ms });
+    send_json(c, FRAME_FAILED, &b);
+    link_flush(c->link);
+    end_child(c, e->code, e);
+}
+
+static void report_state(struct child *c)
+{
+    struct pool_instance *m;
+    struct err e = { 0 };
+
+    if (!c->is_open) return;
+    if (pool_state(c->pool, 0, &e) == POOL_FAILED) {
+        send_failed(c, &e);
+    } else if (!c->reported && (m = pool_acquire(c->pool, 0))) {
+        c->reported = true;
+        send_ready(c, m);
+        pool_release(m);
+    }
+}
+
+/* The server reads them when it is asked for them. */
+static void share_stats(struct child *c)
+{
+    const struct engine_stats *s = pool_stats(c->pool, 0);
+
+    if (s && c->shared) engine_stats_copy(c->shared, s);
+}
+
+static void on_wake(void *arg)
+{
+    struct child *c = arg;
+
+    api_process_events(c->api);
+    share_stats(c);
+    send_plan(c);
+    if (atomic_exchange_explicit(&c->changed, false, memory_order_acquire)) report_state(c);
+}
+
+/* Also between requests: the gauges change until the last has ended. */
+static void on_progress(void *arg)
+{
+    struct child *c = arg;
+    int percent = atomic_load_explicit(&pool_at(c->pool, 0)->progress, memory_order_relaxed);
+    struct buf b = { 0 };
+
+    loop_timer_set(c->progress, TICK_MS);
+    share_stats(c);
+    if (c->reported || !c->is_open || percent == c->percent) return;
+    c->percent = percent;
+    msg_write_progress(&b, &(struct msg_progress){ "weights", percent });
+    send_json(c, FRAME_PROGRESS, &b);
+}
+
+/* ---- the link ---- */
+
+static void on_open(void *arg, struct link *l)
+{
+    struct child *c = arg;
+
+    (void)l;
+    c->is_open = true;
+    send_plan(c);
+    report_state(c);
+}
+
+static void on_refuse(struct child *c, const struct frame *f)
+{
+    struct msg_failure m = { .message = "" };
+    struct arena a = { 0 };
+    struct err e = { 0 }, why = { 0 };
+
+    if (msg_read_failure(&m, &a, frame_payload(f), &e) != OK) m.message = e.msg;
+    err_set(&why, E_MEMORY, "%s", m.message);
+    open_gate(c, GATE_REFUSED, &why);
+    arena_release(&a);
+}
+
+static void drain(struct child *c)
+{
+    c->draining = true;
+    if (front_n(c->front) == 0) end_child(c, OK, NULL);
+}
+
+static void on_frame(void *arg, struct link *l, struct link_stream *s, const struct frame *f)
+{
+    struct child *c = arg;
+
+    (void)l;
+    if (s) {
+        front_frame(c->front, s, f);
+        return;
+    }
+    switch (f->type) {
+    case FRAME_ADMIT: open_gate(c, GATE_ADMITTED, NULL); break;
+    case FRAME_REFUSE: on_refuse(c, f); break;
+    case FRAME_DRAIN: drain(c); break;
+    case FRAME_STOP: end_child(c, OK, NULL); break;
+    default: break;
+    }
+}
+
+static void on_writable(void *arg, struct link_stream *s)
+{
+    (void)arg;
+    front_writable(s);
+}
+
+/* The server has ended, or has given this worker up. */
+static void on_closed(void *arg, struct link *l, enum link_why why, const struct err *e)
+{
+    struct child *c = arg;
+
+    (void)l;
+    if (why != LINK_CLOSED && why != LINK_RESET) log_error("link to the server: %s", e->msg);
+    front_cut_off(c->front);
+    end_child(c, OK, NULL);
+}
+
+static void fill_beat(void *arg, struct msg_beat *out)
+{
+    struct child *c = arg;
+    const struct engine_stats *s = pool_stats(c->pool, 0);
+    int64_t begin = s ? gauge_get(&s->step_begin_ns) : 0;
+
+    out->calls = front_n(c->front);
+    if (!s) return;
+    out->steps = counter_get(&s->steps);
+    out->running = gauge_get(&s->running);
+    out->waiting = gauge_get(&s->waiting);
+    out->step_ms = begin ? (int64_t)clock_ms_since((uint64_t)begin) : 0;
+}
+
+static void on_idle(void *arg)
+{
+    struct child *c = arg;
+
+    if (c->draining) end_child(c, OK, NULL);
+}
+
+static void on_term(void *arg) { drain(arg); }
+
+/* ---- life ---- */
+
+static int open_link(struct child *c, struct err *e)
+{
+    unsigned char token[PROCESS_TOKEN];
+    struct link_opt o = { .loop = c->loop,
+                          .fd = c->opt->fd,
+                          .role = FRAME_WORKER,
+                          .token = str_of((char *)token, sizeof token),
+                          .build = c->opt->build,
+                          .name = c->opt->pool.aliases ? c->opt->pool.aliases[0] : NULL,
+                          .check_peer = true,
+                          .ping_ms = c->opt->ping_ms,
+                          .silent_ms = c->opt->silent_ms,
+                          .opened = on_open,
+                          .frame = on_frame,
+                          .writable = on_writable,
+                          .closed = on_closed,
+                          .beat = fill_beat,
+                          .arg = c };
+    int rc = process_read_token(c->opt->fd, token, e);
+
+    if (rc != OK) return rc;
+    fcntl(c->opt->fd, F_SETFL, O_NONBLOCK);
+    fcntl(c->opt->fd, F_SETFD, FD_CLOEXEC);
+    rc = link_open(&c->link, &o, e);
+    explicit_bzero(token, sizeof token);
+    return rc;
+}
+
+static int open_pool(struct child *c, struct err *e)
+{
+    struct pool_opt o = c->opt->pool;
+
+    c->host = pool_local;
+    c->host.plan = plan_and_ask;
+    o.host = &c->host;
+    o.memory_limit = 0; /* the server has decided */
+    o.changed = on_pool_change;
+    o.arg = c;
+    return pool_open(&c->pool, &o, e);
+}
+
+static int open_api(struct child *c, struct err *e)
+{
+    struct api_opt o = c->opt->api;
+    int rc;
+
+    o.loop = c->loop;
+    o.pool = c->pool;
+    o.ended = front_ended;
+    o.failed = NULL;
+    o.forward = NULL;
+    o.one_model = true; /* the server has looked the name up */
+    o.arg = c;
+    if ((rc = api_open(&c->api, &o, e)) == OK) front_set_api(c->front, c->api);
+    return rc;
+}
+
+/* Before any other thread starts. The parser of the model's file runs inside. */
+static int confine(struct child *c, struct err *e)
+{
+    const struct pool_opt *p = &c->opt->pool;
+    const char *read[] = { p->chat_template };
+    struct sandbox_opt o = { .model = p->paths[0],
+                             .read = read,
+                             .n_read = p->chat_template && *p->chat_template,
+                             .gpu = p->engine.device && strcmp(p->engine.device, "cpu") != 0,
+                             .parent = getppid() };
+
+    if (c->opt->no_sandbox) {
+        snprintf(c->sandbox.text, sizeof c->sandbox.text, "off");
+        return OK;
+    }
+    return sandbox_enter(&o, &c->sandbox, e);
+}
+
+static int child_open(struct child *c, struct err *e)
+{
+    struct front_opt f = { .max_body_bytes = c->opt->max_body_bytes,
+                           .max_unread_bytes = c->opt->max_unread_bytes,
+                           .idle = on_idle,
+                           .arg = c };
+    int rc;
+
+    c->shared = process_map_shared(sizeof *c->shared);
+    if ((rc = confine(c, e)) != OK) return rc;
+    if ((rc = loop_open(&c->loop, e)) != OK) return rc;
+    if ((rc = loop_on_signal(c->loop, SIGTERM, on_term, c, e)) != OK) return rc;
+    if (!(c->front = front_open(&f)) || !(c->progress = loop_timer(c->loop, on_progress, c)))
+        return err_nomem(e, "the worker");
+    if ((rc = open_link(c, e)) != OK) return rc;
+    if ((rc = open_pool(c, e)) != OK) return rc;
+    if ((rc = open_api(c, e)) != OK) return rc;
+    loop_on_wake(c->loop, on_wake, c);
+    return loop_timer_set(c->progress, TICK_MS) ? OK : err_nomem(e, "a timer");
+}
+
+/* Every part may be NULL. */
+static void child_close(struct child *c)
+{
+    open_gate(c, GATE_ENDED, NULL);
+    alarm(HARD_END_S);
+    if (c->pool) pool_abort(c->pool), pool_stop(c->pool);
+    api_close(c->api);
+    pool_close(c->pool);
+    if (c->front) front_cut_off(c->front);
+    link_close(c->link);
+    front_close(c->front);
+    loop_timer_close(c->progress);
+    loop_close(c->loop);
+    pthread_cond_destroy(&c->opened);
+    pthread_mutex_destroy(&c->lock);
+    alarm(0);
+}
+
+/* A worker does not outlive its server, and leaves it to the server what Ctrl-C means. */
+static void tie_to_parent(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+int child_run(const struct child_opt *opt, struct err *e)
+{
+    struct child c = { .opt = opt };
+    int rc;
+
+    tie_to_parent();
+    if (pthread_mutex_init(&c.lock, NULL) != 0) return err_nomem(e, "a mutex");
+    if (pthread_cond_init(&c.opened, NULL) != 0) {
+        pthread_mutex_destroy(&c.lock);
+        return err_nomem(e, "a condition");
+    }
+    if ((rc = child_open(&c, e)) == OK) {
+        on_wake(&c);
+        loop_run(c.loop);
+        rc = c.rc;
+        *e = c.err;
+    }
+    child_close(&c);
+    return rc;
+}

@@ -1,0 +1,322 @@
+/* process.c - posix_spawn, pidfd and waitid. See process.h.
+ *
+ * posix_spawn does not copy the page tables of a large server, unlike fork. Signals that the server
+ * handles or ignores have their defaults in the child. */
+#include "worker/process.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef P_PIDFD
+#define P_PIDFD 3
+#endif
+
+extern char **environ;
+
+enum { HIGH_FD = 10, ENV_MAX = 1024 };
+
+/* ---- memory that ran out ---- */
+
+/* The number behind "oom_kill " in memory.events of our cgroup (version 2); 0: unknown. */
+static uint64_t read_oom_kills(void)
+{
+    char line[512], path[600] = "";
+    unsigned long long n = 0;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "0::", 3) == 0) {
+            line[strcspn(line, "\n")] = 0;
+            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.events", line + 3);
+        }
+    fclose(f);
+    if (!path[0] || !(f = fopen(path, "re"))) return 0;
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "oom_kill ", 9) == 0) n = strtoull(line + 9, NULL, 10);
+    fclose(f);
+    return n;
+}
+
+/* ---- start ---- */
+
+static int set_up(posix_spawn_file_actions_t *fa, posix_spawnattr_t *at, int fd, int shared)
+{
+    sigset_t none, dflt;
+    int rc;
+
+    sigemptyset(&none);
+    sigfillset(&dflt);
+    sigdelset(&dflt, SIGKILL);
+    sigdelset(&dflt, SIGSTOP);
+    /* Both descriptors are HIGH_FD or more: neither is overwritten before it is duplicated. */
+    if ((rc = posix_spawn_file_actions_adddup2(fa, fd, PROCESS_FD)) != 0) return rc;
+    if (shared >= 0 && (rc = posix_spawn_file_actions_adddup2(fa, shared, PROCESS_SHARED_FD)) != 0)
+        return rc;
+    if ((rc = posix_spawn_file_actions_addopen(fa, 0, "/dev/null", O_RDONLY, 0)) != 0) return rc;
+    if ((rc = posix_spawn_file_actions_adddup2(fa, 2, 1)) != 0) return rc;
+    if ((rc = posix_spawnattr_setsigmask(at, &none)) != 0) return rc;
+    if ((rc = posix_spawnattr_setsigdefault(at, &dflt)) != 0) return rc;
+    return posix_spawnattr_setflags(at, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+}
+
+/* The environment without the server's keys and sources of settings. */
+static void filter_env(char *out[ENV_MAX + 1])
+{
+    static const char *const left_out[] = { "TERN_API_KEY", "TERN_TLS_KEY", "TERN_CONFIG",
+                                            "TERN_MODEL",   "TERN_ALIAS",   "TERN_ISOLATE" };
+    int n = 0;
+
+    for (char **p = environ; *p && n < ENV_MAX; p++) {
+        bool keep = true;
+        for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+            keep &= strncmp(*p, left_out[i], strlen(left_out[i])) != 0;
+        if (keep) out[n++] = *p;
+    }
+    out[n] = NULL;
+}
+
+static int spawn(pid_t *pid, char *const argv[], int fd, int shared)
+{
+    posix_spawn_file_actions_t fa;
+    posix_spawnattr_t at;
+    char *env[ENV_MAX + 1];
+    int rc;
+
+    filter_env(env);
+    if ((rc = posix_spawn_file_actions_init(&fa)) != 0) return rc;
+    if ((rc = posix_spawnattr_init(&at)) != 0) {
+        posix_spawn_file_actions_destroy(&fa);
+        return rc;
+    }
+    if ((rc = set_up(&fa, &at, fd, shared)) == 0)
+        rc = posix_spawn(pid, "/proc/self/exe", &fa, &at, argv, env);
+    posix_spawnattr_destroy(&at);
+    posix_spawn_file_actions_destroy(&fa);
+    return rc;
+}
+
+/* A socket pair whose second end is HIGH_FD or more. */
+static int make_pair(int fds[2], struct err *e)
+{
+    int moved;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
+        return err_set(e, E_IO, "worker: socketpair: %s", strerror(errno));
+    moved = fcntl(fds[1], F_DUPFD_CLOEXEC, HIGH_FD);
+    if (moved < 0) {
+        err_set(e, E_IO, "worker: dup: %s", strerror(errno));
+        close(fds[0]);
+        close(fds[1]);
+        return e ? e->code : E_IO;
+    }
+    close(fds[1]);
+    fds[1] = moved;
+    return OK;
+}
+
+/* The process has begun: the rest must not fail without ending it. */
+static int watch_process(struct process *p, struct err *e)
+{
+    p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+    if (p->pidfd >= 0) {
+        fcntl(p->pidfd, F_SETFD, FD_CLOEXEC);
+        return OK;
+    }
+    err_set(e, E_IO, "worker: pidfd_open: %s", strerror(errno));
+    kill(p->pid, SIGKILL);
+    waitpid(p->pid, NULL, 0);
+    return E_IO;
+}
+
+int process_start(struct process *p, char *const argv[], int shared, int *fd,
+                  unsigned char token[PROCESS_TOKEN], struct err *e)
+{
+    int fds[2], rc;
+
+    *p = (struct process){ .pidfd = -1 };
+    if (pthread_mutex_init(&p->lock, NULL) != 0) return err_nomem(e, "a mutex");
+    if (getrandom(token, PROCESS_TOKEN, 0) != PROCESS_TOKEN) {
+        rc = err_set(e, E_IO, "worker: getrandom: %s", strerror(errno));
+        goto out;
+    }
+    if ((rc = make_pair(fds, e)) != OK) goto out;
+    p->oom = read_oom_kills();
+    /* Into the buffer of a new socket: it does not block. */
+    if (send(fds[0], token, PROCESS_TOKEN, MSG_NOSIGNAL) != PROCESS_TOKEN)
+        rc = err_set(e, E_IO, "worker: send: %s", strerror(errno));
+    else if ((rc = spawn(&p->pid, argv, fds[1], shared)) != 0)
+        rc = err_set(e, E_IO, "cannot start a worker process: %s", strerror(rc));
+    else rc = watch_process(p, e);
+    close(fds[1]);
+    if (rc == OK && fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0) *fd = fds[0];
+    else close(fds[0]);
+out:
+    if (rc != OK) pthread_mutex_destroy(&p->lock);
+    return rc;
+}
+
+int process_share(size_t n, void **mem)
+{
+    int fd = memfd_create("tern-worker", MFD_CLOEXEC), high;
+
+    if (fd < 0) return -1;
+    high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+    close(fd);
+    if (high < 0) return -1;
+    *mem = ftruncate(high, (off_t)n) == 0
+               ? mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, high, 0)
+               : MAP_FAILED;
+    if (*mem != MAP_FAILED) return high;
+    *mem = NULL;
+    close(high);
+    return -1;
+}
+
+void *process_map_shared(size_t n)
+{
+    struct stat st;
+    void *p;
+
+    if (fstat(PROCESS_SHARED_FD, &st) != 0 || st.st_size < (off_t)n) return NULL;
+    p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, PROCESS_SHARED_FD, 0);
+    close(PROCESS_SHARED_FD);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+int process_read_token(int fd, unsigned char token[PROCESS_TOKEN], struct err *e)
+{
+    size_t got = 0;
+    ssize_t n;
+
+    while (got < PROCESS_TOKEN) {
+        n = read(fd, token + got, PROCESS_TOKEN - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            return err_set(e, E_IO, "descriptor %d: %s", fd, n ? strerror(errno) : "it is closed");
+        got += (size_t)n;
+    }
+    return OK;
+}
+
+/* ---- end ---- */
+
+bool process_signal(struct process *p, int sig)
+{
+    bool sent;
+
+    pthread_mutex_lock(&p->lock);
+    sent = !p->reaped && syscall(SYS_pidfd_send_signal, p->pidfd, sig, NULL, 0) == 0;
+    if (sent && sig == SIGKILL) p->by_us = true;
+    pthread_mutex_unlock(&p->lock);
+    return sent;
+}
+
+bool process_reap(struct process *p)
+{
+    siginfo_t si = { 0 };
+    bool ended;
+
+    pthread_mutex_lock(&p->lock);
+    if (!p->reaped && waitid((idtype_t)P_PIDFD, (id_t)p->pidfd, &si, WEXITED | WNOHANG) == 0 &&
+        si.si_pid != 0) {
+        p->reaped = true;
+        p->status = si.si_status;
+        p->si_code = si.si_code;
+    }
+    ended = p->reaped;
+    pthread_mutex_unlock(&p->lock);
+    return ended;
+}
+
+bool process_wait(struct process *p, int ms)
+{
+    uint64_t until = clock_ns() + (uint64_t)ms * 1000000;
+    struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
+
+    while (!process_reap(p)) {
+        uint64_t now = clock_ns();
+        if (now >= until) return false;
+        poll(&fd, 1, (int)((until - now) / 1000000) + 1);
+    }
+    return true;
+}
+
+bool process_stop(struct process *p, int ms)
+{
+    bool by_itself;
+
+    process_signal(p, SIGTERM);
+    by_itself = process_wait(p, ms);
+    if (by_itself) return true;
+    process_signal(p, SIGKILL);
+    while (!process_wait(p, 1000)) continue; /* SIGKILL cannot be refused */
+    return false;
+}
+
+void process_release(struct process *p)
+{
+    if (p->pidfd >= 0) close(p->pidfd);
+    pthread_mutex_destroy(&p->lock);
+    p->pidfd = -1;
+}
+
+/* ---- how it ended ---- */
+
+static enum process_end end_by_signal(const struct process *p)
+{
+    switch (p->status) {
+    case SIGABRT: return PROCESS_ABORTED;
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGILL:
+    case SIGFPE:
+    case SIGSYS: return PROCESS_FAULT;
+    case SIGKILL: return !p->by_us && read_oom_kills() > p->oom ? PROCESS_OOM : PROCESS_KILLED;
+    default: return PROCESS_KILLED;
+    }
+}
+
+enum process_end process_end(struct process *p)
+{
+    if (!process_reap(p)) return PROCESS_RUNS;
+    if (p->si_code != CLD_EXITED) return end_by_signal(p);
+    return p->status == 0 ? PROCESS_EXITED : PROCESS_FAILED;
+}
+
+void process_describe(struct process *p, char *out, size_t n)
+{
+    switch (process_end(p)) {
+    case PROCESS_RUNS: snprintf(out, n, "runs"); break;
+    case PROCESS_EXITED:
+    case PROCESS_FAILED: snprintf(out, n, "exited with code %d", p->status); break;
+    case PROCESS_ABORTED: snprintf(out, n, "aborted"); break;
+    case PROCESS_OOM: snprintf(out, n, "was killed: out of memory"); break;
+    default:
+        snprintf(out, n, "was killed by signal %d (%s)", p->status, strsignal(p->status));
+        break;
+    }
+}
+
+const char *process_end_name(enum process_end end)
+{
+    static const char *const names[N_PROCESS_END] = { "runs",  "exited", "failed", "aborted",
+                                                      "fault", "oom",    "killed" };
+
+    return end < N_PROCESS_END ? names[end] : "?";
+}

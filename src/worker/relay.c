@@ -1,0 +1,262 @@
+/* relay.c - calls on their way between a client and a worker process: api_opt.forward.
+ *
+ *     client ──HTTP──► API ──begin──► REQUEST, BODY… ──► worker
+ *     client ◄──HTTP── forward_write ◄── REPLY, DATA…, END ◄──
+ *
+ * Bytes of the answer are passed on as they come. The worker may send more only when the client has
+ * read what was sent before (link_consumed), so a slow client costs one window of memory here and
+ * its queue in the worker. A relay lives from begin until END, or until the link is lost; f is NULL
+ * once the API has forgotten it. Everything belongs to the loop's thread. */
+#include "worker/supervisor_impl.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/http.h"
+#include "worker/front_impl.h"
+
+#include <stdio.h>
+
+struct relay {
+    struct forward *f; /* NULL: forgotten */
+    struct worker *w;
+    struct link_stream *s;
+    struct str body; /* of the request, from what is still to send; the HTTP request's */
+    struct arena arena;
+    struct msg_reply reply; /* its texts are in the arena */
+    bool has_reply, body_sent;
+    struct buf out; /* of a reply that is not streamed */
+    size_t owed;    /* bytes of a streamed reply that the client has yet to read */
+};
+
+/* Headers of a request that the API of a worker reads. */
+static const char *const passed_on[] = { "x-deadline", "x-stainless-timeout", "x-priority",
+                                         "content-type" };
+
+static void free_relay(struct relay *r)
+{
+    if (r->s) r->s->user = NULL;
+    atomic_fetch_sub(&r->w->n_relays, 1);
+    if (r->f) r->f->relay = NULL;
+    arena_release(&r->arena);
+    buf_release(&r->out);
+    mem_free(r);
+}
+
+/* ---- the request ---- */
+
+/* Texts are copied into the arena: those of a request are not NUL-terminated. */
+static void add_headers(struct relay *r, struct msg_request *m)
+{
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
+        struct str v = http_header(r->f->q, passed_on[i]);
+        if (v.p)
+            m->headers[m->n_headers++] =
+                (struct msg_pair){ passed_on[i], arena_cstr(&r->arena, v) };
+    }
+    m->headers[m->n_headers++] = (struct msg_pair){ FRONT_CALL_ID, r->f->id };
+}
+
+static int write_head(struct relay *r, struct buf *out, struct err *e)
+{
+    const struct forward *f = r->f;
+    struct msg_request m = { .method = arena_cstr(&r->arena, http_method_name(f->q)),
+                             .path = f->path,
+                             .query = arena_cstr(&r->arena, http_query(f->q)),
+                             .id = f->who->correlation,
+                             .peer = http_peer(f->q),
+                             .age_ms = (int64_t)clock_ms_since(f->start_ns),
+                             .body_bytes = (int64_t)http_body(f->q).n,
+                             .retry = f->n_before };
+
+    m.tenant.name = f->who->name;
+    m.tenant.index = f->who->tenant;
+    m.tenant.priority_max = f->who->priority_max;
+    m.tenant.admin = f->who->admin;
+    add_headers(r, &m);
+    if (r->arena.failed) return err_nomem(e, "the head of a relayed request");
+    msg_write_request(out, &m);
+    return buf_check(out, e);
+}
+
+static void send_body(struct relay *r)
+{
+    size_t n;
+
+    if (r->body_sent || !r->s) return;
+    n = link_write(r->s, r->body.p, r->body.n, true);
+    r->body = str_skip(r->body, n);
+    r->body_sent = r->body.n == 0;
+}
+
+static struct relay *make_relay(struct forward *f, struct worker *w)
+{
+    struct relay *r = mem_new(struct relay);
+
+    if (!r) return NULL;
+    *r = (struct relay){ .f = f, .w = w, .body = http_body(f->q) };
+    atomic_fetch_add(&w->n_relays, 1);
+    return r;
+}
+
+static int begin(struct forward *f, struct err *e)
+{
+    struct worker *w = f->model->host_data;
+    struct buf head = { 0 };
+    struct relay *r;
+    int rc;
+
+    if (!w->link || w->link_closed || !link_is_open(w->link))
+        return err_set(e, E_WORKER, "the process of model '%s' has ended", f->model->id);
+    if (!(r = make_relay(f, w))) return err_nomem(e, "a relayed request");
+    if ((rc = write_head(r, &head, e)) == OK) {
+        r->body_sent = r->body.n == 0;
+        r->s = link_request(w->link, buf_str(&head), r->body_sent, r);
+        if (!r->s)
+            rc = link_is_open(w->link)
+                     ? err_set(e, E_QUEUE_FULL, "the process of the model has too many requests")
+                     : err_set(e, E_WORKER, "the process of model '%s' has ended", f->model->id);
+    }
+    buf_release(&head);
+    if (rc != OK) {
+        r->f = NULL;
+        free_relay(r);
+        return rc;
+    }
+    f->relay = r;
+    if (f->n_before > 0) w->record->retried++;
+    send_body(r);
+    return OK;
+}
+
+void relay_writable(struct link_stream *s)
+{
+    if (s->user) send_body(s->user);
+}
+
+/* ---- the answer ---- */
+
+/* The client has read everything: the worker may send as much again. */
+static void on_sent(void *arg)
+{
+    struct relay *r = arg;
+
+    if (r->s && r->owed) link_consumed(r->s, r->owed);
+    r->owed = 0;
+}
+
+static void give_credit(struct relay *r, size_t n)
+{
+    r->owed += n;
+    if (!r->f || !r->f->q || http_is_gone(r->f->q) || http_unsent(r->f->q) == 0) on_sent(r);
+}
+
+static void cancel(struct forward *f, enum forward_why why)
+{
+    static const int reasons[] = {
+        [FORWARD_GONE] = MSG_GONE, [FORWARD_ASKED] = MSG_ASKED, [FORWARD_SHUTDOWN] = MSG_SHUTDOWN
+    };
+    struct relay *r = f->relay;
+    struct buf b = { 0 };
+
+    msg_write_cancel(&b, &(struct msg_cancel){ reasons[why] });
+    if (!b.failed && r->s) link_stream_send(r->s, FRAME_CANCEL, buf_str(&b));
+    buf_release(&b);
+}
+
+/* What is left of the request's body is not sent any more: it may be freed from here on. */
+static void on_reply(struct relay *r, const struct frame *fr)
+{
+    struct err e = { 0 };
+
+    if (msg_read_reply(&r->reply, &r->arena, frame_payload(fr), &e) != OK) {
+        log_error("%s", e.msg);
+        return;
+    }
+    r->has_reply = true;
+    r->body_sent = true;
+    if (!r->f || !r->f->q) return;
+    for (int i = 0; i < r->reply.n_headers; i++)
+        http_set_header(r->f->q, r->reply.headers[i].name, r->reply.headers[i].value);
+    if (!r->reply.streamed) return;
+    http_on_sent(r->f->q, on_sent, r);
+    if (!forward_begin(r->f, (int)r->reply.status, r->reply.type) && r->f)
+        cancel(r->f, FORWARD_GONE);
+}
+
+static void answer(struct relay *r, const char *p, size_t n)
+{
+    if (r->f && r->f->q) forward_answer(r->f, (int)r->reply.status, r->reply.type, p, n);
+}
+
+/* A whole body in one frame is not copied. */
+static void on_data(struct relay *r, const struct frame *fr)
+{
+    if (r->reply.streamed) {
+        if (r->f && fr->n) forward_write(r->f, fr->p, fr->n);
+    } else if (r->out.n == 0 && fr->n == (uint64_t)r->reply.body_bytes) {
+        answer(r, fr->p, fr->n);
+    } else {
+        buf_add(&r->out, fr->p, fr->n);
+    }
+    give_credit(r, fr->n);
+}
+
+static void on_end(struct relay *r, const struct frame *fr)
+{
+    struct api_end end = { 0 };
+    struct forward *f = r->f;
+    struct arena a = { 0 };
+    struct err e = { 0 };
+
+    if (msg_read_end(&end, &a, frame_payload(fr), &e) != OK) {
+        log_error("%s", e.msg);
+        end = (struct api_end){ .status = 500, .code = "internal", .finish = "", .gone = "" };
+    }
+    if (f && f->q && r->has_reply && !r->reply.streamed && !r->out.failed &&
+        r->out.n == (size_t)r->reply.body_bytes)
+        answer(r, r->out.p, r->out.n);
+    r->s = NULL; /* the link closes it */
+    free_relay(r);
+    if (f) forward_ended(f, &end);
+    arena_release(&a);
+}
+
+void relay_frame(struct link_stream *s, const struct frame *f)
+{
+    struct relay *r = s->user;
+
+    if (!r) return;
+    switch (f->type) {
+    case FRAME_REPLY: on_reply(r, f); break;
+    case FRAME_DATA: on_data(r, f); break;
+    case FRAME_END: on_end(r, f); break;
+    default: break;
+    }
+}
+
+/* ---- the end of a worker, or of our interest ---- */
+
+void relay_lost(struct worker *w, struct link_stream *s)
+{
+    struct relay *r = s->user;
+    struct forward *f = r ? r->f : NULL;
+    struct err e = { 0 };
+
+    if (!r) return;
+    err_set(&e, E_WORKER, "the process of model '%s' ended before the answer was complete", w->id);
+    r->s = NULL;
+    free_relay(r);
+    if (f) forward_lost(f, &e);
+}
+
+static void drop(struct forward *f)
+{
+    struct relay *r = f->relay;
+
+    cancel(f, FORWARD_GONE);
+    r->f = NULL;
+    r->body_sent = true;
+}
+
+const struct forward_ops supervisor_forward = { .begin = begin, .cancel = cancel, .drop = drop };

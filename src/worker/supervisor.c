@@ -1,0 +1,362 @@
+/* supervisor.c - the steps of the pool's host, and the life of the supervisor. See supervisor.h. */
+#include "worker/supervisor_impl.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/stats.h"
+#include "net/loop.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { TICK_MS = 100, STOP_MS = 3000 /* at the end of the server */ };
+
+const char *supervisor_death_name(int i)
+{
+    return i == SUPERVISOR_HUNG ? "hung" : process_end_name((enum process_end)i);
+}
+
+static struct supervisor *supervisor_of(const struct pool_instance *m)
+{
+    return (struct supervisor *)m->host;
+}
+
+/* ---- records ---- */
+
+static struct record *find_record(struct supervisor *v, const char *id)
+{
+    struct record *r = v->records;
+
+    while (r && strcmp(r->id, id) != 0) r = r->next;
+    return r;
+}
+
+/* With the lock. */
+struct record *supervisor_record(struct supervisor *v, const char *id)
+{
+    struct record *r = find_record(v, id);
+
+    if (r || !(r = mem_new(struct record))) return r;
+    if (!(r->id = mem_alloc(strlen(id) + 1))) {
+        mem_free(r);
+        return NULL;
+    }
+    strcpy(r->id, id);
+    r->shared_fd = process_share(sizeof *r->shared, (void **)&r->shared);
+    r->next = v->records;
+    return v->records = r;
+}
+
+bool supervisor_view(struct supervisor *v, const char *id, struct supervisor_view *out)
+{
+    struct record *r;
+    struct worker *w;
+
+    *out = (struct supervisor_view){ 0 };
+    pthread_mutex_lock(&v->lock);
+    if ((r = find_record(v, id))) {
+        out->starts = r->starts;
+        out->restarts = r->starts > 0 ? r->starts - 1 : 0;
+        out->retried = r->retried;
+        memcpy(out->deaths, r->deaths, sizeof out->deaths);
+        for (w = v->workers; w && (w->record != r || w->phase == WORKER_DEAD);) w = w->next;
+        if (w && w->has_proc) {
+            struct link_stats s = { 0 };
+            if (w->link) link_stats(w->link, &s);
+            out->pid = w->proc.pid;
+            out->calls = atomic_load(&w->n_relays);
+            out->steps = (int64_t)w->beat.steps;
+            out->step_ms = w->beat.step_ms;
+            out->rtt_us = s.rtt_us;
+        }
+    }
+    pthread_mutex_unlock(&v->lock);
+    return r != NULL;
+}
+
+void supervisor_read_stats(struct supervisor *v, const char *id, struct engine_stats *out)
+{
+    struct record *r;
+
+    pthread_mutex_lock(&v->lock);
+    r = find_record(v, id);
+    if (r && r->shared) engine_stats_copy(out, r->shared);
+    pthread_mutex_unlock(&v->lock);
+}
+
+/* ---- steps: on the pool's thread ---- */
+
+/* Waits until the phase is `wanted` or later. */
+static int wait_for_phase(struct worker *w, enum worker_phase wanted, struct err *e)
+{
+    struct supervisor *v = w->sup;
+    int rc = OK;
+
+    while (w->phase < wanted && !v->stopping) pthread_cond_wait(&v->changed, &v->lock);
+    if (w->phase == WORKER_DEAD) {
+        if (e) *e = w->err;
+        rc = w->err.code;
+    } else if (v->stopping) {
+        rc = err_set(e, E_SHUTDOWN, "the server is shutting down");
+    }
+    return rc;
+}
+
+/* With the lock. */
+static int check_breaker(struct supervisor *v, struct record *r, struct err *e)
+{
+    int retry_ms = 0;
+
+    if (v->stopping) return err_set(e, E_SHUTDOWN, "the server is shutting down");
+    if (breaker_allows(&r->breaker, clock_ns(), &retry_ms)) return OK;
+    err_set(e, E_WORKER,
+            "the process of model '%s' died %d times in a row; it is not started for %d s", r->id,
+            BREAKER_DEATHS, retry_ms / 1000);
+    if (e) e->retry_ms = retry_ms;
+    return E_WORKER;
+}
+
+static struct worker *add_worker(struct supervisor *v, struct pool_instance *m, struct err *e)
+{
+    struct worker *w = mem_new(struct worker);
+    struct record *r = w ? supervisor_record(v, m->id) : NULL;
+
+    if (!r || check_breaker(v, r, e) != OK) {
+        mem_free(w);
+        if (!r) err_nomem(e, "a worker");
+        return NULL;
+    }
+    *w = (struct worker){ .sup = v, .next = v->workers, .record = r, .m = m };
+    w->path = m->model->path;
+    w->id = m->id;
+    v->workers = w;
+    return w;
+}
+
+static int plan_isolated(struct pool_instance *m, struct err *e)
+{
+    struct supervisor *v = supervisor_of(m);
+    struct err why = { 0 };
+    struct worker *w;
+    int rc;
+
+    if (v->opt.isolates && !v->opt.isolates(v->opt.arg, m->id)) {
+        m->host = &pool_local;
+        return pool_local.plan(m, e);
+    }
+    pthread_mutex_lock(&v->lock);
+    w = add_worker(v, m, &why);
+    rc = w ? OK : why.code;
+    if (w) {
+        m->host_data = w;
+        loop_wake(v->opt.loop);
+        rc = wait_for_phase(w, WORKER_PLANNED, &why);
+        m->need = w->need;
+    }
+    pthread_mutex_unlock(&v->lock);
+    if (e) *e = why;
+    return rc;
+}
+
+static int open_isolated(struct pool_instance *m, struct err *e)
+{
+    struct supervisor *v = supervisor_of(m);
+    struct worker *w = m->host_data;
+    int rc;
+
+    pthread_mutex_lock(&v->lock);
+    if (w->phase == WORKER_PLANNED) w->phase = WORKER_ADMITTED;
+    loop_wake(v->opt.loop);
+    rc = wait_for_phase(w, WORKER_READY, e);
+    if (rc == OK) m->info = &w->info;
+    pthread_mutex_unlock(&v->lock);
+    return rc;
+}
+
+/* The worker has done it before it was READY. */
+static int warm_isolated(struct pool_instance *m, struct err *e)
+{
+    (void)m, (void)e;
+    return OK;
+}
+
+static int error_of_isolated(struct pool_instance *m, struct err *e)
+{
+    struct supervisor *v = supervisor_of(m);
+    struct worker *w = m->host_data;
+    int rc = OK;
+
+    pthread_mutex_lock(&v->lock);
+    if (w && w->phase == WORKER_DEAD) {
+        rc = w->err.code;
+        if (e) *e = w->err;
+    }
+    pthread_mutex_unlock(&v->lock);
+    return rc;
+}
+
+/* New calls are refused by the pool, and the API cancels those it has. */
+static void drain_isolated(struct pool_instance *m) { (void)m; }
+
+static bool is_isolated_idle(struct pool_instance *m)
+{
+    struct worker *w = m->host_data;
+
+    return !w || atomic_load(&w->n_relays) == 0;
+}
+
+/* The loop may run or not: only the process is touched. */
+static void end_process(struct pool_instance *m, int ms)
+{
+    struct supervisor *v = supervisor_of(m);
+    struct worker *w = m->host_data;
+    bool has_proc;
+
+    if (!w) return;
+    pthread_mutex_lock(&v->lock);
+    w->expected = true;
+    has_proc = w->has_proc;
+    pthread_mutex_unlock(&v->lock);
+    if (has_proc && !process_stop(&w->proc, ms))
+        log_warn("the process of model '%s' did not end within %d ms and was killed", w->id, ms);
+}
+
+static void stop_isolated(struct pool_instance *m) { end_process(m, STOP_MS); }
+
+static void close_isolated(struct pool_instance *m)
+{
+    struct supervisor *v = supervisor_of(m);
+    struct worker *w = m->host_data;
+
+    if (!w) return;
+    end_process(m, PROCESS_TERM_MS);
+    pthread_mutex_lock(&v->lock);
+    w->phase = WORKER_DEAD;
+    w->m = NULL;
+    pthread_mutex_unlock(&v->lock);
+    m->host_data = NULL;
+    m->info = NULL;
+    loop_wake(v->opt.loop);
+}
+
+/* ---- the loop's part ---- */
+
+static void free_worker(struct supervisor *v, struct worker *w)
+{
+    struct worker **p = &v->workers;
+
+    worker_release(w);
+    pthread_mutex_lock(&v->lock);
+    while (*p != w) p = &(*p)->next;
+    *p = w->next;
+    pthread_mutex_unlock(&v->lock);
+    if (w->has_proc) process_release(&w->proc);
+    arena_release(&w->arena);
+    mem_free(w);
+}
+
+static void process_worker(struct supervisor *v, struct worker *w)
+{
+    struct pool_instance *m;
+    enum worker_phase phase;
+
+    pthread_mutex_lock(&v->lock);
+    phase = w->phase;
+    m = w->m;
+    pthread_mutex_unlock(&v->lock);
+    if (!m) free_worker(v, w);
+    else if (phase == WORKER_ASKED) worker_start(w);
+    else if (phase == WORKER_ADMITTED) worker_admit(w);
+}
+
+void supervisor_process(struct supervisor *v)
+{
+    struct worker *w, *next;
+
+    if (!v) return;
+    pthread_mutex_lock(&v->lock);
+    w = v->workers;
+    pthread_mutex_unlock(&v->lock);
+    for (; w; w = next) {
+        next = w->next;
+        process_worker(v, w);
+    }
+}
+
+static void on_tick(void *arg)
+{
+    struct supervisor *v = arg;
+    uint64_t now = clock_ns();
+
+    loop_timer_set(v->tick, TICK_MS); /* first: it cannot fail then */
+    supervisor_process(v);
+    for (struct worker *w = v->workers; w; w = w->next) worker_look(w, now);
+}
+
+/* ---- life ---- */
+
+static const struct pool_host steps = { .plan = plan_isolated,
+                                        .open = open_isolated,
+                                        .warm = warm_isolated,
+                                        .error = error_of_isolated,
+                                        .drain = drain_isolated,
+                                        .abort = drain_isolated,
+                                        .is_idle = is_isolated_idle,
+                                        .stop = stop_isolated,
+                                        .close = close_isolated };
+
+int supervisor_open(struct supervisor **out, const struct supervisor_opt *opt, struct err *e)
+{
+    struct supervisor *v = mem_new(struct supervisor);
+
+    if (!v) return err_nomem(e, "the supervisor of workers");
+    v->host = steps;
+    v->opt = *opt;
+    if (!v->opt.ping_ms) v->opt.ping_ms = 500;
+    if (!v->opt.silent_ms) v->opt.silent_ms = 10000;
+    if (pthread_mutex_init(&v->lock, NULL) != 0 || pthread_cond_init(&v->changed, NULL) != 0) {
+        mem_free(v);
+        return err_nomem(e, "a mutex");
+    }
+    v->tick = loop_timer(opt->loop, on_tick, v);
+    if (!v->tick || !loop_timer_set(v->tick, TICK_MS)) {
+        supervisor_close(v);
+        return err_nomem(e, "a timer");
+    }
+    *out = v;
+    return OK;
+}
+
+const struct pool_host *supervisor_host(struct supervisor *v) { return &v->host; }
+
+void supervisor_stop(struct supervisor *v)
+{
+    if (!v) return;
+    pthread_mutex_lock(&v->lock);
+    v->stopping = true;
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
+}
+
+void supervisor_close(struct supervisor *v)
+{
+    if (!v) return;
+    while (v->workers) free_worker(v, v->workers);
+    while (v->records) {
+        struct record *next = v->records->next;
+        if (v->records->shared) munmap(v->records->shared, sizeof *v->records->shared);
+        if (v->records->shared_fd >= 0) close(v->records->shared_fd);
+        mem_free(v->records->id);
+        mem_free(v->records);
+        v->records = next;
+    }
+    loop_timer_close(v->tick);
+    pthread_cond_destroy(&v->changed);
+    pthread_mutex_destroy(&v->lock);
+    mem_free(v);
+}

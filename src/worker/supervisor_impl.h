@@ -1,0 +1,89 @@
+/* supervisor_impl.h - one worker process as the server sees it. Private to supervisor*.c and
+ * relay.c. */
+#ifndef TERN_WORKER_SUPERVISOR_IMPL_H
+#define TERN_WORKER_SUPERVISOR_IMPL_H
+
+#include "base/arena.h"
+#include "engine/info.h"
+#include "worker/breaker.h"
+#include "worker/link.h"
+#include "worker/message.h"
+#include "worker/supervisor.h"
+
+#include <stdatomic.h>
+
+struct event;
+struct loop_timer;
+struct relay;
+
+enum worker_phase {
+    WORKER_ASKED,    /* the pool's thread waits for a plan; no process yet */
+    WORKER_STARTED,  /* until PLAN */
+    WORKER_PLANNED,  /* the pool makes room */
+    WORKER_ADMITTED, /* the pool's thread waits for READY; ADMIT is to be sent */
+    WORKER_LOADING,
+    WORKER_READY,
+    WORKER_DEAD
+};
+
+/* What is kept about a model between its processes. */
+struct record {
+    struct record *next;
+    char *id;
+    struct breaker breaker;
+    int shared_fd; /* memory with the worker's counters; -1: none */
+    struct engine_stats *shared;
+    uint64_t starts, deaths[N_SUPERVISOR_DEATHS], retried;
+};
+
+struct worker {
+    struct supervisor *sup;
+    struct worker *next;
+    struct record *record;
+    const char *path, *id; /* the pool's */
+    struct process proc;
+    bool has_proc;
+    struct link *link; /* the loop's, as is the rest up to the lock */
+    struct event *exited;
+    bool link_closed, seen_end; /* the link ended; the process ended */
+    bool hung;
+    uint64_t cut_ns; /* when the link ended */
+    struct msg_beat beat;
+    struct relay *relays;
+    struct err cause; /* FAILED said so; code OK: nothing */
+    atomic_int n_relays;
+
+    enum worker_phase phase; /* supervisor.lock, as is the rest */
+    struct pool_instance *m; /* NULL: the instance is closed, and the worker can be freed */
+    struct membudget need;
+    struct err err;          /* WORKER_DEAD: why */
+    bool expected;           /* we end it: its death is no failure */
+    struct engine_info info; /* WORKER_READY; its texts are in the arena */
+    double load_ms, warm_ms;
+    struct arena arena;
+};
+
+struct supervisor {
+    struct pool_host host; /* first */
+    struct supervisor_opt opt;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool stopping;          /* under the lock */
+    struct worker *workers; /* additions under the lock; removals by the loop, under the lock */
+    struct record *records; /* under the lock */
+    struct loop_timer *tick;
+};
+
+struct record *supervisor_record(struct supervisor *v, const char *id); /* NULL: no memory */
+
+/* ---- supervisor_watch.c: on the loop ---- */
+void worker_start(struct worker *w);
+void worker_admit(struct worker *w);
+void worker_look(struct worker *w, uint64_t now); /* ten times a second */
+void worker_release(struct worker *w);            /* what belongs to the loop */
+
+/* ---- relay.c ---- */
+void relay_frame(struct link_stream *s, const struct frame *f);
+void relay_writable(struct link_stream *s);
+void relay_lost(struct worker *w, struct link_stream *s);
+#endif

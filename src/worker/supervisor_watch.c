@@ -1,0 +1,394 @@
+/* supervisor_watch.c - one worker process, from its start to its death, on the loop.
+ *
+ * A worker is dead when its link has ended and its process has: the link is read to its end, since
+ * its last frames may say why. A process that stays alive without its link is killed after CUT_MS. */
+#include "worker/supervisor_impl.h"
+
+#include "base/clock.h"
+#include "base/jsonr.h"
+#include "base/log.h"
+#include "net/loop.h"
+
+#include <event2/event.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    CUT_MS = 1000,  /* a process may live for so long without its link */
+    FLAGS_MAX = 160 /* of one worker */
+};
+
+/* ---- death ---- */
+
+static int kind_of_death(struct worker *w)
+{
+    if (w->hung) return SUPERVISOR_HUNG;
+    return w->has_proc ? (int)process_end(&w->proc) : PROCESS_FAILED;
+}
+
+/* Why the model is not there any more, for its clients and for the log. */
+static void explain_death(struct worker *w, struct err *e)
+{
+    char how[100] = "could not be started";
+
+    if (w->has_proc) process_describe(&w->proc, how, sizeof how);
+    if (w->cause.code != OK) *e = w->cause;
+    else if (w->hung)
+        err_set(e, E_WORKER, "the process of model '%s' (pid %d) did not react and was killed",
+                w->id, (int)w->proc.pid);
+    else
+        err_set(e, E_WORKER, "the process of model '%s' (pid %d) %s", w->id,
+                w->has_proc ? (int)w->proc.pid : 0, how);
+}
+
+/* The pool hears of it, and whoever waits for a step. */
+static void worker_die(struct worker *w)
+{
+    struct supervisor *v = w->sup;
+    struct pool *pool = NULL;
+    struct err why = { 0 };
+    bool expected;
+
+    explain_death(w, &why);
+    pthread_mutex_lock(&v->lock);
+    expected = w->expected;
+    if (w->phase != WORKER_DEAD) {
+        w->phase = WORKER_DEAD;
+        w->err = why;
+        if (w->m) pool = w->m->pool;
+        if (!expected) {
+            w->record->deaths[kind_of_death(w)]++;
+            if (w->cause.code == OK) breaker_note_death(&w->record->breaker, clock_ns());
+        }
+    }
+    pthread_cond_broadcast(&v->changed);
+    if (pool) pool_wake(pool); /* with the lock: close_isolated cannot free the pool meanwhile */
+    pthread_mutex_unlock(&v->lock);
+    if (expected) log_debug("%s", why.msg);
+    else log_error("%s", why.msg);
+}
+
+static void die_if_over(struct worker *w)
+{
+    if (w->link_closed && w->seen_end) worker_die(w);
+}
+
+static void on_exited(evutil_socket_t fd, short what, void *arg)
+{
+    struct worker *w = arg;
+
+    (void)fd, (void)what;
+    if (w->seen_end || !process_reap(&w->proc)) return;
+    w->seen_end = true;
+    event_del(w->exited);
+    die_if_over(w);
+}
+
+static void kill_hung(struct worker *w, const char *why)
+{
+    log_error("the process of model '%s' (pid %d) is killed: %s", w->id, (int)w->proc.pid, why);
+    w->hung = true;
+    process_signal(&w->proc, SIGKILL);
+}
+
+/* ---- the link ---- */
+
+/* The worker's PLAN follows. */
+static void on_opened(void *arg, struct link *l) { (void)arg, (void)l; }
+
+static void on_lost(void *arg, struct link_stream *s, enum link_why why)
+{
+    (void)why;
+    relay_lost(arg, s);
+}
+
+static void on_closed(void *arg, struct link *l, enum link_why why, const struct err *e)
+{
+    struct worker *w = arg;
+
+    (void)l;
+    w->link_closed = true;
+    w->cut_ns = clock_ns();
+    if (why == LINK_SILENT || why == LINK_HANDSHAKE || why == LINK_OVERFLOW) {
+        kill_hung(w, e->msg);
+    } else if (why != LINK_CLOSED && why != LINK_RESET) {
+        log_error("link to the process of model '%s': %s", w->id, e->msg);
+        process_signal(&w->proc, SIGKILL);
+    }
+    on_exited(-1, 0, w);
+    die_if_over(w);
+}
+
+static void set_phase(struct worker *w, enum worker_phase phase)
+{
+    pthread_mutex_lock(&w->sup->lock);
+    if (w->phase < phase) w->phase = phase;
+    pthread_cond_broadcast(&w->sup->changed);
+    pthread_mutex_unlock(&w->sup->lock);
+}
+
+/* The first device is the host, as child.c sends it. */
+static void on_plan(struct worker *w, const struct frame *f)
+{
+    struct msg_plan m = { 0 };
+    struct arena a = { 0 };
+    struct err e = { 0 };
+    struct membudget need = { 0 };
+
+    if (msg_read_plan(&m, &a, frame_payload(f), &e) != OK) {
+        w->cause = e;
+        process_signal(&w->proc, SIGKILL);
+    }
+    for (int i = 0; i < m.n_devices; i++) {
+        need.weights += m.devices[i].weight_bytes;
+        need.kv += m.devices[i].kv_bytes;
+        need.scratch += m.devices[i].scratch_bytes;
+    }
+    if (m.n_devices > 0) {
+        need.mapped = m.devices[0].weight_bytes;
+        need.host_kv = m.devices[0].kv_bytes;
+        need.host_scratch = m.devices[0].scratch_bytes;
+    }
+    arena_release(&a);
+    pthread_mutex_lock(&w->sup->lock);
+    w->need = need;
+    pthread_mutex_unlock(&w->sup->lock);
+    set_phase(w, WORKER_PLANNED);
+}
+
+static void on_progress(struct worker *w, const struct frame *f)
+{
+    struct msg_progress m = { 0 };
+    struct arena a = { 0 };
+
+    if (msg_read_progress(&m, &a, frame_payload(f), NULL) == OK) {
+        pthread_mutex_lock(&w->sup->lock);
+        if (w->m) pool_set_progress(w->m, (int)m.percent);
+        pthread_mutex_unlock(&w->sup->lock);
+    }
+    arena_release(&a);
+}
+
+/* The facts of the model as if its engine were here. The texts live in the worker's arena. */
+static void fill_info(struct engine_info *i, const struct msg_ready *r)
+{
+    *i = (struct engine_info){ .name = r->name,
+                               .arch = r->arch,
+                               .task = r->task,
+                               .dtype = r->dtype,
+                               .devices = r->devices,
+                               .kv_type = r->kv_type,
+                               .n_vocab = (int)r->n_vocab,
+                               .n_vec = (int)r->n_vec,
+                               .n_params = r->n_params,
+                               .n_blocks = (int)r->n_blocks,
+                               .block_tokens = (int)r->block_tokens,
+                               .weight_bytes = r->weight_bytes,
+                               .kv_bytes = r->kv_bytes,
+                               .scratch_bytes = r->scratch_bytes,
+                               .open_ms = r->load_ms };
+    i->opt.n_ctx = (int)r->n_ctx;
+    i->opt.max_seqs = (int)r->max_seqs;
+    i->opt.max_batch = (int)r->max_batch;
+    i->opt.max_requests = (int)r->max_requests;
+    i->opt.n_threads = (int)r->n_threads;
+    for (; i->n_devices < r->n_devices && i->n_devices < ENGINE_DEVICES; i->n_devices++) {
+        const struct msg_device *d = &r->device[i->n_devices];
+        i->device[i->n_devices] = (struct engine_device){ .name = d->name,
+                                                          .detail = "",
+                                                          .counts = true,
+                                                          .weight_bytes = d->weight_bytes,
+                                                          .kv_bytes = d->kv_bytes,
+                                                          .scratch_bytes = d->scratch_bytes };
+    }
+}
+
+static void add_more(struct worker *w, struct str more)
+{
+    json_t *root = more.n ? jsonr_load(more, 0, NULL) : NULL;
+    const char *sizes = json_string_value(json_object_get(root, "sizes"));
+
+    w->info.sizes = sizes ? arena_cstr(&w->arena, str_c(sizes)) : NULL;
+    if (!w->info.sizes) w->info.sizes = "";
+    w->info.opt.kv_tokens = (int)json_integer_value(json_object_get(root, "kv_tokens"));
+    w->info.opt.max_queue_tokens =
+        (int)json_integer_value(json_object_get(root, "max_queue_tokens"));
+    json_decref(root);
+}
+
+static void on_ready(struct worker *w, const struct frame *f)
+{
+    struct msg_ready m = { 0 };
+    struct err e = { 0 };
+
+    if (msg_read_ready(&m, &w->arena, frame_payload(f), &e) != OK) {
+        w->cause = e;
+        process_signal(&w->proc, SIGKILL);
+        return;
+    }
+    fill_info(&w->info, &m);
+    add_more(w, m.more);
+    w->load_ms = m.load_ms;
+    w->warm_ms = m.warm_ms;
+    set_phase(w, WORKER_READY);
+}
+
+/* The worker ends by itself afterwards. */
+static void on_failed(struct worker *w, const struct frame *f)
+{
+    struct msg_failure m = { .message = "" };
+    struct arena a = { 0 };
+    struct err e = { 0 };
+
+    if (msg_read_failure(&m, &a, frame_payload(f), &e) == OK) {
+        w->cause = (struct err){ .retry_ms = (int)m.retry_ms };
+        err_set(&w->cause, err_by_name(m.code), "%s", m.message);
+    } else {
+        w->cause = e;
+    }
+    arena_release(&a);
+}
+
+static void on_frame(void *arg, struct link *l, struct link_stream *s, const struct frame *f)
+{
+    struct worker *w = arg;
+
+    (void)l;
+    if (s) {
+        relay_frame(s, f);
+        return;
+    }
+    switch (f->type) {
+    case FRAME_PLAN: on_plan(w, f); break;
+    case FRAME_PROGRESS: on_progress(w, f); break;
+    case FRAME_READY: on_ready(w, f); break;
+    case FRAME_FAILED: on_failed(w, f); break;
+    default: break;
+    }
+}
+
+static void on_writable(void *arg, struct link_stream *s)
+{
+    (void)arg;
+    relay_writable(s);
+}
+
+static void on_heard(void *arg, struct link *l, const struct msg_beat *beat)
+{
+    struct worker *w = arg;
+    int hang_ms = w->sup->opt.hang_ms;
+
+    (void)l;
+    w->beat = *beat;
+    if (hang_ms > 0 && beat->step_ms > hang_ms && !w->hung)
+        kill_hung(w, "its engine does not finish a step");
+}
+
+/* ---- start ---- */
+
+/* "tern: model" is what ps shows. */
+static int start_process(struct worker *w, int *fd, unsigned char token[PROCESS_TOKEN],
+                         struct err *e)
+{
+    const struct supervisor_opt *o = &w->sup->opt;
+    const char *argv[FLAGS_MAX + 12] = { "tern", "worker", "--fd",    "3",
+                                         "--id", w->id,    "--model", w->path };
+    struct arena own = { 0 };
+    int n = 8, rc;
+
+    if (o->n_flags > FLAGS_MAX / 2) return err_set(e, E_INTERNAL, "too many flags of a worker");
+    for (int i = 0; i < o->n_flags; i++) argv[n++] = o->flags[i];
+    if (o->add_flags) n += o->add_flags(o->arg, w->id, &own, argv + n, FLAGS_MAX - n);
+    argv[n] = NULL;
+    rc = own.failed
+             ? err_nomem(e, "the flags of a worker")
+             : process_start(&w->proc, (char *const *)argv, w->record->shared_fd, fd, token, e);
+    arena_release(&own);
+    if (rc != OK) return rc;
+    pthread_mutex_lock(&w->sup->lock);
+    w->has_proc = true;
+    w->record->starts++;
+    breaker_note_start(&w->record->breaker, clock_ns());
+    pthread_mutex_unlock(&w->sup->lock);
+    log_info("model '%s' runs in process %d", w->id, (int)w->proc.pid);
+    return OK;
+}
+
+static int open_link(struct worker *w, int fd, struct str token, struct err *e)
+{
+    const struct supervisor_opt *o = &w->sup->opt;
+    struct link_opt lo = { .loop = o->loop,
+                           .fd = fd,
+                           .role = FRAME_SERVER,
+                           .token = token,
+                           .build = o->build,
+                           .name = w->id,
+                           .check_peer = true,
+                           .ping_ms = o->ping_ms,
+                           .silent_ms = o->silent_ms,
+                           .opened = on_opened,
+                           .frame = on_frame,
+                           .writable = on_writable,
+                           .lost = on_lost,
+                           .closed = on_closed,
+                           .heard = on_heard,
+                           .arg = w };
+    int rc = link_open(&w->link, &lo, e);
+
+    if (rc != OK) return rc;
+    w->exited = event_new(loop_base(o->loop), w->proc.pidfd, EV_READ | EV_PERSIST, on_exited, w);
+    if (!w->exited || event_add(w->exited, NULL) != 0) return err_nomem(e, "an event");
+    return OK;
+}
+
+void worker_start(struct worker *w)
+{
+    unsigned char token[PROCESS_TOKEN];
+    struct err e = { 0 };
+    int fd;
+
+    set_phase(w, WORKER_STARTED);
+    if (start_process(w, &fd, token, &e) != OK) {
+        w->cause = e;
+        worker_die(w);
+        return;
+    }
+    if (open_link(w, fd, str_of((char *)token, sizeof token), &e) != OK) {
+        w->cause = e;
+        w->link_closed = true;
+        w->cut_ns = clock_ns();
+        process_signal(&w->proc, SIGKILL); /* worker_look notices its end */
+    }
+    explicit_bzero(token, sizeof token);
+}
+
+void worker_admit(struct worker *w)
+{
+    struct buf b = { 0 };
+
+    set_phase(w, WORKER_LOADING);
+    msg_write_admit(&b, &(struct msg_admit){ 0 });
+    if (b.failed || !w->link || !link_send(w->link, FRAME_ADMIT, buf_str(&b)))
+        process_signal(&w->proc, SIGKILL);
+    buf_release(&b);
+}
+
+void worker_look(struct worker *w, uint64_t now)
+{
+    if (!w->has_proc || w->seen_end) return;
+    if (process_reap(&w->proc)) {
+        if (w->exited) on_exited(-1, 0, w);
+        else w->seen_end = true, die_if_over(w);
+    } else if (w->link_closed && now - w->cut_ns > (uint64_t)CUT_MS * 1000000) {
+        process_signal(&w->proc, SIGKILL);
+    }
+}
+
+void worker_release(struct worker *w)
+{
+    if (w->exited) event_free(w->exited);
+    link_close(w->link);
+    w->exited = NULL;
+    w->link = NULL;
+}

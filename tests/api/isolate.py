@@ -1,0 +1,160 @@
+"""Models in processes of their own: kill -9, SIGSTOP and abort of a worker under requests, the same text with and
+without isolation. Run by tests/cli/isolate.sh against a server of two models with --isolate (TERN_URL), and one
+without (TERN_URL_LOCAL)."""
+import http.client
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from urllib.parse import urlparse
+
+HERE, LOCAL = (urlparse(os.environ[k]) for k in ("TERN_URL", "TERN_URL_LOCAL"))
+A, B = "alpha", "beta"
+
+
+def ask(method, path, body=None, url=HERE, timeout=120):
+    c = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout)
+    c.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+    r = c.getresponse()
+    data = r.read()
+    c.close()
+    return r.status, data
+
+
+def complete(model, n=24, url=HERE, **more):
+    return ask("POST", "/v1/completions", {"model": model, "prompt": "Once upon a time", "max_tokens": n,
+                                           "ignore_eos": True, **more}, url)
+
+
+def model(name):
+    status = json.loads(ask("GET", "/status")[1])
+    return next(m for m in status["models"] if m["id"] == name)
+
+
+def wait_for(what, cond, seconds=120):
+    end = time.time() + seconds
+    while time.time() < end:
+        got = cond()
+        if got:
+            return got
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def is_ready(name):
+    m = model(name)
+    return m if m["state"] == "ready" and m["pid"] > 0 else None
+
+
+class Client(threading.Thread):
+    """Sends completions until it is told to stop; keeps every result."""
+
+    def __init__(self, name, stream):
+        super().__init__()
+        self.model, self.stream, self.ends, self.stop = name, stream, [], False
+        self.start()
+
+    def run(self):
+        while not self.stop:
+            try:
+                self.ends.append(self.once())
+            except Exception as e:  # noqa: a broken connection is a result that the test refuses
+                self.ends.append(f"broken: {type(e).__name__} {e}")
+
+    def once(self):
+        status, data = complete(self.model, 48, stream=self.stream)
+        if status != 200:
+            return json.loads(data)["error"]["code"]
+        if not self.stream:
+            return "ok" if json.loads(data)["usage"]["completion_tokens"] == 48 else "short"
+        last = data.strip().split(b"\n\n")[-1]
+        if last == b"data: [DONE]":
+            return "ok"
+        return json.loads(last[6:])["error"]["code"]
+
+
+def test_the_same_text_in_both():
+    for seed in (1, 2, 3):
+        texts = []
+        for url, name in ((HERE, A), (LOCAL, A)):
+            status, data = complete(name, 32, url, seed=seed, temperature=0.9)
+            assert status == 200, data
+            texts.append(json.loads(data)["choices"][0]["text"])
+        assert texts[0] == texts[1], texts
+
+
+def test_each_model_has_a_process():
+    pids = [model(A)["pid"], model(B)["pid"]]
+    assert len(set(pids)) == 2 and all(p > 0 for p in pids), pids
+    for p in pids:
+        assert b"worker" in open(f"/proc/{p}/cmdline", "rb").read()
+    assert all(b"TERN_API_KEY" not in open(f"/proc/{p}/environ", "rb").read() for p in pids)
+
+
+def hit(sig, reason, times=2):
+    """Signals the worker of A under load; returns nothing, asserts everything."""
+    before = model(A)["worker"]
+    other = model(B)["pid"]
+    clients = [Client(A, i % 2 == 0) for i in range(6)] + [Client(B, True) for _ in range(2)]
+    try:
+        for i in range(times):
+            pid = wait_for("a ready worker", lambda: is_ready(A))["pid"]
+            wait_for("calls in it", lambda: model(A)["worker"]["calls"] >= 3)
+            os.kill(pid, sig)
+            wait_for("another process", lambda: (is_ready(A) or {"pid": pid})["pid"] != pid)
+            n = [len(c.ends) for c in clients]
+            wait_for("answers of all clients", lambda: all(len(c.ends) > k for c, k in zip(clients, n)))
+    finally:
+        for c in clients:
+            c.stop = True
+        for c in clients:
+            c.join()
+    after = model(A)["worker"]
+    assert after["deaths"][reason] - before["deaths"][reason] == times, (before, after)
+    assert after["restarts"] - before["restarts"] == times, (before, after)
+    ends = [e for c in clients if c.model == A for e in c.ends]
+    assert set(ends) <= {"ok", "worker_lost"}, ends
+    assert ends.count("ok") > 0
+    assert all(e == "ok" for c in clients if c.model == B for e in c.ends), [c.ends for c in clients]
+    assert model(B)["pid"] == other
+    # What was not streamed had sent no byte, so it was repeated.
+    assert all(e == "ok" for c in clients if c.model == A and not c.stream for e in c.ends), [c.ends for c in clients]
+    assert after["retried"] > before["retried"]
+
+
+def test_kill():
+    hit(signal.SIGKILL, "killed")
+
+
+def test_abort():
+    hit(signal.SIGABRT, "aborted", 1)
+
+
+def test_a_stopped_process_is_killed():
+    hit(signal.SIGSTOP, "hung", 1)
+
+
+def test_no_process_is_left_of_many():
+    """Nothing but the two workers: zombies would be children, too."""
+    pid = int(os.environ["TERN_PID"])
+    kids = open(f"/proc/{pid}/task/{pid}/children").read().split()
+    assert sorted(map(int, kids)) == sorted([model(A)["pid"], model(B)["pid"]]), kids
+
+
+def main():
+    bad = 0
+    for name, fn in list(globals().items()):
+        if not name.startswith("test_"):
+            continue
+        try:
+            fn()
+            print("ok", "isolate_" + name[5:], flush=True)
+        except Exception as e:
+            bad += 1
+            print(f"not ok isolate_{name[5:]}: {type(e).__name__} {str(e)[:600]}", flush=True)
+    return bad > 0
+
+
+sys.exit(main())

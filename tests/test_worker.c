@@ -1,0 +1,223 @@
+/* Parts of workers that need no worker: the breaker, processes, and the name of a model in a body. */
+#include "support.h"
+
+#include "base/clock.h"
+#include "base/jsonpeek.h"
+#include "engine/stats.h"
+#include "worker/breaker.h"
+#include "worker/process.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MS 1000000ull
+
+/* ---- breaker ---- */
+
+/* Deaths `step` ms apart; the result of asking right after each. */
+static int count_until_open(struct breaker *b, uint64_t *now, uint64_t step, int most)
+{
+    int retry;
+
+    for (int i = 1; i <= most; i++) {
+        breaker_note_start(b, *now);
+        *now += step * MS;
+        breaker_note_death(b, *now);
+        if (!breaker_allows(b, *now, &retry)) return i;
+    }
+    return 0;
+}
+
+static void deaths_in_a_short_time_open_the_breaker(void **state)
+{
+    struct breaker b = { 0 };
+    uint64_t now = 1000 * MS;
+    int retry = 0;
+
+    (void)state;
+    assert_int_equal(count_until_open(&b, &now, 100, 100), BREAKER_DEATHS);
+    assert_false(breaker_allows(&b, now, &retry));
+    assert_in_range(retry, BREAKER_OPEN_MS - 1, BREAKER_OPEN_MS + 1);
+    now += BREAKER_OPEN_MS * MS;
+    assert_true(breaker_allows(&b, now, &retry));
+    assert_int_equal(count_until_open(&b, &now, 100, 1), 1); /* on trial: one is enough */
+}
+
+static void rare_deaths_do_not(void **state)
+{
+    struct breaker b = { 0 };
+    uint64_t now = 1000 * MS;
+
+    (void)state;
+    assert_int_equal(count_until_open(&b, &now, BREAKER_WINDOW_MS / 2, 100), 0);
+}
+
+static void a_trial_that_goes_well_is_over(void **state)
+{
+    struct breaker b = { 0 };
+    uint64_t now = 1000 * MS;
+    int retry;
+
+    (void)state;
+    assert_int_equal(count_until_open(&b, &now, 100, 100), BREAKER_DEATHS);
+    now += BREAKER_OPEN_MS * MS;
+    assert_true(breaker_allows(&b, now, &retry));
+    assert_int_equal(count_until_open(&b, &now, BREAKER_GOOD_MS, 1), 0);
+    assert_int_equal(count_until_open(&b, &now, 100, 100), BREAKER_DEATHS - 1);
+    breaker_reset(&b);
+    assert_true(breaker_allows(&b, now, &retry));
+}
+
+/* ---- the name in a body ---- */
+
+static void the_member_of_the_outermost_object_is_found(void **state)
+{
+    static const struct {
+        const char *json;
+        enum jsonpeek want;
+        const char *text;
+    } table[] = {
+        { "{\"model\":\"a\"}", JSONPEEK_FOUND, "a" },
+        { " {\n\"model\" :\t\"a b\" , \"x\":1}", JSONPEEK_FOUND, "a b" },
+        { "{\"x\":{\"model\":\"no\"},\"y\":[{\"model\":\"no\"}],\"model\":\"yes\"}", JSONPEEK_FOUND,
+          "yes" },
+        { "{\"x\":\"model\\\":\\\"\",\"model\":\"yes\"}", JSONPEEK_FOUND, "yes" },
+        { "{\"model\":\"first\",\"model\":\"last\"}", JSONPEEK_FOUND, "last" },
+        { "{\"model\":\"first\",\"model\":7}", JSONPEEK_ABSENT, "" },
+        { "{\"model\":null}", JSONPEEK_ABSENT, "" },
+        { "{}", JSONPEEK_ABSENT, "" },
+        { "{\"a\":1}", JSONPEEK_ABSENT, "" },
+        { "{\"model\":\"\\u0061\"}", JSONPEEK_UNKNOWN, NULL },
+        { "{\"\\u006dodel\":\"a\"}", JSONPEEK_UNKNOWN, NULL },
+        { "[\"model\"]", JSONPEEK_UNKNOWN, NULL },
+        { "", JSONPEEK_UNKNOWN, NULL },
+        { "{", JSONPEEK_UNKNOWN, NULL },
+        { "{\"model\":\"a", JSONPEEK_UNKNOWN, NULL },
+        { "{\"model\"", JSONPEEK_UNKNOWN, NULL },
+        { "{\"model\":\"a\"", JSONPEEK_UNKNOWN, NULL },
+        { "{\"a\":[1,2", JSONPEEK_UNKNOWN, NULL },
+        { "{\"a\":\"\\", JSONPEEK_UNKNOWN, NULL },
+        { "{\"a\":1]", JSONPEEK_UNKNOWN, NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct buf out = { 0 };
+        assert_int_equal(jsonpeek_text(str_c(table[i].json), "model", &out), table[i].want);
+        if (table[i].text) assert_string_equal(buf_cstr(&out), table[i].text);
+        buf_release(&out);
+    }
+}
+
+/* ---- counters ---- */
+
+static void counters_are_copied_without_their_bounds(void **state)
+{
+    static struct engine_stats a, b;
+
+    (void)state;
+    engine_stats_init(&b);
+    counter_add(&a.submitted, 3);
+    counter_add(&a.grammars_cancelled, 5);
+    gauge_set(&a.running, -2);
+    a.ttft.count = 7;
+    a.emit_us.sum_micro = 9;
+    a.emit_us.bucket[HIST_MAX] = 11;
+    engine_stats_copy(&b, &a);
+    assert_int_equal(counter_get(&b.submitted), 3);
+    assert_int_equal(counter_get(&b.grammars_cancelled), 5);
+    assert_int_equal(gauge_get(&b.running), -2);
+    assert_int_equal(b.ttft.count, 7);
+    assert_int_equal(b.emit_us.sum_micro, 9);
+    assert_int_equal(b.emit_us.bucket[HIST_MAX], 11);
+    assert_ptr_equal(b.emit_us.bounds, hist_short);
+}
+
+/* ---- processes: this program again, see main ---- */
+
+static void start(struct process *p, const char *what, int *fd)
+{
+    char *argv[] = { "test_worker", "child", (char *)what, NULL };
+    unsigned char token[PROCESS_TOKEN];
+    struct err e = { 0 };
+
+    if (process_start(p, argv, -1, fd, token, &e) != OK) fail_msg("%s", e.msg);
+}
+
+static void the_end_of_a_process_is_told(void **state)
+{
+    static const struct {
+        const char *what;
+        enum process_end want;
+        const char *text;
+    } table[] = {
+        { "exit 0", PROCESS_EXITED, "exited with code 0" },
+        { "exit 3", PROCESS_FAILED, "exited with code 3" },
+        { "signal 6", PROCESS_ABORTED, "aborted" },
+        { "signal 7", PROCESS_FAULT, "was killed by signal 7 (Bus error)" },
+        { "signal 9", PROCESS_KILLED, "was killed by signal 9 (Killed)" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct process p;
+        char text[100];
+        int fd;
+        start(&p, table[i].what, &fd);
+        assert_true(process_wait(&p, 60000));
+        assert_int_equal(process_end(&p), table[i].want);
+        process_describe(&p, text, sizeof text);
+        assert_string_equal(text, table[i].text);
+        assert_false(process_signal(&p, SIGTERM));
+        close(fd);
+        process_release(&p);
+    }
+}
+
+static void a_process_that_ignores_sigterm_is_killed(void **state)
+{
+    struct process p;
+    char byte;
+    int fd;
+
+    (void)state;
+    start(&p, "wait", &fd);
+    assert_true(process_stop(&p, 60000)); /* SIGTERM ends it */
+    process_release(&p);
+    close(fd);
+    start(&p, "stay", &fd);
+    while (read(fd, &byte, 1) != 1) usleep(1000); /* it ignores SIGTERM now */
+    assert_false(process_stop(&p, 50));
+    assert_int_equal(process_end(&p), PROCESS_KILLED);
+    process_release(&p);
+    close(fd);
+}
+
+static int run_child(const char *what)
+{
+    unsigned char token[PROCESS_TOKEN];
+
+    if (process_read_token(PROCESS_FD, token, NULL) != OK) return 99;
+    if (strncmp(what, "exit ", 5) == 0) return what[5] - '0';
+    if (strncmp(what, "signal ", 7) == 0) raise(what[7] - '0');
+    if (strcmp(what, "stay") == 0) signal(SIGTERM, SIG_IGN);
+    if (write(PROCESS_FD, "x", 1) != 1) return 98;
+    for (;;) pause();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deaths_in_a_short_time_open_the_breaker),
+        cmocka_unit_test(rare_deaths_do_not),
+        cmocka_unit_test(a_trial_that_goes_well_is_over),
+        cmocka_unit_test(the_member_of_the_outermost_object_is_found),
+        cmocka_unit_test(counters_are_copied_without_their_bounds),
+        cmocka_unit_test(the_end_of_a_process_is_told),
+        cmocka_unit_test(a_process_that_ignores_sigterm_is_killed),
+    };
+
+    if (argc == 3 && strcmp(argv[1], "child") == 0) return run_child(argv[2]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
