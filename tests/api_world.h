@@ -82,7 +82,15 @@ static void handle_request(void *arg, struct http_req *q)
     if (str_is(path, "/v1/chat/completions")) api_chat(me->api, q, &who);
     else if (str_is(path, "/v1/completions")) api_completions(me->api, q, &who);
     else if (str_is(path, "/v1/embeddings")) api_embeddings(me->api, q, &who);
-    else if (str_is(path, "/v1/models")) api_models(me->api, q, &who);
+    else if (str_is(path, "/v1/models") || str_is(path, "/models")) api_models(me->api, q, &who);
+    else if (str_is(path, "/models/load")) api_load(me->api, q, &who);
+    else if (str_is(path, "/models/unload")) api_unload(me->api, q, &who);
+    else if (str_is(path, "/models/sse")) api_models_sse(me->api, q, &who);
+    else if (str_is(path, "/api/v1/models/load")) api_load_instance(me->api, q, &who);
+    else if (str_is(path, "/api/v1/models/unload")) api_unload_instance(me->api, q, &who);
+    else if (str_is(path, "/sleep")) api_sleep(me->api, q, &who);
+    else if (str_is(path, "/wake_up")) api_wake_up(me->api, q, &who);
+    else if (str_is(path, "/is_sleeping")) api_is_sleeping(me->api, q, &who);
     else if (str_starts(path, STR("/v1/models/"))) api_model(me->api, q, &who);
     else if (str_is(path, "/tokenize")) api_tokenize(me->api, q, &who);
     else if (str_is(path, "/detokenize")) api_detokenize(me->api, q, &who);
@@ -104,7 +112,10 @@ static void on_wake(void *arg)
     if (violated) fprintf(stderr, "connections: %s\n", violated);
     assert(!violated);
     api_process_events(me->api);
+    api_models_changed(me->api);
 }
+
+static void on_pool_change(void *arg) { loop_wake(((struct world *)arg)->loop); }
 
 static void *run_loop(void *arg)
 {
@@ -116,6 +127,7 @@ struct setup {
     struct engine_opt engine;
     struct api_opt api;
     size_t max_unread;
+    const struct pool_host *host;
 };
 
 static struct world *world_open(struct setup s)
@@ -128,7 +140,12 @@ static struct world *world_open(struct setup s)
                            .arg = me,
                            .max_unread_bytes = s.max_unread,
                            .nomem_body = FAIL_NOMEM_BODY };
-    struct pool_opt po = { .paths = &path, .n = 1, .engine = s.engine };
+    struct pool_opt po = { .paths = &path,
+                           .n = 1,
+                           .engine = s.engine,
+                           .host = s.host,
+                           .changed = on_pool_change,
+                           .arg = me };
     struct err e;
 
     pthread_mutex_init(&me->lock, NULL);
@@ -364,7 +381,7 @@ static bool find_ended(struct world *me, const char *correlation, struct ended *
     return found;
 }
 
-static struct ended wait_ended(struct world *me, const char *correlation)
+__attribute__((unused)) static struct ended wait_ended(struct world *me, const char *correlation)
 {
     struct ended x = { 0 };
 
@@ -377,7 +394,7 @@ static struct ended wait_ended(struct world *me, const char *correlation)
 }
 
 /* Waits until the API call with this id is in this state; NULL: any, once its body was read. */
-static void wait_state(const char *id, const char *state)
+__attribute__((unused)) static void wait_state(const char *id, const char *state)
 {
     char last[1024] = "";
 

@@ -113,10 +113,11 @@ bool pool_is_same_file(const struct file_id *a, const struct file_id *b);
 /* ---- pool_wait.c ---- */
 /* The state of a slot that is neither loaded nor FAILED: by who wants it. With the lock held. */
 void wait_settle(struct slot *s);
-/* Ends the waits for READY (or for the end) of a slot and calls done for each, with a reference to m
- * (rc OK) or the error. The thread's, without the lock. */
-void wait_finish(struct pool *p, struct slot *s, bool for_end, struct pool_instance *m, int rc,
-                 const struct err *e);
+/* Takes the waits for READY (or for the end) of a slot out of its list, each with a reference to m if
+ * there is one. With the lock held, in one piece with the change of state that ends them: who asks
+ * later waits for what comes later. */
+struct pool_wait *wait_take(struct pool *p, struct slot *s, bool for_end, struct pool_instance *m);
+void wait_finish(struct pool_wait *list, int rc, const struct err *e); /* without the lock */
 void wait_serve(struct pool *p);   /* those whose model is READY */
 void wait_end_all(struct pool *p); /* E_SHUTDOWN */
 

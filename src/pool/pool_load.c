@@ -95,6 +95,7 @@ static bool put_failed(struct pool *p, struct slot *s, const struct pool_instanc
                        const struct err *e, uint64_t retry_ns)
 {
     struct file_id file = pool_file_id(s->m.path);
+    struct pool_wait *waits = NULL;
     bool is_now;
 
     pthread_mutex_lock(&p->lock);
@@ -106,10 +107,11 @@ static bool put_failed(struct pool *p, struct slot *s, const struct pool_instanc
     s->asked = s->loading = s->at_start = s->yields = false;
     s->now = NULL;
     put_state(s, POOL_FAILED);
+    waits = wait_take(p, s, false, NULL);
 out:
     pthread_mutex_unlock(&p->lock);
     if (!is_now) return false;
-    wait_finish(p, s, false, NULL, e->code ? e->code : E_INTERNAL, e);
+    wait_finish(waits, e->code ? e->code : E_INTERNAL, e);
     pool_report_change(p);
     return true;
 }
@@ -319,6 +321,7 @@ static bool publish(struct pool *p, struct slot *s, struct pool_instance *m)
 /* UNLOADED again, by somebody's wish: those who waited may ask again. */
 static void end_cancelled(struct pool *p, struct slot *s)
 {
+    struct pool_wait *waits;
     struct err e = { 0 };
 
     err_set(&e, E_LOADING, "model '%s' was unloaded while it was being loaded", s->m.id);
@@ -326,11 +329,10 @@ static void end_cancelled(struct pool *p, struct slot *s)
     s->switch_ns = 0;
     pthread_mutex_lock(&p->lock);
     s->cancel_load = s->loading = s->asked = s->at_start = false;
-    pthread_mutex_unlock(&p->lock);
-    wait_finish(p, s, false, NULL, E_LOADING, &e);
-    pthread_mutex_lock(&p->lock);
+    waits = wait_take(p, s, false, NULL);
     wait_settle(s);
     pthread_mutex_unlock(&p->lock);
+    wait_finish(waits, E_LOADING, &e);
     pool_report_change(p);
 }
 

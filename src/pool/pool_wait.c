@@ -183,35 +183,34 @@ bool pool_cancel_wait(struct pool *p, struct pool_wait *w)
 
 /* ---- ending, on the pool's thread ---- */
 
-/* Takes the first wait of that kind out of the list; NULL: there is none. */
-static struct pool_wait *take_wait(struct pool *p, struct slot *s, bool for_end,
-                                   struct pool_instance *m)
+struct pool_wait *wait_take(struct pool *p, struct slot *s, bool for_end, struct pool_instance *m)
 {
-    struct pool_wait *w;
+    struct pool_wait *list = NULL, **end = &list, *w, *next;
 
-    pthread_mutex_lock(&p->lock);
-    for (w = s->waits; w && w->for_end != for_end;) w = w->next;
-    if (w) {
+    for (w = s->waits; w; w = next) {
+        next = w->next;
+        if (w->for_end != for_end) continue;
         remove_wait(p, s, w);
         w->model = m;
-        if (m) {
-            atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
-            m->used_ns = clock_ns();
-        }
+        w->next = NULL;
+        *end = w;
+        end = &w->next;
+        if (!m) continue;
+        atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
+        m->used_ns = clock_ns();
     }
-    pthread_mutex_unlock(&p->lock);
-    return w;
+    return list;
 }
 
-void wait_finish(struct pool *p, struct slot *s, bool for_end, struct pool_instance *m, int rc,
-                 const struct err *e)
+void wait_finish(struct pool_wait *list, int rc, const struct err *e)
 {
-    struct pool_wait *w;
+    struct pool_wait *next;
 
-    while ((w = take_wait(p, s, for_end, m))) {
-        w->rc = rc;
-        if (e) w->err = *e;
-        w->done(w);
+    for (; list; list = next) {
+        next = list->next; /* done may free it */
+        list->rc = rc;
+        if (e) list->err = *e;
+        list->done(list);
     }
 }
 
@@ -219,15 +218,14 @@ void wait_serve(struct pool *p)
 {
     for (int i = 0; i < pool_n(p); i++) {
         struct slot *s = p->slots[i];
-        struct pool_instance *m;
-        bool is_gone;
+        struct pool_wait *ready = NULL, *gone = NULL;
 
         pthread_mutex_lock(&p->lock);
-        m = s->n_waits > 0 && !s->yields ? s->now : NULL;
-        is_gone = s->waits && s->n_open == 0 && !s->loading;
+        if (s->now && !s->yields) ready = wait_take(p, s, false, s->now);
+        if (s->n_open == 0 && !s->loading) gone = wait_take(p, s, true, NULL);
         pthread_mutex_unlock(&p->lock);
-        if (m) wait_finish(p, s, false, m, OK, NULL);
-        if (is_gone) wait_finish(p, s, true, NULL, OK, NULL);
+        wait_finish(ready, OK, NULL);
+        wait_finish(gone, OK, NULL);
     }
 }
 
@@ -237,7 +235,13 @@ void wait_end_all(struct pool *p)
 
     err_set(&e, E_SHUTDOWN, "the server is shutting down");
     for (int i = 0; i < pool_n(p); i++) {
-        wait_finish(p, p->slots[i], false, NULL, E_SHUTDOWN, &e);
-        wait_finish(p, p->slots[i], true, NULL, E_SHUTDOWN, &e);
+        struct pool_wait *ready, *gone;
+
+        pthread_mutex_lock(&p->lock);
+        ready = wait_take(p, p->slots[i], false, NULL);
+        gone = wait_take(p, p->slots[i], true, NULL);
+        pthread_mutex_unlock(&p->lock);
+        wait_finish(ready, E_SHUTDOWN, &e);
+        wait_finish(gone, E_SHUTDOWN, &e);
     }
 }

@@ -229,6 +229,52 @@ static void a_load_that_fails_leaves_the_serving_model_alone(void **state)
     engine_close(serving);
 }
 
+/* ---- a load on demand, and an unload ---- */
+
+static void on_done(struct pool_wait *w) { atomic_store((atomic_int *)w->arg, 1); }
+
+static void await(enum pool_wait_now now, atomic_int *done)
+{
+    while (now == POOL_WAIT && !atomic_load(done)) usleep(100);
+    atomic_store(done, 0);
+}
+
+/* Every step of the load may fail: the error is the one that is waited for, nothing is counted any
+ * more, and the model can be unloaded and loaded again. */
+static int run_on_demand(void *arg, struct err *e)
+{
+    const char *paths[1] = { repo("tests/golden/hf/qwen2") };
+    struct pool_opt o = {
+        .paths = paths, .n = 1, .memory_limit = (uint64_t)1 << 40, .engine = options()
+    };
+    struct pool_model cold = { .id = "cold", .path = arg, .keep_ms = -1 };
+    atomic_int done = 0;
+    struct pool_wait w = { .done = on_done, .arg = &done, .by_operator = true };
+    struct pool *p = NULL;
+    int rc = pool_open(&p, &o, e), i = -1;
+
+    if (rc == OK) {
+        while (pool_n_loaded(p) == 0) usleep(100);
+        rc = pool_add(p, &cold, &i, e);
+    }
+    if (rc == OK) {
+        uint64_t before = pool_bytes(p);
+        await(pool_load(p, i, &w), &done);
+        if ((rc = w.rc) != OK) *e = w.err;
+        pool_release(w.model);
+        await(pool_unload(p, i, false, &w), &done);
+        if (pool_bytes(p) != before) fail_msg("bytes of a model are still counted");
+    }
+    pool_close(p);
+    return rc;
+}
+
+static void a_load_on_demand_that_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    fault_run("pool: a load on demand", run_on_demand, (void *)repo("tests/golden/hf/phi3"));
+}
+
 /* ---- a model that fails and is opened again ---- */
 
 static int fail_start(struct runner *r, const struct batch *b, struct err *e)
@@ -337,6 +383,7 @@ int main(void)
         cmocka_unit_test(a_request_without_memory_leaves_the_engine_as_it_was),
         cmocka_unit_test(an_embedding_without_memory_is_an_error),
         cmocka_unit_test(a_load_that_fails_leaves_the_serving_model_alone),
+        cmocka_unit_test(a_load_on_demand_that_fails_leaves_nothing),
         cmocka_unit_test(a_failed_model_is_opened_again_whatever_fails_meanwhile),
         cmocka_unit_test(the_abi_without_memory_returns_an_error),
     };
