@@ -246,7 +246,9 @@ static void *operator_main(void *arg)
     for (unsigned i = 0; !atomic_load(&quit); i++) {
         struct pool_view v;
         for (int k = 0; k < pool_n(busy_pool); k++) pool_view(busy_pool, k, &v);
-        if (i % 8 == 0) pool_unload(busy_pool, 1 + (int)(i / 8) % 3, false, NULL);
+        int at = 1 + (int)(i / 8) % 3; /* not during its load: a slow one would never end */
+        if (i % 8 == 0 && pool_state(busy_pool, at, NULL) == POOL_READY)
+            pool_unload(busy_pool, at, false, NULL);
         pool_release(pool_acquire(busy_pool, 1 + (int)i % 3));
         usleep(3000);
     }
