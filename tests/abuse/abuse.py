@@ -42,7 +42,7 @@ class Answer:
         return self.json["error"]["code"]
 
 
-def ask(server, method, path, body=None, headers=None, timeout=120):
+def ask(server, method, path, body=None, headers=None, timeout=300):
     """One request on a connection of its own. body: bytes, text, or anything that becomes JSON."""
     c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout)
     data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
@@ -59,7 +59,7 @@ def complete(server, headers=None, **fields):
                headers)
 
 
-def raw(server, data, timeout=30):
+def raw(server, data, timeout=300):
     """Sends bytes and returns everything that comes until the server closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=timeout) as s:
         s.sendall(data)

@@ -10,12 +10,12 @@ from abuse import LONG, MODEL, ask, complete, run, serve, serving
 
 
 def connect(server):
-    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=300)
 
 
 def keep(server):
     """An idle keep-alive connection."""
-    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
     c.request("GET", "/health")
     c.getresponse().read()
     return c
@@ -118,7 +118,7 @@ def test_the_limit_of_open_files_is_raised_and_fitted():
     finally:
         assert server.stop() == 0
     out = subprocess.run(["prlimit", "--nofile=64:64", serving.TERN, "serve", "-m", MODEL, "--port", "0"], capture_output=True,
-                         text=True, timeout=60)
+                         text=True, timeout=300)
     assert out.returncode == 2 and "ulimit -n" in out.stderr, out.stderr
 
 

@@ -13,7 +13,7 @@ class Stream:
     """A streamed answer that runs until it is cancelled."""
 
     def __init__(self, server, name):
-        self.c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        self.c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
         self.c.request("POST", "/v1/completions", json.dumps(LONG), {"X-Correlation-Id": name})
         self.r = self.c.getresponse()
         assert self.r.status == 200
@@ -27,7 +27,7 @@ class Stream:
 
 def test_a_draining_server_says_so_and_refuses_work():
     s = serve("--max-seqs", 1, "--drain-timeout", "60s")
-    idle = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+    idle = http.client.HTTPConnection("127.0.0.1", s.port, timeout=300)
     idle.request("GET", "/health")
     idle.getresponse().read()
     stream = Stream(s, "long")

@@ -65,7 +65,7 @@ def test_a_list_of_texts_is_one_request_of_the_queue():
 
 def first_of(server, body):
     """Sends a streamed completion and returns its connection, after the head."""
-    c = socket.create_connection(("127.0.0.1", server.port), timeout=120)
+    c = socket.create_connection(("127.0.0.1", server.port), timeout=300)
     data = json.dumps({"stream": True, "temperature": 0, **body}).encode()
     c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
               b"Content-Length: %d\r\n\r\n" % len(data) + data)

@@ -197,7 +197,7 @@ def test_a_file_that_is_replaced_by_rename_serves_on():
 
 
 def refuses(argv, *words):
-    p = subprocess.run([serving.TERN, *argv], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    p = subprocess.run([serving.TERN, *argv], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
     assert p.returncode == 1 or p.returncode == 2, (argv, p.returncode, p.stderr)
     for w in words:
         assert w in p.stderr, (argv, w, p.stderr)

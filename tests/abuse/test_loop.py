@@ -120,7 +120,7 @@ def test_small_requests_of_another_tenant_do_not_wait_for_heavy_ones():
 
 def test_a_stream_of_another_tenant_goes_on():
     s = serve_keys("--ctx", "4096")
-    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=120)
+    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=300)
     c.request("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 3000, "ignore_eos": True, "temperature": 0,
                                                      "stream": True}), {**JSON, **OTHER})
     r = c.getresponse()
@@ -174,7 +174,7 @@ def test_clients_that_leave_cost_nothing_more():
     s = serve()
     body = heavy()
     for i in range(8):
-        c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+        c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=300)
         c.request("POST", "/v1/completions", body, JSON)
         c.sock.close()
     for i in range(3000):

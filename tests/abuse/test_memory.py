@@ -13,7 +13,7 @@ def mem_total_kb():
 
 def refused(*flags):
     """The message of a server that ends because its only model is refused."""
-    p = subprocess.run([TERN, "serve", "-m", MODEL, "--port", "0", *flags], capture_output=True, text=True, timeout=60)
+    p = subprocess.run([TERN, "serve", "-m", MODEL, "--port", "0", *flags], capture_output=True, text=True, timeout=300)
     assert p.returncode == 1, (p.returncode, p.stderr[-500:])
     return p.stderr
 

@@ -58,7 +58,7 @@ def test_every_path_that_computes_counts_against_the_rate():
 
 def test_tokenize_counts_against_the_concurrency():
     s = serve_keys(["sk-one name=one concurrency=1"])
-    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=300)
     c.request("POST", "/v1/completions", json.dumps({"prompt": "a", "max_tokens": 3000, "ignore_eos": True, "stream": True}),
               {**JSON, **key("one")})
     c.getresponse().readline()
@@ -74,7 +74,7 @@ def test_tokenize_counts_against_the_concurrency():
 
 def begin_upload(server, name, n, sent, path="/tokenize"):
     """A request whose body has n bytes, of which `sent` are sent."""
-    c = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    c = socket.create_connection(("127.0.0.1", server.port), timeout=300)
     c.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sk-{name}\r\nContent-Length: {n}\r\n\r\n".encode())
     c.sendall(b" " * sent)
     return c
@@ -169,7 +169,7 @@ def test_a_full_queue_refuses_at_once():
     body = b'{"prompt":[' + b"1, " * 300_000 + b"1]}"
     opened = []
     for _ in range(6):                                    # one is read, one waits
-        c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=120)
+        c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=300)
         c.request("POST", "/v1/completions", body, {**JSON, **key("a")})
         opened.append(c)
     got = [(r.status, json.loads(r.read())["error"]["code"], r.headers["Retry-After"]) for r in (c.getresponse() for c in opened)]

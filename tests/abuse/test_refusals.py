@@ -112,7 +112,7 @@ def serve_as(key, *flags):
 
 def hold(server, key=""):
     """A stream that runs until its connection is closed."""
-    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
     c.request("POST", "/v1/completions", json.dumps({**ONCE, "n": 16, "max_tokens": 4000, "ignore_eos": True, "stream": True}),
               {"x-api-key": key})
     r = c.getresponse()

@@ -27,7 +27,7 @@ class Answer:
         return self.json["error"]
 
 
-def ask(method, path, body=None, headers=None, timeout=60):
+def ask(method, path, body=None, headers=None, timeout=300):
     c = http.client.HTTPConnection(URL.hostname, URL.port, timeout=timeout)
     data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
     c.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
@@ -49,7 +49,7 @@ class Stream:
     """A streamed answer, event by event."""
 
     def __init__(self, path, body, headers=None):
-        self.c = http.client.HTTPConnection(URL.hostname, URL.port, timeout=60)
+        self.c = http.client.HTTPConnection(URL.hostname, URL.port, timeout=300)
         self.c.request("POST", path, json.dumps({**body, "stream": True}),
                        {"Content-Type": "application/json", **(headers or {})})
         self.r = self.c.getresponse()

@@ -6,7 +6,7 @@ M=models/tern-tales.gguf
 export XDG_STATE_HOME=$TMP/state
 
 printf '%s\n' 'Tell me a story about a frog.' 'And then?' '/stats' '/exit' 'never read' |
-  timeout 60 "$TERN" chat -m $M --temp 0 -n 40 >"$TMP/out" 2>"$TMP/err"
+  timeout 300 "$TERN" chat -m $M --temp 0 -n 40 >"$TMP/out" 2>"$TMP/err"
 [ $? -eq 0 ] && [ "$(grep -c . "$TMP/out")" -ge 2 ] && ok "each line of a pipe is a question" || not_ok "pipe: $(cat "$TMP/err")"
 grep -q 'cached)' "$TMP/err" && ok "the second question reuses the KV cache of the first" || not_ok "KV cache reuse: $(cat "$TMP/err")"
 
@@ -16,7 +16,7 @@ n=$(wc -c <"$TMP/run")
 cmp -s <(head -c "$n" "$TMP/out") "$TMP/run" && ok "chat and run give the same answer" || not_ok "chat and run give different answers"
 
 printf '%s\n' 'one \' 'two' '"""three' 'four' 'five"""' "/save $TMP/conversation.json" |
-  timeout 60 "$TERN" chat -m $M --temp 0 -n 8 --system 'Be kind.' >"$TMP/out" 2>"$TMP/err"
+  timeout 300 "$TERN" chat -m $M --temp 0 -n 8 --system 'Be kind.' >"$TMP/out" 2>"$TMP/err"
 python3 - "$TMP/conversation.json" <<'P' && ok "continued lines, triple quotes and /save" || not_ok "/save: $(cat "$TMP/conversation.json")"
 import json, os, sys
 t = json.load(open(sys.argv[1]))
@@ -26,7 +26,7 @@ assert os.stat(sys.argv[1]).st_mode & 0o777 == 0o600
 P
 printf '%s\n' "/load $TMP/conversation.json" '/set temp 0' '/set temp 9' '/set' '/nonsense' '/help' '/clear' "/save $TMP/clear.json" \
   "/load $TMP/none.json" "/load $M" |
-  timeout 60 "$TERN" chat -m $M >"$TMP/out" 2>"$TMP/err"
+  timeout 300 "$TERN" chat -m $M >"$TMP/out" 2>"$TMP/err"
 rc=$?
 [ $rc -eq 0 ] && grep -q '5 messages loaded from' "$TMP/err" && ok "/load" || not_ok "/load: $(cat "$TMP/err")"
 grep -q 'temp is 9' "$TMP/err" && grep -q '  temp 0,' "$TMP/err" && ok "/set checks values and lists settings" || not_ok "/set: $(cat "$TMP/err")"
@@ -35,9 +35,9 @@ grep -q '"Be kind."' "$TMP/clear.json" && ! grep -q three "$TMP/clear.json" && o
 grep -q 'none.json' "$TMP/err" && ok "/load names a file that does not exist" || not_ok "/load of a missing file: $(cat "$TMP/err")"
 
 for i in 1 2 3 4 5 6; do echo "Tell me a long story about a cat and a dog, number $i."; done |
-  timeout 100 "$TERN" chat -m $M -c 200 --temp 0 -n 90 --ignore-eos >"$TMP/out" 2>"$TMP/err"
+  timeout 300 "$TERN" chat -m $M -c 200 --temp 0 -n 90 --ignore-eos >"$TMP/out" 2>"$TMP/err"
 [ $? -eq 0 ] && grep -q 'oldest .* dropped' "$TMP/err" && ok "a full context drops the oldest messages" || not_ok "full context: $(cat "$TMP/err")"
-python3 -c "print('word ' * 3000)" | timeout 60 "$TERN" chat -m $M -c 200 >"$TMP/out" 2>"$TMP/err"
+python3 -c "print('word ' * 3000)" | timeout 300 "$TERN" chat -m $M -c 200 >"$TMP/out" 2>"$TMP/err"
 [ $? -eq 0 ] && grep -q '200' "$TMP/err" && ok "a question that does not fit is rejected, the chat continues" || not_ok "too long: $(cat "$TMP/err")"
 
 cat >"$TMP/term.py" <<'P'
@@ -97,9 +97,9 @@ t.send(b"\x04")                                       # Ctrl-D exits
 rc = t.end()
 assert rc == 0, rc
 P
-if timeout 100 python3 "$TMP/term.py" "$TERN" $M chat >"$TMP/out" 2>&1; then ok "chat on a terminal: Ctrl-C, history, Ctrl-D"
+if timeout 300 python3 "$TMP/term.py" "$TERN" $M chat >"$TMP/out" 2>&1; then ok "chat on a terminal: Ctrl-C, history, Ctrl-D"
 else not_ok "chat on a terminal: $(cat "$TMP/out")"; fi
-if timeout 100 python3 "$TMP/term.py" "$TERN" $M run >"$TMP/out" 2>&1; then ok "run without a prompt on a terminal is a chat"
+if timeout 300 python3 "$TMP/term.py" "$TERN" $M run >"$TMP/out" 2>&1; then ok "run without a prompt on a terminal is a chat"
 else not_ok "run without a prompt: $(cat "$TMP/out")"; fi
 [ "$(stat -c %a "$TMP/state/tern/history")" = 600 ] && grep -q frog "$TMP/state/tern/history" &&
   ok "the history is saved with mode 600" || not_ok "history: $(ls -l "$TMP/state/tern")"

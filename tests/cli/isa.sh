@@ -13,7 +13,7 @@ foreign=neon
 [ "$(uname -m)" = aarch64 ] && foreign=avx2
 for verb in "run -p Hi" "bench" "eval ppl --file $TMP/text" "serve --port 0"; do
   # shellcheck disable=SC2086
-  timeout 20 "$TERN" $verb -m $M --isa $foreign >"$TMP/out" 2>"$TMP/err"
+  timeout 300 "$TERN" $verb -m $M --isa $foreign >"$TMP/out" 2>"$TMP/err"
   [ $? -eq 2 ] && grep -q "isa \"$foreign\": this CPU lacks .*; it has $(echo "$have" | sed 's/ /, /g')" "$TMP/err" &&
     ok "${verb%% *}: a set that the CPU lacks" || not_ok "${verb%% *}: $(cat "$TMP/err")"
 done

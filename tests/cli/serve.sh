@@ -46,7 +46,7 @@ drains() { [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/ready")" = 503 ]; }
 refused() {
   local name=$1 word=$2
   shift 2
-  timeout 20 "$TERN" serve "$@" >"$TMP/out" 2>"$TMP/err" </dev/null
+  timeout 300 "$TERN" serve "$@" >"$TMP/out" 2>"$TMP/err" </dev/null
   local rc=$?
   [ $rc -eq 2 ] && [ "$(wc -l <"$TMP/err")" -eq 1 ] && grep -qF -- "$word" "$TMP/err" && ok "$name" ||
     not_ok "$name: exit $rc: $(cat "$TMP/err")"
@@ -70,9 +70,9 @@ refused "a bad YAML value: file and line" "bad.yaml:2: max-batch is 'lots'" --co
 refused "another address than loopback without a key" "--allow-open" -m $M --host 0.0.0.0 --port 0
 fails_with "a missing model" nowhere.gguf -- "$TERN" serve -m "$TMP/nowhere.gguf" --port 0
 printf 'GGUF' >"$TMP/cut.gguf"
-timeout 20 "$TERN" serve -m "$TMP/cut.gguf" --port 0 >"$TMP/out" 2>"$TMP/err"
+timeout 300 "$TERN" serve -m "$TMP/cut.gguf" --port 0 >"$TMP/out" 2>"$TMP/err"
 [ $? -eq 1 ] && tail -n 1 "$TMP/err" | grep -q cut.gguf && ok "no model can be loaded: exit 1" || not_ok "bad model: $(cat "$TMP/err")"
-timeout 20 "$TERN" serve -m $M --port 0 --memory-limit 1M >"$TMP/out" 2>"$TMP/err"
+timeout 300 "$TERN" serve -m $M --port 0 --memory-limit 1M >"$TMP/out" 2>"$TMP/err"
 [ $? -eq 1 ] && grep -q 'memory-limit is 1.0' "$TMP/err" && ok "over --memory-limit: the error has the numbers" || not_ok "memory limit: $(cat "$TMP/err")"
 
 start plain -c 8192 --kv-tokens 8192 --metrics-compat vllm,llamacpp --log-format json
