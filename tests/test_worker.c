@@ -200,7 +200,10 @@ static int run_child(const char *what)
 
     if (process_read_token(PROCESS_FD, token, NULL) != OK) return 99;
     if (strncmp(what, "exit ", 5) == 0) return what[5] - '0';
-    if (strncmp(what, "signal ", 7) == 0) raise(what[7] - '0');
+    if (strncmp(what, "signal ", 7) == 0) {
+        signal(what[7] - '0', SIG_DFL); /* a sanitizer may have a handler for it */
+        raise(what[7] - '0');
+    }
     if (strcmp(what, "stay") == 0) signal(SIGTERM, SIG_IGN);
     if (write(PROCESS_FD, "x", 1) != 1) return 98;
     for (;;) pause();
