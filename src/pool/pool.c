@@ -349,9 +349,6 @@ void pool_close(struct pool *p)
         load_drop_pending(p, p->slots[i]);
         free_slot(p->slots[i]);
     }
-    mem_free(p->view);
-    mem_free(p->act);
-    mem_free(p->skip);
     if (p->has_lock) lock_destroy(&p->lock, &p->news);
     mem_free(p);
 }

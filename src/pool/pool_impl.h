@@ -82,10 +82,11 @@ struct pool {
     struct membudget held;        /* the same in detail; the thread's */
     int n_taken;                  /* such instances; the thread's */
     uint64_t look_ns;             /* when a load that waits for room asks again; the thread's */
-    /* the thread's, for swapplan.h; [n_view] */
-    struct swap_model *view;
-    unsigned char *act;
-    bool *skip;
+    /* The thread's, for swapplan.h; n_view of them. Not allocated when they are needed: a load that
+     * cannot even be planned would have nobody to report to. */
+    struct swap_model view[POOL_MODELS_MAX];
+    unsigned char act[POOL_MODELS_MAX];
+    bool skip[POOL_MODELS_MAX];
     size_t n_view;
 };
 

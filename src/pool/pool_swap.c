@@ -7,7 +7,6 @@
 #include "pool/pool_impl.h"
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "pool/memavail.h"
 
 enum { RESIDENCE_MS = 2000, PATIENCE_MS = 5000 };
@@ -146,26 +145,12 @@ static void view_slot(const struct pool *p, const struct slot *s, struct swap_mo
     out->bytes = is_auto(p) ? membudget_host(&m->need) : m->bytes;
 }
 
-/* false: no memory for the view. */
-static bool make_view(struct pool *p)
+static void make_view(struct pool *p)
 {
-    size_t n = (size_t)pool_n(p);
-
-    if (n > p->n_view) {
-        struct swap_model *view = mem_array(n, sizeof *view);
-        unsigned char *act = mem_array(n, 1);
-        bool *skip = mem_array(n, sizeof *skip);
-        if (!view || !act || !skip) {
-            mem_free(view), mem_free(act), mem_free(skip);
-            return false;
-        }
-        mem_free(p->view), mem_free(p->act), mem_free(p->skip);
-        p->view = view, p->act = act, p->skip = skip, p->n_view = n;
-    }
+    p->n_view = (size_t)pool_n(p);
     pthread_mutex_lock(&p->lock);
     for (size_t i = 0; i < p->n_view; i++) view_slot(p, p->slots[i], &p->view[i]);
     pthread_mutex_unlock(&p->lock);
-    return true;
 }
 
 static struct swap_opt plan_options(const struct pool *p)
@@ -210,10 +195,7 @@ enum room swap_make_room(struct pool *p, int i, struct pool_instance *m, bool fi
         uint64_t look_ns;
 
         if (!first && !s->at_start) return ROOM_LATER;
-        if (!make_view(p)) {
-            err_nomem(e, "the plan of a load");
-            return ROOM_NEVER;
-        }
+        make_view(p);
         p->view[i].since_ns = p->view[i].since_ns == UINT64_MAX ? clock_ns() : p->view[i].since_ns;
         if (!s->at_start)
             v = swapplan_room(p->view, (int)p->n_view, i, &lack, &opt, clock_ns(), p->act,
@@ -277,7 +259,7 @@ bool swap_load_next(struct pool *p)
 
     p->look_ns = UINT64_MAX;
     drop_unwanted(p);
-    if (!make_view(p)) return false;
+    make_view(p);
     memset(p->skip, 0, p->n_view * sizeof *p->skip);
     set_wants_room(p, true); /* before the look: an end of use meanwhile is news */
     while ((i = swapplan_next(p->view, (int)p->n_view, p->skip)) >= 0) {
@@ -286,7 +268,7 @@ bool swap_load_next(struct pool *p)
             return true;
         }
         if (first == NEVER) first = i;
-        if (!make_view(p)) break;
+        make_view(p);
         p->skip[i] = true;
         if (p->view[first].wanted && !may_pass(p, first)) break;
     }
