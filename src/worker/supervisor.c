@@ -42,11 +42,10 @@ struct record *supervisor_record(struct supervisor *v, const char *id)
     struct record *r = find_record(v, id);
 
     if (r || !(r = mem_new(struct record))) return r;
-    if (!(r->id = mem_alloc(strlen(id) + 1))) {
+    if (!(r->id = mem_strdup(id))) {
         mem_free(r);
         return NULL;
     }
-    strcpy(r->id, id);
     r->shared_fd = process_share(sizeof *r->shared, (void **)&r->shared);
     r->next = v->records;
     return v->records = r;
