@@ -290,6 +290,28 @@ static void models_sleep_and_wake(void **state)
     world_close(w);
 }
 
+static void one_model_sleeps_where_the_query_names_it(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    open_world();
+    check_success(send_request(w, "/models/load", "", "{\"model\":\"cold\"}"));
+    check_success(send_request(w, "/sleep?model=col%64", "", ""));
+    assert_int_equal(pool_state(w->pool, 0, NULL), POOL_READY);
+    assert_int_equal(pool_state(w->pool, 1, NULL), POOL_SLEEPING);
+    a = send_and_read("/is_sleeping?x=1&model=cold", "", NULL);
+    assert_true(json_is_true(json_at(a.json, "is_sleeping")));
+    answer_release(&a);
+    a = send_and_read("/is_sleeping", "", NULL);
+    assert_true(json_is_false(json_at(a.json, "is_sleeping")));
+    answer_release(&a);
+    check_error(send_request(w, "/sleep?model=colder", "", ""), 404, "model_not_found");
+    check_success(send_request(w, "/wake_up?model=cold", "", ""));
+    assert_int_equal(pool_state(w->pool, 1, NULL), POOL_READY);
+    world_close(w);
+}
+
 static void those_who_watch_hear_of_every_state(void **state)
 {
     struct buf b = { 0 };
@@ -327,6 +349,7 @@ int main(void)
         cmocka_unit_test(an_instance_of_the_past_is_refused),
         cmocka_unit_test(keep_alive_says_how_long_a_model_stays),
         cmocka_unit_test(models_sleep_and_wake),
+        cmocka_unit_test(one_model_sleeps_where_the_query_names_it),
         cmocka_unit_test(those_who_watch_hear_of_every_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

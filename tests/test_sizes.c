@@ -136,6 +136,15 @@ static void one_sequence_has_a_cache_of_one_context(void **state)
     assert_int_equal(o.s.max_seqs, 1);
 }
 
+static void few_short_sequences_have_room_for_prefixes(void **state)
+{
+    struct sizes given = { .max_seqs = 1, .n_ctx = 512 };
+    struct sizes_out o = choose(&half_b, false, 21 * GIB, 0.5, given);
+    (void)state;
+
+    assert_int_equal(o.s.kv_tokens, 4 * 512);
+}
+
 static void without_a_known_memory_sizes_are_small(void **state)
 {
     struct sizes_in in = { .trained_ctx = 131072 };
@@ -255,6 +264,7 @@ static void sizes_never_exceed_the_memory(void **state)
         if (o.kv_why != SIZES_MEMORY && o.kv_why != SIZES_OF_USE) continue;
         assert_true(s->kv_tokens % KV_BLOCK == 0);
         assert_true((uint64_t)s->kv_tokens <= (uint64_t)s->max_seqs * (uint64_t)(s->n_ctx + 15) ||
+                    s->kv_tokens <= 4 * (s->n_ctx < 4096 ? s->n_ctx + 15 : 4096) ||
                     given.max_batch); /* a batch with fewer tokens than sequences lowers these */
         left = c.weights + scratch_of(&c, gpu, s);
         assert_true(left <= room);
@@ -362,6 +372,7 @@ int main(void)
         cmocka_unit_test(machines_get_sizes_that_fit_them),
         cmocka_unit_test(two_hundred_and_fifty_six_clients_fit_on_the_large_gpu),
         cmocka_unit_test(one_sequence_has_a_cache_of_one_context),
+        cmocka_unit_test(few_short_sequences_have_room_for_prefixes),
         cmocka_unit_test(without_a_known_memory_sizes_are_small),
         cmocka_unit_test(an_encoder_gets_the_cache_of_its_largest_step),
         cmocka_unit_test(equal_models_get_equal_shares_one_after_the_other),

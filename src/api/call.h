@@ -101,6 +101,7 @@ struct call {
     struct buf out; /* stream chunks to send, or the body; reused */
     bool head_sent; /* the stream has begun */
     bool watches;   /* a stream of the states of models (watchers.c) */
+    int next_model; /* of /sleep and /wake_up: where they look for the next model */
     bool gone;      /* the connection closed before the answer was complete */
     int holds;      /* functions that work on the call: it is not freed meanwhile */
     int status;     /* sent */

@@ -117,7 +117,7 @@ bool forward_write(struct forward *f, const void *p, size_t n)
 {
     struct call *c = call_of(f);
 
-    if (!c->q || c->gone) return false;
+    if (!c->q || c->gone || !c->head_sent) return false;
     c->last_ns = clock_ns();
     if (http_write(c->q, p, n)) return true;
     call_note_gone(c);

@@ -11,6 +11,7 @@
 #include "base/jsonw.h"
 #include "engine/engine.h"
 #include "net/http.h"
+#include "net/query.h"
 #include "pool/pool.h"
 
 #include <stdio.h>
@@ -168,10 +169,10 @@ void api_unload_instance(struct api *a, struct http_req *q, const struct api_who
 
 /* ---- sleeping ---- */
 
-/* The next model in that state; -1: none. */
-static int find_state(struct pool *p, enum pool_state state)
+/* The first model from `from` on in that state; -1: none. */
+static int find_state(struct pool *p, enum pool_state state, int from)
 {
-    for (int i = 0; i < pool_n(p); i++)
+    for (int i = from; i < pool_n(p); i++)
         if (pool_state(p, i, NULL) == state) return i;
     return -1;
 }
@@ -180,62 +181,92 @@ static int sleep_next(struct call *c, struct err *e);
 static int wake_next(struct call *c, struct err *e);
 static const struct call_job sleeper = { NULL, sleep_next }, waker = { NULL, wake_next };
 
-/* One after the other, until no model is READY. */
+/* One after the other, each once: a model that requests have loaded again meanwhile stays. */
 static int sleep_next(struct call *c, struct err *e)
 {
-    int i = find_state(c->api->opt.pool, POOL_READY);
+    int i = find_state(c->api->opt.pool, POOL_READY, c->next_model);
 
     if (i < 0) return send_success(c, e);
+    c->next_model = i + 1;
     call_unload(c, i, true, &sleeper);
     return OK;
 }
 
 static int wake_next(struct call *c, struct err *e)
 {
-    int i = find_state(c->api->opt.pool, POOL_SLEEPING);
+    int i = find_state(c->api->opt.pool, POOL_SLEEPING, c->next_model);
 
     pool_release(c->model);
     c->model = NULL;
     if (i < 0) return send_success(c, e);
+    c->next_model = i + 1;
     call_load(c, i, &waker);
     return OK;
 }
 
-/* Both begin and end without a body. */
-static void run_all(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
-                    int (*next)(struct call *c, struct err *e))
+/* The model that ?model= names; *index -1: the query names none. */
+static int find_queried(struct pool *p, struct str query, int *index, struct err *e)
 {
+    struct str name;
+
+    *index = -1;
+    if (!query_find(query, "model", &name)) return OK;
+    for (int i = 0; i < pool_n(p); i++)
+        if (pool_is_listed(p, i) && query_is(name, pool_at(p, i)->id)) *index = i;
+    if (*index >= 0) return OK;
+    return err_set(e, E_NOTFOUND, "there is no model '%.*s'; GET /models lists the models",
+                   STR_ARG(str_take(name, 100)));
+}
+
+/* Both begin and end without a body. One model if the query names it, else all. */
+static void run_all(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
+                    bool sleep)
+{
+    static const struct call_job done = { NULL, send_success };
     struct call *c = call_open(a, q, who, route);
     struct err e = { 0 };
+    int i, rc;
 
     if (!c) return;
     call_borrow_request(c);
-    if (next(c, &e) != OK) call_fail(c, &e, NULL);
+    if ((rc = find_queried(a->opt.pool, http_query(q), &i, &e)) != OK) call_fail(c, &e, "model");
+    else if (i >= 0 && sleep) call_unload(c, i, true, &done);
+    else if (i >= 0) call_load(c, i, &done);
+    else if ((rc = sleep ? sleep_next(c, &e) : wake_next(c, &e)) != OK) call_fail(c, &e, NULL);
     call_end_handler(c);
 }
 
 void api_sleep(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    run_all(a, q, who, "/sleep", sleep_next);
+    run_all(a, q, who, "/sleep", true);
 }
 
 void api_wake_up(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    run_all(a, q, who, "/wake_up", wake_next);
+    run_all(a, q, who, "/wake_up", false);
 }
 
-/* Is there a model that sleeps, and none that is READY? */
+/* Does the model of the query sleep? Without one: is there a model that sleeps, and none is READY? */
 void api_is_sleeping(struct api *a, struct http_req *q, const struct api_who *who)
 {
     struct call *c = call_open(a, q, who, "/is_sleeping");
     struct jsonw w = { 0 };
     struct pool *p = a->opt.pool;
+    struct err e = { 0 };
+    bool sleeps;
+    int i;
 
     if (!c) return;
+    if (find_queried(p, http_query(q), &i, &e) != OK) {
+        call_fail(c, &e, "model");
+        call_end_handler(c);
+        return;
+    }
+    sleeps = i >= 0 ? pool_state(p, i, NULL) == POOL_SLEEPING
+                    : find_state(p, POOL_SLEEPING, 0) >= 0 && find_state(p, POOL_READY, 0) < 0;
     w.out = &c->out;
     jsonw_obj(&w);
-    jsonw_key(&w, "is_sleeping");
-    jsonw_bool(&w, find_state(p, POOL_SLEEPING) >= 0 && find_state(p, POOL_READY) < 0);
+    jsonw_key(&w, "is_sleeping"), jsonw_bool(&w, sleeps);
     jsonw_end(&w);
     call_send_body(c, 200);
     call_end_handler(c);

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/info.h"
 #include "net/http.h"
+#include "net/query.h"
 #include "pool/pool.h"
 
 void models_write_status(struct jsonw *w, struct pool *p, int i)
@@ -72,16 +73,19 @@ static int send_list(struct call *c, struct err *e)
 /* On a request thread: reading a folder may take a while. */
 static int rescan(struct call *c, struct err *e) { return pool_rescan(c->api->opt.pool, NULL, e); }
 
-/* ?reload=1, or any other value: the folder of models is read again before. */
+/* ?reload=1, or any other value: the folder of models is read again before, beside large bodies, since
+ * it may take as long as one. */
 void api_models(struct api *a, struct http_req *q, const struct api_who *who)
 {
     static const struct call_job job = { rescan, send_list };
     struct call *c = call_open(a, q, who, "/v1/models");
+    struct str value;
     struct err e = { 0 };
     int rc;
 
     if (!c) return;
-    if (str_find(http_query(q), STR("reload=")) >= 0) rc = call_hand_over(c, &job, 0, true, &e);
+    if (query_find(http_query(q), "reload", &value))
+        rc = call_hand_over(c, &job, SIZE_MAX, true, &e);
     else rc = send_list(c, &e);
     if (rc != OK) call_fail(c, &e, NULL);
     call_end_handler(c);

@@ -328,6 +328,7 @@ static void on_sweep(void *arg)
 
 void api_abort(struct api *a)
 {
+    api_end_watchers(a);
     for (struct call *c = a->calls, *next; c; c = next) {
         next = c->next;
         if (!call_stop(c, STOP_SHUTDOWN) && forward_cancel(c, FORWARD_SHUTDOWN))

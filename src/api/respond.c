@@ -60,11 +60,12 @@ void call_send_ping(struct call *c, uint64_t now_ns)
 {
     uint64_t last = c->last_ns ? c->last_ns : c->start_ns;
 
-    if (c->away || !c->p.stream || !c->q || c->gone || c->n_running == 0 || now_ns < last) return;
+    if (c->away || !c->q || c->gone || now_ns < last) return;
+    if (!c->watches && (!c->p.stream || c->n_running == 0)) return;
     if (now_ns - last < (uint64_t)c->api->opt.ping_ms * 1000000) return;
     c->holds++;
     c->last_ns = now_ns;
-    if (send_head(c) && !sse_ping(c->q)) call_note_gone(c); /* no memory: the next ping tries */
+    if ((c->watches || send_head(c)) && !sse_ping(c->q)) call_note_gone(c); /* no memory: later */
     c->holds--;
     call_end_if_done(c);
 }

@@ -57,3 +57,12 @@ void engine_stats_copy(struct engine_stats *to, const struct engine_stats *from)
     copy_words(to, from, 0, hists);
     for (size_t i = 0; i < (end - hists) / sizeof *x; i++) copy_hist(x + i, y + i);
 }
+
+void engine_stats_clear_gauges(struct engine_stats *s)
+{
+    struct gauge *all[] = { &s->running,       &s->waiting,       &s->kv_used, &s->kv_idle,
+                            &s->kv_total,      &s->step_begin_ns, &s->beat_ns, &s->grammar_jobs,
+                            &s->grammar_bytes, &s->matcher_bytes };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) gauge_set(all[i], 0);
+}

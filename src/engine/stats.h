@@ -40,4 +40,6 @@ void engine_stats_init(struct engine_stats *s);
 /* Copies all numbers, one by one; the bounds of histograms stay those of `to`. For counters in memory
  * that is shared with another process. */
 void engine_stats_copy(struct engine_stats *to, const struct engine_stats *from);
+/* The engine has ended: its gauges are 0. What was counted stays. */
+void engine_stats_clear_gauges(struct engine_stats *s);
 #endif

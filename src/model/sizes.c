@@ -78,11 +78,14 @@ static int64_t fit_all(const struct sizes_in *in, const struct sizes *s, int *li
     return least;
 }
 
-/* Tokens beyond which a KV cache is of no use. */
+/* Tokens beyond which a KV cache is of little use. Few sequences get more than their contexts, for
+ * the prefixes of those that ran before. */
 static int64_t useful_tokens(const struct sizes_in *in, const struct sizes *s)
 {
     int64_t ctx = round_up(s->n_ctx), n = ctx * s->max_seqs, step;
+    int64_t least = (int64_t)KV_CONTEXTS_SMALL * min_int((int)ctx, CTX_LEAST);
 
+    if (n < least) n = least;
     if (in->at_once) {
         step = round_up(s->max_batch) + (int64_t)s->max_seqs * KV_BLOCK;
         n = step > KV_CONTEXTS_SMALL * ctx ? step : KV_CONTEXTS_SMALL * ctx;

@@ -136,7 +136,7 @@ static bool begin_unload(struct pool *p, struct slot *s, bool sleep)
 {
     s->on_purpose = true;
     s->sleeps = sleep;
-    s->asked = false;
+    s->asked = s->at_start = false;
     if (s->loading) s->cancel_load = true;
     if (s->now) swap_retire(s, POOL_UNLOAD_ASKED);
     else if (state_of(s) == POOL_FAILED) put_state(s, POOL_UNLOADED), s->retry_ns = 0;

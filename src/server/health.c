@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/stats.h"
 #include "net/http.h"
+#include "net/query.h"
 #include "pool/pool.h"
 #include "server/devices.h"
 #include "server/server_impl.h"
@@ -231,40 +232,6 @@ static void send_ready(struct visit *t, enum ready ready, const struct buf *body
     visit_reply_buf(t, ready == READY_OK ? 200 : 503, "application/json", body);
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* Whether the value of a query, percent-encoded, is this text. */
-static bool is_query_value(struct str v, const char *text)
-{
-    for (; v.n && *text; v = str_skip(v, 1), text++) {
-        int c = v.p[0] == '+' ? ' ' : v.p[0];
-        if (c == '%' && v.n >= 3 && hex_value(v.p[1]) >= 0 && hex_value(v.p[2]) >= 0) {
-            c = (char)(hex_value(v.p[1]) << 4 | hex_value(v.p[2]));
-            v = str_skip(v, 2);
-        }
-        if ((char)c != *text) return false;
-    }
-    return v.n == 0 && *text == 0;
-}
-
-/* The value of "model=" in the query; false: there is none. */
-static bool find_model_query(struct str query, struct str *out)
-{
-    while (query.n) {
-        ptrdiff_t end = str_find(query, STR("&"));
-        struct str one = end < 0 ? query : str_take(query, (size_t)end);
-        *out = str_skip(one, 6);
-        if (str_starts(one, STR("model="))) return true;
-        query = str_skip(query, one.n + 1);
-    }
-    return false;
-}
-
 /* /ready?model=NAME: that model alone, whatever the policy. */
 static void send_ready_of(struct visit *t, struct str name)
 {
@@ -276,7 +243,7 @@ static void send_ready_of(struct visit *t, struct str name)
     int i = 0;
 
     while (i < pool_n(v->pool) &&
-           !(pool_is_listed(v->pool, i) && is_query_value(name, pool_at(v->pool, i)->id)))
+           !(pool_is_listed(v->pool, i) && query_is(name, pool_at(v->pool, i)->id)))
         i++;
     if (i == pool_n(v->pool)) {
         visit_fail_status(t, 404, "model_not_found",
@@ -298,6 +265,6 @@ void health_get_ready(struct visit *t)
     struct health *h = &t->v->health;
     struct str name;
 
-    if (find_model_query(http_query(t->q), &name)) send_ready_of(t, name);
+    if (query_find(http_query(t->q), "model", &name)) send_ready_of(t, name);
     else send_ready(t, h->ready, &h->body);
 }

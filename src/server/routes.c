@@ -24,6 +24,7 @@ struct route_row {
     enum http_method method;
     const char *path; /* a part in braces matches any text, slashes included */
     enum access access;
+    bool lasts; /* keeps its connection until the client leaves: refused while the server drains */
     bool limited; /* computes: counts against rate, concurrency and bytes of its tenant */
     bool quiet;   /* polled by monitors: logged at level debug */
     bool vital;   /* says nothing but whether the server works: answered to everyone, always */
@@ -44,7 +45,7 @@ static const struct route_row routes[] = {
     { HTTP_GET, "/v1/models", WITH_KEY, .api = api_models },
     { HTTP_GET, "/v1/models/{id}", WITH_KEY, .api = api_model },
     { HTTP_GET, "/models", WITH_KEY, .api = api_models },
-    { HTTP_GET, "/models/sse", WITH_KEY, .api = api_models_sse },
+    { HTTP_GET, "/models/sse", WITH_KEY, .lasts = true, .api = api_models_sse },
     { HTTP_POST, "/models/load", ADMIN, .api = api_load },
     { HTTP_POST, "/models/unload", ADMIN, .api = api_unload },
     { HTTP_POST, "/api/v1/models/load", ADMIN, .api = api_load_instance },
@@ -260,7 +261,7 @@ static int check_limits(struct visit *t, const struct tenant *who, bool take, st
  * be cancelled. */
 static int check_life(const struct server *v, const struct route_row *r, struct err *e)
 {
-    if (v->life == LIFE_RUN || !r->limited) return OK;
+    if (v->life == LIFE_RUN || !(r->limited || r->lasts)) return OK;
     return err_set(e, E_SHUTDOWN, "the server is shutting down and takes no more requests");
 }
 

@@ -90,6 +90,7 @@ static void on_pool_change(void *arg) /* on the pool's thread */
  * that has served is opened again. */
 static void stop_if_all_failed(struct server *v)
 {
+    if (pool_n(v->pool) == 0) return; /* an empty folder, which may get models later */
     for (int i = 0; i < pool_n(v->pool); i++)
         if (server_stats(v, i) || pool_state(v->pool, i, NULL) != POOL_FAILED ||
             !pool_at(v->pool, i)->preload)

@@ -88,7 +88,10 @@ static int plan_and_ask(struct pool_instance *m, struct err *e)
     int rc = pool_local.plan(m, e);
 
     if (rc != OK) return rc;
-    if (c->shared) engine_stats_copy(pool_stats_of(m), c->shared); /* those of workers before us */
+    if (c->shared) { /* what workers before us have counted */
+        engine_stats_copy(pool_stats_of(m), c->shared);
+        engine_stats_clear_gauges(pool_stats_of(m));
+    }
     pthread_mutex_lock(&c->lock);
     c->need = m->need;
     c->has_plan = true;

@@ -199,9 +199,9 @@ static void on_request(struct front *f, struct link_stream *s, const struct fram
 
 static void on_body(struct front_req *r, struct link_stream *s, const struct frame *fr)
 {
-    if (!r || r->handled || r->body.n + fr->n > (size_t)r->head.body_bytes) {
+    if (!r || r->handled || r->answered || r->body.n + fr->n > (size_t)r->head.body_bytes) {
         link_consumed(s, fr->n);
-        if (r && !r->handled) refuse_req(r, 400, "invalid_request");
+        if (r && !r->handled && !r->answered) refuse_req(r, 400, "invalid_request");
         return;
     }
     buf_add(&r->body, fr->p, fr->n);
@@ -230,7 +230,7 @@ static void on_cancel(struct front_req *r, const struct frame *fr)
     if (!r) return;
     if (msg_read_cancel(&m, &a, frame_payload(fr), &e) != OK) log_error("%s", e.msg);
     arena_release(&a);
-    if (!r->handled) refuse_req(r, 499, "cancelled");
+    if (!r->handled && !r->answered) refuse_req(r, 499, "cancelled");
     else if (m.why == MSG_GONE) lose_client(r);
     else api_stop_call(r->front->opt.api, r, m.why == MSG_SHUTDOWN);
 }

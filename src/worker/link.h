@@ -106,7 +106,8 @@ const char *link_why_name(enum link_why why); /* "closed", "silent", ...: for lo
 /* A control frame of the connection: LOG, DRAIN, PLAN, ... */
 bool link_send(struct link *l, enum frame_type type, struct str json);
 /* Server: opens a stream with the head of a request (msg_write_request). no_body: the request has
- * no BODY frames. NULL also if the peer's max_streams are open: link_is_open tells. */
+ * no BODY frames. NULL also if the peer's max_streams are open or half of the queue is taken:
+ * link_is_open tells. */
 struct link_stream *link_request(struct link *l, struct str head, bool no_body, void *user);
 /* A control frame of a stream: REPLY or CANCEL. */
 bool link_stream_send(struct link_stream *s, enum frame_type type, struct str json);

@@ -106,6 +106,7 @@ struct link_stream *link_request(struct link *l, struct str head, bool no_body, 
 
     if (l->phase != PHASE_OPEN || l->opt.role != FRAME_SERVER) return NULL;
     if (head.n > frame_max(FRAME_REQUEST) || l->stats.open_streams >= l->peer_streams) return NULL;
+    if (l->queued + FRAME_HEAD + head.n > l->opt.max_out_bytes / 2) return NULL;
     s = stream_open(l, l->last_id + 1, user);
     if (!s) return NULL;
     s->body_ended = no_body;

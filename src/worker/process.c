@@ -72,7 +72,9 @@ static int set_up(posix_spawn_file_actions_t *fa, posix_spawnattr_t *at, int fd,
     if ((rc = posix_spawn_file_actions_adddup2(fa, 2, 1)) != 0) return rc;
     if ((rc = posix_spawnattr_setsigmask(at, &none)) != 0) return rc;
     if ((rc = posix_spawnattr_setsigdefault(at, &dflt)) != 0) return rc;
-    return posix_spawnattr_setflags(at, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    /* A session of its own: without the server's terminal, whose signals are for the server. */
+    return posix_spawnattr_setflags(at, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                            POSIX_SPAWN_SETSID);
 }
 
 /* The environment without the server's keys and sources of settings. */

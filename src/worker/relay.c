@@ -15,6 +15,8 @@
 #include "net/http.h"
 #include "worker/front_impl.h"
 
+#include <signal.h>
+
 #include <stdio.h>
 
 struct relay {
@@ -62,7 +64,7 @@ static int write_head(struct relay *r, struct buf *out, struct err *e)
     const struct forward *f = r->f;
     struct msg_request m = { .method = arena_cstr(&r->arena, http_method_name(f->q)),
                              .path = f->path,
-                             .query = arena_cstr(&r->arena, http_query(f->q)),
+                             .query = "", /* no route of a worker reads it */
                              .id = f->who->correlation,
                              .peer = http_peer(f->q),
                              .age_ms = (int64_t)clock_ms_since(f->start_ns),
@@ -164,17 +166,25 @@ static void cancel(struct forward *f, enum forward_why why)
     buf_release(&b);
 }
 
+/* The worker does not keep to the protocol: nothing of what it says is passed on any more. */
+static void distrust(struct relay *r)
+{
+    r->has_reply = false;
+    process_signal(&r->w->proc, SIGKILL);
+}
+
 /* What is left of the request's body is not sent any more: it may be freed from here on. */
 static void on_reply(struct relay *r, const struct frame *fr)
 {
     struct err e = { 0 };
 
+    r->body_sent = true;
     if (msg_read_reply(&r->reply, &r->arena, frame_payload(fr), &e) != OK) {
         log_error("%s", e.msg);
+        distrust(r);
         return;
     }
     r->has_reply = true;
-    r->body_sent = true;
     if (!r->f || !r->f->q) return;
     for (int i = 0; i < r->reply.n_headers; i++)
         http_set_header(r->f->q, r->reply.headers[i].name, r->reply.headers[i].value);
@@ -192,10 +202,15 @@ static void answer(struct relay *r, const char *p, size_t n)
 /* A whole body in one frame is not copied. */
 static void on_data(struct relay *r, const struct frame *fr)
 {
+    if (!r->has_reply) return; /* refused: the worker is about to end */
     if (r->reply.streamed) {
         if (r->f && fr->n) forward_write(r->f, fr->p, fr->n);
     } else if (r->out.n == 0 && fr->n == (uint64_t)r->reply.body_bytes) {
         answer(r, fr->p, fr->n);
+    } else if (r->out.n + fr->n > (uint64_t)r->reply.body_bytes) {
+        log_error("model '%s': a reply is longer than its head says", r->w->id);
+        distrust(r);
+        return;
     } else {
         buf_add(&r->out, fr->p, fr->n);
     }

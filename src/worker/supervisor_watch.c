@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/jsonr.h"
 #include "base/log.h"
+#include "engine/stats.h"
 #include "net/loop.h"
 
 #include <event2/event.h>
@@ -56,6 +57,7 @@ static void worker_die(struct worker *w)
     if (w->phase != WORKER_DEAD) {
         w->phase = WORKER_DEAD;
         w->err = why;
+        if (w->record->shared) engine_stats_clear_gauges(w->record->shared);
         if (w->m) pool = w->m->pool;
         if (!expected) {
             w->record->deaths[kind_of_death(w)]++;
@@ -81,7 +83,7 @@ static void on_exited(evutil_socket_t fd, short what, void *arg)
     (void)fd, (void)what;
     if (w->seen_end || !process_reap(&w->proc)) return;
     w->seen_end = true;
-    event_del(w->exited);
+    if (w->exited) event_del(w->exited);
     die_if_over(w);
 }
 
@@ -129,6 +131,16 @@ static void set_phase(struct worker *w, enum worker_phase phase)
 }
 
 /* The first device is the host, as child.c sends it. */
+/* A frame that says nothing sensible, or comes at the wrong time: the worker is not trusted any more. */
+static void refuse_frame(struct worker *w, const struct frame *f, const struct err *e)
+{
+    if (e->code != OK) w->cause = *e;
+    else
+        err_set(&w->cause, E_WORKER, "the process of model '%s' sent %s at the wrong time", w->id,
+                frame_name(f->type));
+    process_signal(&w->proc, SIGKILL);
+}
+
 static void on_plan(struct worker *w, const struct frame *f)
 {
     struct msg_plan m = { 0 };
@@ -136,9 +148,10 @@ static void on_plan(struct worker *w, const struct frame *f)
     struct err e = { 0 };
     struct membudget need = { 0 };
 
-    if (msg_read_plan(&m, &a, frame_payload(f), &e) != OK) {
-        w->cause = e;
-        process_signal(&w->proc, SIGKILL);
+    if (w->phase != WORKER_STARTED || msg_read_plan(&m, &a, frame_payload(f), &e) != OK) {
+        arena_release(&a);
+        refuse_frame(w, f, &e);
+        return;
     }
     for (int i = 0; i < m.n_devices; i++) {
         need.weights += m.devices[i].weight_bytes;
@@ -222,9 +235,8 @@ static void on_ready(struct worker *w, const struct frame *f)
     struct msg_ready m = { 0 };
     struct err e = { 0 };
 
-    if (msg_read_ready(&m, &w->arena, frame_payload(f), &e) != OK) {
-        w->cause = e;
-        process_signal(&w->proc, SIGKILL);
+    if (w->phase != WORKER_LOADING || msg_read_ready(&m, &w->arena, frame_payload(f), &e) != OK) {
+        refuse_frame(w, f, &e);
         return;
     }
     fill_info(&w->info, &m);

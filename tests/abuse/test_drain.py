@@ -46,8 +46,10 @@ def test_a_draining_server_says_so_and_refuses_work():
         assert (a.status, a.code) == (503, "shutting_down"), (path, a.status, a.body)
         assert a.headers["Connection"] == "close" and int(a.headers["Retry-After"]) >= 1, a.headers.items()
         assert a.headers["X-Correlation-Id"] == "late" == a.json["error"]["correlation_id"]
+    a = ask(s, "GET", "/models/sse")                                                 # would last until its client leaves
+    assert (a.status, a.code) == (503, "shutting_down"), a.body
     m = s.metrics()
-    assert m['tern_refused_total{reason="shutting_down"}'] == 4 and m["tern_ready"] == 0
+    assert m['tern_refused_total{reason="shutting_down"}'] == 5 and m["tern_ready"] == 0
     assert m["tern_graceful_shutdown_duration_ms"] > 0
     a = ask(s, "POST", "/cancel", {"id": "long"})
     assert a.status == 200 and a.json["cancelled"], a.body

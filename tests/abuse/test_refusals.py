@@ -224,10 +224,10 @@ def test_draining():
 
 
 def test_every_reason_was_seen():
-    """But for out_of_memory, which needs a failed allocation (tests/fault), failures of devices, and other: codes that the
+    """But for out_of_memory, which needs a failed allocation (tests/fault), failures of devices and of worker processes, and other: codes that the
     list lacks."""
     s = serve()
-    assert set(counts(s)) - seen == {"out_of_memory", "device_failed", "device_oom", "other"}, set(counts(s)) - seen
+    assert set(counts(s)) - seen == {"out_of_memory", "device_failed", "device_oom", "worker_lost", "other"}, set(counts(s)) - seen
     assert counts(s)["other"] == 0
 
 
