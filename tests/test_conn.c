@@ -527,14 +527,18 @@ static void stop_listening(struct world *w, void *arg)
 static void draining_closes_idle_connections_and_answers_new_ones(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
-    struct peer idle = connect_peer(w), p;
+    struct peer idle = connect_peer(w), fresh = connect_peer(w), p;
     struct reply r;
 
     (void)state;
     send_text(&idle, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
     expect_reply(&idle, 200, NULL);
+    wait_for_loop(w);
     run_on_loop(w, drain, NULL);
     assert_true(is_closed_by_server(&idle));
+    send_text(&fresh, "GET /echo HTTP/1.1\r\n" HOST "\r\n"); /* its first request */
+    expect_reply(&fresh, 200, NULL);
+    close_peer(&fresh);
     p = connect_peer(w);
     send_text(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
     r = read_reply(&p);

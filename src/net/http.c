@@ -99,11 +99,17 @@ out:
     return rc;
 }
 
+/* Their clients wait for no reply. A new connection is about to carry its first request. */
+static void drop_idle(struct http *h, bool new_ones)
+{
+    for (struct conn *c = h->conns; c; c = c->next)
+        if (conn_is_idle(c) && (new_ones || c->n_requests > 0)) conn_drop(c, "closed");
+}
+
 void http_drain(struct http *h)
 {
     h->draining = true;
-    for (struct conn *c = h->conns; c; c = c->next)
-        if (conn_is_idle(c)) conn_drop(c, "closed"); /* its client waits for no reply */
+    drop_idle(h, false);
 }
 
 void http_stop_listening(struct http *h)
@@ -111,7 +117,8 @@ void http_stop_listening(struct http *h)
     listener_close(h->tcp);
     listener_close(h->local);
     h->tcp = h->local = NULL;
-    http_drain(h);
+    h->draining = true;
+    drop_idle(h, true);
 }
 
 void http_close(struct http *h)

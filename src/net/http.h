@@ -92,8 +92,8 @@ int http_open(struct http **out, struct loop *l, const struct http_opt *opt, str
 void http_close(struct http *h);
 int http_port(const struct http *h); /* of the TCP listener; 0: none */
 int http_descriptors(int max_conns); /* that so many connections take at most */
-/* Closes idle connections; replies from now on carry Connection: close. New connections are still
- * accepted, so that the handler can answer them. */
+/* Closes connections that are idle after a reply; replies from now on carry Connection: close. New
+ * connections are still accepted, so that the handler can answer them. */
 void http_drain(struct http *h);
 void http_stop_listening(struct http *h); /* the same, and closes the listeners */
 void http_stats(const struct http *h, struct http_stats *out);
