@@ -200,11 +200,12 @@ clients: all
 stress: all
 	TERN_BUILD=$(B) tests/soak/run 3600 stress
 
-# Half an hour of a stress mix, ten thousand cancels, a thousand loads, and the long form of tests/abuse.
+# Half an hour of a stress mix, ten thousand cancels, a thousand loads, sixty killed workers, and the long form of tests/abuse.
 soak: all $(B)/tests/test_pool_room
 	TERN_BUILD=$(B) tests/soak/run 1800 soak
 	TERN_BUILD=$(B) tests/soak/chaos 10000
 	TERN_BUILD=$(B) TERN_CYCLES=1000 tests/run $(B)/tests/test_pool_room
+	TERN_BUILD=$(B) tests/soak/kills 20
 	TERN_BUILD=$(B) TERN_ABUSE=long tests/run tests/abuse/run
 
 unit: tests
