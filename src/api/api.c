@@ -14,7 +14,9 @@
 #include "base/mem.h"
 #include "net/loop.h"
 
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 enum {
     CHOICES_DEFAULT = 16,
@@ -81,10 +83,11 @@ static void shrink_buf(struct buf *b)
     else buf_clear(b);
 }
 
-/* Buffers of usual size are kept for the next request. */
+/* Buffers of usual size are kept for the next request. An engine may still read `api` (api_notify), so
+ * that member is not written again, not even with the same value. */
 void choice_recycle(struct choice *ch)
 {
-    struct choice *next = ch->next;
+    const size_t kept = offsetof(struct choice, next_free);
     struct api *a = ch->api;
     struct buf text = ch->text;
     struct logprobs lp = ch->lp;
@@ -97,9 +100,10 @@ void choice_recycle(struct choice *ch)
     shrink_buf(&text);
     for (int i = 0; i < LOGPROB_LISTS; i++) shrink_buf(&lp.list[i]);
     lp.n = 0;
-    *ch = (struct choice){
-        .api = a, .next = next, .next_free = a->free_choices, .text = text, .lp = lp
-    };
+    memset((char *)ch + kept, 0, sizeof *ch - kept);
+    ch->next_free = a->free_choices;
+    ch->text = text;
+    ch->lp = lp;
     a->free_choices = ch;
 }
 

@@ -14,8 +14,9 @@ struct api;
 struct call;
 
 struct choice {
-    struct api *api; /* set once */
-    struct choice *next, *next_free;
+    struct api *api;     /* set once: engines read it */
+    struct choice *next; /* of all choices; set once */
+    struct choice *next_free;
     struct call *call;
     struct request *r;      /* NULL: not submitted, or its last event was read */
     int index, prompt;      /* of the choice in the answer; of its prompt in the request */
