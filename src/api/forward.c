@@ -183,7 +183,7 @@ void forward_ended(struct forward *f, const struct api_end *end)
     call_end_if_done(c);
 }
 
-/* What the other process has counted, with what this one knows better. */
+/* The worker counted tokens and phases of the call; status, times and peer are this process's own. */
 void forward_fill_end(const struct call *c, struct api_end *out)
 {
     const struct api_end *e = c->fw.end;

@@ -100,8 +100,7 @@ static void put_hparams(struct jsonw *w, const struct hparams *hp)
     jsonw_key(w, "context"), jsonw_int(w, hp->n_ctx);
 }
 
-/* What serving the model with default options takes on this machine, by the same plan that loads
- * it. */
+/* Memory of the model on this machine, served with default options: the plan that a load follows. */
 static void put_memory(struct jsonw *w, const struct loadplan *p)
 {
     struct load_bytes b = loadplan_bytes(p);

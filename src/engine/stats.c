@@ -34,7 +34,7 @@ static void copy_hist(struct hist *to, const struct hist *from)
                           memory_order_relaxed);
 }
 
-/* What is not a histogram is counters and gauges: 64 bits each. */
+/* Counters and gauges, which are 64 bits each and stand before the histograms. */
 static void copy_words(struct engine_stats *to, const struct engine_stats *from, size_t begin,
                        size_t end)
 {

@@ -35,7 +35,7 @@ int prefix_take(struct prefix *p, uint64_t salt, const int32_t *ids, int n, stru
 void prefix_add(struct prefix *p, uint64_t salt, const int32_t *ids, int n, int from,
                 const struct chain *c);
 
-/* What a cached block holds, for saving and restoring it. */
+/* Parent, salt and tokens of a cached block, for saving and restoring it. */
 struct prefix_block {
     int parent; /* block id; -1: the first block of a prompt */
     uint64_t salt;

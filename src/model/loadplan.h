@@ -36,7 +36,7 @@ struct model_facts {
     uint64_t n_params;
 };
 
-/* What the caller asks for. 0 (kv_type: DT_NONE) means the default. Defaults of n_ctx, kv_tokens and
+/* Options of a load. 0 (kv_type: DT_NONE) means the default. Defaults of n_ctx, kv_tokens and
  * max_seqs depend on the memory that is free: sizes.h. */
 struct load_opt {
     struct backend_opt backend;

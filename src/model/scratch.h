@@ -30,7 +30,7 @@ struct layer_step {
     struct mix_step mix;
 };
 
-/* What a step's scratch takes of a device's memory. */
+/* Bytes of a step's scratch memory on a device. */
 struct scratch_size {
     size_t float_bytes, int_bytes, chosen_bytes;
     size_t sampled_at; /* index of the sampled tokens among the ints; 0: the device samples none */

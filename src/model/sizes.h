@@ -7,7 +7,7 @@
  *   KV cache     whole blocks: a share of what weights and scratch leave of each memory, and never
  *                more than is of use: every sequence with its full context
  *
- * What is given stays as it is given. Where memory is so scarce that not even one context of 4096
+ * Sizes that the user gives are not changed. Where memory is so scarce that not even one context of 4096
  * tokens (or as trained) fits, sizes are chosen for exactly that, and the check of the load plan
  * against the machine refuses the model with the numbers. Where memory is not known, sizes are
  * small: a context of 4096 tokens, and a KV cache of four.
@@ -23,7 +23,7 @@
 
 enum { SIZES_SEQS_GPU = 256, SIZES_MEMORIES = 3 };
 
-/* What the owner of several models knows of memory when one of them is loaded. Zeroed: nothing. */
+/* Memory for a model, as the owner of several models divides it. Zeroed: nothing is known. */
 struct sizes_room {
     uint64_t host_bytes;  /* free for this and later models on the host, page cache included; 0: not
                            * known */

@@ -1,7 +1,7 @@
 /* conn_req.c - a connection as struct http_req: the table of its operations.
  *
- * What is read from a request is here; replies are in conn_send.c, the correlation id is in
- * conn_id.c. */
+ * This file reads method, path, headers and body; conn_send.c writes replies, conn_id.c makes the
+ * correlation id. */
 #include "net/conn.h"
 
 #include "base/mem.h"

@@ -47,7 +47,7 @@ enum phase {
     N_PHASES
 };
 
-/* What the server remembers of a model. */
+/* Log lines of a model that were written already, so that each is written once. */
 struct model_note {
     uint32_t logged; /* generation whose load was logged; 0: none */
     bool failed;     /* and its failure was */

@@ -183,7 +183,7 @@ static void write_model_devices(struct jsonw *w, const struct engine_info *i)
     jsonw_end(w);
 }
 
-/* What the pool says about a model: how it came and when it goes. */
+/* Generation, use and expiry of a model, as the pool has them. */
 static void write_pool_view(struct jsonw *w, struct server *v, int i)
 {
     const struct pool_model *m = pool_at(v->pool, i);

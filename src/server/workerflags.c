@@ -10,7 +10,7 @@
 /* Groups of the table that are the server's own, and what a worker needs of them. */
 static const char *const own_groups[] = { "models", "listening", "keys and tenants" };
 static const char *const but[] = { "chat-template", "sandbox", "max-body", "max-unread" };
-/* Of the other groups, what is not for a worker. */
+/* Settings of the other groups that are not passed to a worker. */
 static const char *const own[] = { "memory-limit", "ready",          "drain-timeout", "watchdog",
                                    "access-log",   "metrics-compat", "print-config" };
 

@@ -1,6 +1,6 @@
 /* link_in.c - input of a link: bytes to frames, and frames to the link itself or to its owner.
  *
- * What the peer sends is not trusted: the header is checked by frame_unpack, the order of frames
+ * Bytes of the peer are not trusted: the header is checked by frame_unpack, the order of frames
  * and the credit here, and the payload of the link's own messages by message.c. The first mistake
  * closes the link with LINK_PROTOCOL. */
 #include "worker/link_impl.h"

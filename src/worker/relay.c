@@ -173,7 +173,7 @@ static void distrust(struct relay *r)
     process_signal(&r->w->proc, SIGKILL);
 }
 
-/* What is left of the request's body is not sent any more: it may be freed from here on. */
+/* The rest of the request's body is not sent any more: it may be freed from here on. */
 static void on_reply(struct relay *r, const struct frame *fr)
 {
     struct err e = { 0 };

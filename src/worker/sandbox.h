@@ -9,7 +9,7 @@
  *   seccomp       an allow-list of system calls. Files open read-only; existing sockets work, new
  *                 ones are refused; threads start, processes do not; ioctl only with a GPU.
  *
- * What is refused returns EPERM (files: EACCES), since libraries ask and have other ways. System
+ * A refused system call returns EPERM (files: EACCES), since libraries ask and have other ways. System
  * calls that only an intruder makes (execve, ptrace, mount, bpf, ...) end the process with SIGSYS
  * after a line in the log that names the call.
  *

@@ -58,7 +58,7 @@ struct supervisor_view { /* of one model */
     int64_t steps, step_ms; /* of the last heartbeat */
     uint64_t rtt_us;
 };
-/* What the worker of the model has counted, also before it was restarted. Unchanged if it has none.
+/* Counters of the model's worker, also of the processes before a restart. Unchanged if it has none.
  * The loop's thread. */
 void supervisor_read_stats(struct supervisor *v, const char *id, struct engine_stats *out);
 /* false: the model has never run isolated. The loop's thread. */

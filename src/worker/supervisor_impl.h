@@ -26,7 +26,7 @@ enum worker_phase {
     WORKER_DEAD
 };
 
-/* What is kept about a model between its processes. */
+/* Counters, breaker and shared memory of a model, which outlive its processes. */
 struct record {
     struct record *next;
     char *id;
