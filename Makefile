@@ -215,7 +215,7 @@ fault: $(FAULTS)
 	TERN_BUILD=$(B) tests/run $(FAULTS)
 
 asan:
-	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 
 # Damaged models: structured mutants of GGUF files, Hugging Face folders and ONNX files, through load and two tokens,
 # with sanitizers and leak checks. make mutants N=20000 SEED=1
@@ -223,7 +223,7 @@ N ?= 2000
 SEED ?= 1
 .PHONY: mutants
 mutants:
-	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' build/asan/tests/mutants/mutants
+	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer' build/asan/tests/mutants/mutants
 	build/asan/tests/mutants/mutants $(SEED) $(N)
 
 # The threaded ones, and the whole server under chaos; ThreadSanitizer and the rest do not go together.

@@ -145,6 +145,18 @@ static void limits_of_arrays_objects_and_strings_are_kept(void **state)
                 LIST("\"a\"", "\"abcd\"", "\"\\ud800a\"", "\"a\nb\""));
 }
 
+/* Numbers that no integer type holds: found by the fuzz target as conversions out of range. */
+static void counts_beyond_all_integers_are_large_counts(void **state)
+{
+    (void)state;
+    check_texts("{\"type\":\"string\",\"maxLength\":1e94}", LIST("\"\"", "\"ab\""), LIST("1"));
+    check_texts("{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":1e300},"
+                "\"uniqueItems\":true}",
+                LIST("[]"), LIST("[1]"));
+    REFUSED("{\"type\":\"string\",\"minLength\":-1e94}", "'minLength' must be an integer");
+    REFUSED("{\"type\":\"string\",\"minLength\":0.5}", "'minLength' must be an integer");
+}
+
 static void unsupported_keywords_are_refused_with_their_path(void **state)
 {
     static const char *const keywords[] = { "not",
@@ -309,6 +321,7 @@ int main(void)
         cmocka_unit_test(two_hundred_schemas_give_only_valid_json),
         cmocka_unit_test(objects_keep_the_order_and_the_required_properties),
         cmocka_unit_test(limits_of_arrays_objects_and_strings_are_kept),
+        cmocka_unit_test(counts_beyond_all_integers_are_large_counts),
         cmocka_unit_test(unsupported_keywords_are_refused_with_their_path),
         cmocka_unit_test(annotations_have_no_effect),
         cmocka_unit_test(integers_keep_their_bounds),

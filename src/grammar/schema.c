@@ -11,6 +11,7 @@
 #include "base/jsonw.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -101,8 +102,10 @@ int schema_read_count(struct schema_build *x, const struct subschema *p, const c
 
     if (!v) return none;
     d = json_number_value(v);
-    if (!json_is_number(v) || d < 0 || (double)(int64_t)d != d)
+    if (!json_is_number(v) || d < 0 || floor(d) != d) {
         schema_fail(x, p->path, "'%s' must be an integer of 0 or more", key);
+        return none;
+    }
     return d > 1e6 ? 1000000 : (int)d;
 }
 

@@ -184,6 +184,7 @@ static json_t *list_few_values(struct schema_build *x, const struct conjunction 
         return list;
     }
     if (types != TYPE_INTEGER || hi - lo >= MAX_UNIQUE) return NULL;
+    if (hi < lo) return list_integers(x, 1, 0); /* none; lo and hi may be too large for an int */
     return list_integers(x, (int)ceil(lo), (int)floor(hi));
 }
 
