@@ -31,27 +31,41 @@ extern const struct pool_host pool_local;
 
 static struct {
     atomic_int plans, opens, warms, closes;
-    atomic_int fail_at; /* the step that fails: 1 plan, 2 open, 3 warm */
-    atomic_bool hold;   /* open waits */
+    atomic_int fail_at;          /* the step that fails: 1 plan, 2 open, 3 warm */
+    atomic_int fail_code;        /* with this error; 0: E_FORMAT */
+    const char *_Atomic fail_id; /* only of this model; NULL: of all */
+    const char *_Atomic dead_id; /* this model has failed while it was READY */
+    atomic_bool hold;            /* open waits */
     atomic_bool held;
 } host;
 
-static inline int step(atomic_int *count, int number, struct err *e)
+static inline int step(struct pool_instance *m, atomic_int *count, int number, struct err *e)
 {
+    const char *id = atomic_load(&host.fail_id);
+    int code = atomic_load(&host.fail_code);
+
     atomic_fetch_add(count, 1);
-    if (atomic_load(&host.fail_at) != number) return OK;
-    return err_set(e, E_FORMAT, "test: step %d fails", number);
+    if (atomic_load(&host.fail_at) != number || (id && strcmp(id, m->id) != 0)) return OK;
+    return err_set(e, code ? code : E_FORMAT, "test: step %d fails", number);
+}
+
+static inline int error_of(struct pool_instance *m, struct err *e)
+{
+    const char *id = atomic_load(&host.dead_id);
+
+    if (id && strcmp(id, m->id) == 0) return err_set(e, E_WORKER, "test: it died");
+    return pool_local.error(m, e);
 }
 
 static inline int plan(struct pool_instance *m, struct err *e)
 {
-    int rc = step(&host.plans, 1, e);
+    int rc = step(m, &host.plans, 1, e);
     return rc == OK ? pool_local.plan(m, e) : rc;
 }
 
 static inline int open_it(struct pool_instance *m, struct err *e)
 {
-    int rc = step(&host.opens, 2, e);
+    int rc = step(m, &host.opens, 2, e);
 
     while (atomic_load(&host.hold)) {
         atomic_store(&host.held, true);
@@ -62,7 +76,7 @@ static inline int open_it(struct pool_instance *m, struct err *e)
 
 static inline int warm(struct pool_instance *m, struct err *e)
 {
-    int rc = step(&host.warms, 3, e);
+    int rc = step(m, &host.warms, 3, e);
     return rc == OK ? pool_local.warm(m, e) : rc;
 }
 
@@ -95,7 +109,7 @@ static inline struct pool *open_pool_of(struct pool_opt o, int n)
     memset(&host, 0, sizeof host);
     test_host = pool_local;
     test_host.plan = plan, test_host.open = open_it, test_host.warm = warm;
-    test_host.close = close_it;
+    test_host.close = close_it, test_host.error = error_of;
     path = repo(MODEL);
     o.paths = &path, o.aliases = &first, o.n = 1;
     o.engine = engine_options;

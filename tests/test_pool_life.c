@@ -179,6 +179,113 @@ static void a_load_that_fails_gives_its_error_to_all_and_leaves_nothing(void **s
     assert_int_equal(atomic_load(&host.plans), atomic_load(&host.closes));
 }
 
+/* Model i's error, whose back-off is over some time. */
+static void check_refused(struct pool *p, int i, int code, bool comes_back)
+{
+    struct pool_instance *m = NULL;
+    struct err e = { 0 };
+
+    assert_int_equal(pool_find(p, str_c(pool_at(p, i)->id), &m, &e), code);
+    if (comes_back) assert_in_range(e.retry_ms, 1, 60000);
+    else assert_int_equal(e.retry_ms, 0);
+}
+
+static void a_failure_that_may_pass_is_tried_again_by_a_later_request(void **state)
+{
+    static const int codes[] = { E_WORKER, E_IO, E_DEVICE, E_MEMORY };
+    struct waiter w;
+
+    (void)state;
+    for (size_t k = 0; k < sizeof codes / sizeof *codes; k++) {
+        struct pool *p = open_pool_of((struct pool_opt){ .retry_ms = 20 }, 1);
+        int opens;
+        wait_state(p, 0, POOL_READY);
+        atomic_store(&host.fail_code, codes[k]);
+        atomic_store(&host.fail_at, 2);
+        ask(p, 1, &w);
+        wait_done(&w);
+        assert_int_equal(w.w.rc, codes[k]);
+        assert_int_equal(w.w.err.retry_ms, 20);
+        check_refused(p, 1, codes[k], true);
+        atomic_store(&host.fail_at, 0);
+        opens = atomic_load(&host.opens);
+        do ask(p, 1, &w), wait_done(&w); /* refused until the back-off is over */
+        while (w.w.rc == codes[k] && w.now);
+        assert_int_equal(w.w.rc, OK);
+        assert_int_equal(atomic_load(&host.opens), opens + 1); /* nobody else opened it */
+        pool_release(w.w.model);
+        pool_close(p);
+    }
+}
+
+static void a_failure_that_lasts_is_not_tried_again(void **state)
+{
+    static const int codes[] = { E_FORMAT, E_UNSUPPORTED, E_NOTFOUND };
+    struct waiter w;
+
+    (void)state;
+    for (size_t k = 0; k < sizeof codes / sizeof *codes; k++) {
+        struct pool *p = open_pool_of((struct pool_opt){ .retry_ms = 1 }, 1);
+        wait_state(p, 0, POOL_READY);
+        atomic_store(&host.fail_code, codes[k]);
+        atomic_store(&host.fail_at, 1);
+        ask(p, 1, &w);
+        wait_done(&w);
+        check_refused(p, 1, codes[k], false);
+        atomic_store(&host.fail_at, 0);
+        usleep(20000); /* many times retry_ms */
+        ask(p, 1, &w);
+        assert_true(w.now);
+        assert_int_equal(w.w.rc, codes[k]);
+        pool_close(p);
+    }
+}
+
+static void a_model_that_died_comes_back_in_place_of_an_unused_one(void **state)
+{
+    struct pool *p = open_pool_of(
+        (struct pool_opt){ .retry_ms = 5, .max_loaded = 2, .residence_ms = 1, .patience_ms = 1 },
+        2);
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    pool_release(load(p, 1));
+    atomic_store(&host.fail_id, "a");
+    atomic_store(&host.fail_code, E_WORKER);
+    atomic_store(&host.fail_at, 2); /* until b has its place */
+    atomic_store(&host.dead_id, "a");
+    pool_wake(p);
+    wait_state(p, 1, POOL_FAILED);
+    atomic_store(&host.dead_id, NULL);
+    pool_release(load(p, 2));
+    atomic_store(&host.fail_at, 0);
+    wait_state(p, 1, POOL_READY);
+    assert_int_equal(pool_state(p, 2, NULL), POOL_UNLOADED);
+    assert_int_equal(counter_get(&pool_counts(p, 2)->unloads[POOL_UNLOAD_ROOM]), 1);
+    pool_close(p);
+}
+
+static void a_model_of_the_start_is_tried_again_without_being_asked_for(void **state)
+{
+    struct pool *p;
+
+    (void)state;
+    for (int code = E_WORKER; code; code = code == E_WORKER ? E_MEMORY : 0) {
+        struct pool_model m = { .id = "more", .path = repo(MODEL), .keep_ms = -1, .preload = true };
+        struct err e = { 0 };
+        p = open_pool_of((struct pool_opt){ .retry_ms = 5 }, 0);
+        wait_state(p, 0, POOL_READY);
+        atomic_store(&host.fail_code, code);
+        atomic_store(&host.fail_at, 2);
+        assert_int_equal(pool_add(p, &m, NULL, &e), OK);
+        wait_state(p, 1, POOL_FAILED);
+        atomic_store(&host.fail_at, 0);
+        if (code == E_WORKER) wait_state(p, 1, POOL_READY);
+        else usleep(20000), assert_int_equal(pool_state(p, 1, NULL), POOL_FAILED);
+        pool_close(p);
+    }
+}
+
 static void a_wait_that_is_cancelled_leaves_the_others(void **state)
 {
     struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 2);
@@ -299,6 +406,10 @@ int main(void)
         cmocka_unit_test(a_sleeping_model_wakes_when_it_is_asked_for),
         cmocka_unit_test(many_who_wait_are_served_by_one_load),
         cmocka_unit_test(a_load_that_fails_gives_its_error_to_all_and_leaves_nothing),
+        cmocka_unit_test(a_failure_that_may_pass_is_tried_again_by_a_later_request),
+        cmocka_unit_test(a_failure_that_lasts_is_not_tried_again),
+        cmocka_unit_test(a_model_that_died_comes_back_in_place_of_an_unused_one),
+        cmocka_unit_test(a_model_of_the_start_is_tried_again_without_being_asked_for),
         cmocka_unit_test(a_wait_that_is_cancelled_leaves_the_others),
         cmocka_unit_test(a_model_can_be_unloaded_while_it_is_loaded),
         cmocka_unit_test(the_end_of_the_pool_ends_every_wait),

@@ -402,6 +402,7 @@ enum pool_state pool_state(struct pool *p, int i, struct err *e)
     pthread_mutex_lock(&p->lock);
     state = (enum pool_state)state_of(s);
     if (e) *e = state == POOL_FAILED ? s->err : (struct err){ 0 };
+    if (e && state == POOL_FAILED) e->retry_ms = retry_left_ms(s);
     pthread_mutex_unlock(&p->lock);
     return state;
 }
@@ -493,7 +494,6 @@ static int refuse(struct pool *p, int i, struct err *e)
 
     if (state == POOL_FAILED) {
         if (e) *e = why;
-        if (e && pool_stats(p, i)) e->retry_ms = RETRY_FIRST_MS;
         return why.code ? why.code : E_INTERNAL;
     }
     rc = err_set(e, E_LOADING,
@@ -517,8 +517,8 @@ static struct pool_instance *use_model(struct pool *p, struct slot *s)
     return m;
 }
 
-/* Can a request wait for model i? Not for one that is loaded at the start, or opened again after it
- * has failed: that may take its time, and clients are told so at once. */
+/* Can a request wait for model i? Not for one that is loaded at the start, or is opened again only
+ * after a back-off: that may take its time, and clients are told so at once. */
 static bool may_wait(struct pool *p, int i)
 {
     struct slot *s = p->slots[i];

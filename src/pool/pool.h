@@ -94,6 +94,7 @@ struct pool_instance { /* a loaded model; read only */
     double load_ms, warm_ms;
     struct membudget need; /* memory, as planned */
     void *host_data;       /* the host's */
+    bool by_operator;      /* an operator asked for the load: earlier failures do not count */
     /* the pool's */
     const struct pool_host *host;
     struct pool *pool;

@@ -44,19 +44,22 @@ struct slot {
     uint32_t generation;
     bool asked; /* somebody wants it loaded who does not wait: the start, an operator, a retry */
     uint64_t asked_ns;
-    bool at_start;      /* by the start of the server: requests do not wait, no other model goes */
-    bool sleeps;        /* SLEEPING instead of UNLOADED, and after DRAINING */
-    bool on_purpose;    /* it was unloaded by somebody, or for another model */
-    bool yields;        /* swapplan.h */
-    bool loading;       /* the thread loads it now */
-    bool cancel_load;   /* unloaded meanwhile */
-    int n_open;         /* instances that are not closed */
-    uint64_t failed_ns; /* when it became FAILED */
+    bool at_start;     /* by the start of the server: requests do not wait, no other model goes */
+    bool by_operator;  /* an operator asked for the load: earlier failures do not count */
+    bool reopens;      /* it has failed and is loaded again by itself, until that works */
+    bool sleeps;       /* SLEEPING instead of UNLOADED, and after DRAINING */
+    bool on_purpose;   /* it was unloaded by somebody, or for another model */
+    bool yields;       /* swapplan.h */
+    bool loading;      /* the thread loads it now */
+    bool cancel_load;  /* unloaded meanwhile */
+    int n_open;        /* instances that are not closed */
+    uint64_t retry_ns; /* FAILED: when it is opened again by itself; 0: it is not */
+    uint64_t
+        again_ns; /* FAILED: when a request may cause another load; 0: with another file only */
     /* the thread's */
     struct file_id file;           /* what the path named when it failed */
     struct pool_instance *pending; /* planned, and waiting for room */
     uint64_t ready_ns;             /* when it last became READY */
-    uint64_t retry_ns;             /* FAILED: when it is opened again; 0: never */
     uint64_t switch_ns; /* when another model was first told to go for this one; 0: none */
     uint64_t reload_ns; /* how long the last load took */
     int n_fails;        /* failures in a row */
@@ -97,6 +100,14 @@ static inline int state_of(const struct slot *s)
 static inline void put_state(struct slot *s, enum pool_state state)
 {
     atomic_store_explicit(&s->m.state, (int)state, memory_order_release);
+}
+/* Time until a FAILED model may be loaded again, at least 1; 0: unknown. With the lock held. */
+static inline int retry_left_ms(const struct slot *s)
+{
+    uint64_t at = s->retry_ns ? s->retry_ns : s->again_ns, now = clock_ns();
+
+    if (!at) return 0;
+    return at > now ? (int)((at - now) / MS) + 1 : 1;
 }
 static inline bool is_wanted(const struct slot *s) { return s->asked || s->n_waits > 0; }
 static inline struct slot *slot_of(const struct pool_instance *m)

@@ -90,9 +90,22 @@ static uint64_t retry_after_ms(const struct pool *p, int n)
     return ms < RETRY_MOST_MS ? ms : RETRY_MOST_MS;
 }
 
-/* m: the instance that has failed; NULL: a load has. false: somebody has unloaded it meanwhile. */
+/* Does the same file fail again for sure? */
+static bool is_lasting(int code)
+{
+    return code == E_FORMAT || code == E_UNSUPPORTED || code == E_INVALID || code == E_NOTFOUND ||
+           code == E_DENIED || code == E_DAMAGED;
+}
+
+static bool lacked_memory(int code)
+{
+    return code == E_MEMORY || code == E_NOMEM || code == E_DEVICE_MEMORY;
+}
+
+/* m: the instance that has failed; NULL: a load has. again_ns, retry_ns: as in struct slot. false:
+ * somebody has unloaded it meanwhile. */
 static bool put_failed(struct pool *p, struct slot *s, const struct pool_instance *m,
-                       const struct err *e, uint64_t retry_ns)
+                       const struct err *e, uint64_t again_ns, uint64_t retry_ns)
 {
     struct file_id file = pool_file_id(s->m.path);
     struct pool_wait *waits = NULL;
@@ -103,8 +116,8 @@ static bool put_failed(struct pool *p, struct slot *s, const struct pool_instanc
     s->err = *e;
     s->file = file;
     s->retry_ns = retry_ns;
-    s->failed_ns = clock_ns();
-    s->asked = s->loading = s->at_start = s->yields = false;
+    s->again_ns = again_ns;
+    s->asked = s->loading = s->at_start = s->yields = s->by_operator = false;
     s->now = NULL;
     put_state(s, POOL_FAILED);
     waits = wait_take(p, s, false, NULL);
@@ -116,26 +129,46 @@ out:
     return true;
 }
 
-/* A model that never was READY has a mistake in its file or its settings: it stays FAILED until
- * somebody asks for it again, as does one that a request asked for. One that has served and failed
- * while it was READY is opened again. */
+/* Does the pool open the model again without being asked? One that has served does, and one of the
+ * start whose failure may pass. For want of memory that one stays FAILED: nothing goes for it. */
+static bool is_opened_again(const struct slot *s, const struct pool_instance *m, int code)
+{
+    if (m || s->reopens) return true;
+    return s->m.preload && !is_lasting(code) && !lacked_memory(code);
+}
+
+/* Time until the model may be loaded again. Memory may be free at any moment: for it, there is no
+ * back-off between the loads that requests cause. */
+static uint64_t back_off_ms(struct pool *p, struct slot *s, const struct err *e, bool by_itself)
+{
+    bool doubles = by_itself || !lacked_memory(e->code);
+    uint64_t wait = doubles ? retry_after_ms(p, ++s->n_fails) : retry_after_ms(p, 1);
+
+    return e->retry_ms > 0 && (uint64_t)e->retry_ms > wait ? (uint64_t)e->retry_ms : wait;
+}
+
+/* A mistake in the file or the settings lasts until the file is another one, or an operator asks. Any
+ * other failure may pass: the model is loaded again after a back-off, by the pool itself, or by the
+ * next request for it. */
 static bool mark_failed(struct pool *p, struct slot *s, const struct pool_instance *m,
                         struct err *e)
 {
-    uint64_t now = clock_ns(), wait, retry_ns = 0;
+    bool by_itself = is_opened_again(s, m, e->code);
+    uint64_t now = clock_ns(), wait, at;
 
     s->switch_ns = 0;
-    if (atomic_load(&s->was_ready) && (m || s->at_start)) {
-        if (s->ready_ns && now - s->ready_ns > STEADY_MS * MS) s->n_fails = 0;
-        wait = retry_after_ms(p, ++s->n_fails);
-        s->ready_ns = 0;
-        retry_ns = now + wait * MS;
+    if (s->ready_ns && now - s->ready_ns > STEADY_MS * MS) s->n_fails = 0;
+    s->ready_ns = 0;
+    if (!by_itself && is_lasting(e->code)) return put_failed(p, s, m, e, 0, 0);
+    wait = back_off_ms(p, s, e, by_itself);
+    at = now + wait * MS;
+    e->retry_ms = (int)wait;
+    if (by_itself)
         log_error("%s; the model is %s in %.1f s", e->msg,
                   e->code == E_DAMAGED ? "opened again when its file has changed, first looked at"
                                        : "opened again",
                   (double)wait / 1e3);
-    }
-    return put_failed(p, s, m, e, retry_ns);
+    return put_failed(p, s, m, e, at, by_itself ? at : 0);
 }
 
 /* READY → FAILED: the instance is closed when its last user is done. */
@@ -166,7 +199,7 @@ static void open_again_if_due(struct pool *p, struct slot *s, uint64_t now)
         due = false;
     } else if (state_of(s) == POOL_FAILED) {
         s->asked = true;
-        s->at_start = true; /* requests do not wait: it may fail again */
+        s->reopens = true;
         s->asked_ns = now;
         s->retry_ns = 0;
         put_state(s, POOL_LOADING);
@@ -233,6 +266,9 @@ static int plan_model(struct pool *p, int i, struct err *e)
                                  .host = p->opt.host ? p->opt.host : &pool_local,
                                  .keep_ms = s->m.keep_ms };
     atomic_init(&m->refs, 1);
+    pthread_mutex_lock(&p->lock);
+    if ((m->by_operator = s->by_operator)) s->n_fails = 0;
+    pthread_mutex_unlock(&p->lock);
     if ((rc = m->host->plan(m, e)) == OK) {
         m->load_ms = clock_ms_since(start);
         s->pending = m;
@@ -303,7 +339,7 @@ static bool publish(struct pool *p, struct slot *s, struct pool_instance *m)
         m->next = p->open;
         p->open = s->now = m;
         s->n_open++;
-        s->asked = s->loading = s->at_start = s->yields = false;
+        s->asked = s->loading = s->at_start = s->yields = s->reopens = s->by_operator = false;
         atomic_store_explicit(&s->m.progress, 100, memory_order_relaxed);
         atomic_store_explicit(&s->was_ready, true, memory_order_release);
         put_state(s, POOL_READY);
@@ -328,7 +364,7 @@ static void end_cancelled(struct pool *p, struct slot *s)
     e.retry_ms = 1000;
     s->switch_ns = 0;
     pthread_mutex_lock(&p->lock);
-    s->cancel_load = s->loading = s->asked = s->at_start = false;
+    s->cancel_load = s->loading = s->asked = s->at_start = s->by_operator = false;
     waits = wait_take(p, s, false, NULL);
     wait_settle(s);
     pthread_mutex_unlock(&p->lock);

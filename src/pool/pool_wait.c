@@ -58,18 +58,14 @@ static enum pool_wait_now end_now(struct pool_wait *w, int rc)
     return POOL_NOW;
 }
 
-static bool is_memory_error(int code)
-{
-    return code == E_MEMORY || code == E_NOMEM || code == E_DEVICE_MEMORY || code == E_DEVICE;
-}
-
-/* May a request cause another load of a model that has failed to load? If memory was missing, after a
- * while, else if its file is another one. What the command line names stays FAILED. */
+/* May a request cause another load of a model that has failed? After its back-off, if the reason may
+ * have passed, and at once with another file. What the command line names is left to the pool and to
+ * operators. */
 static bool may_try_again(const struct slot *s, const struct file_id *file)
 {
     if (s->m.preload && s->m.pinned) return false;
-    if (atomic_load(&s->was_ready) && s->retry_ns) return false; /* it will, by itself */
-    if (is_memory_error(s->err.code)) return clock_ns() - s->failed_ns > RETRY_FIRST_MS * MS;
+    if (s->retry_ns) return false; /* it will, by itself */
+    if (s->again_ns && clock_ns() >= s->again_ns) return true;
     return !pool_is_same_file(&s->file, file);
 }
 
@@ -89,6 +85,7 @@ static enum pool_wait_now begin_load(struct pool *p, struct slot *s, struct pool
     }
     if (state_of(s) == POOL_FAILED && !w->by_operator && !may_try_again(s, file)) {
         w->err = s->err;
+        w->err.retry_ms = retry_left_ms(s);
         return end_now(w, s->err.code ? s->err.code : E_INTERNAL);
     }
     if (p->n_waits >= max) {
@@ -98,6 +95,7 @@ static enum pool_wait_now begin_load(struct pool *p, struct slot *s, struct pool
     }
     append_wait(p, s, w);
     s->on_purpose = s->sleeps = s->cancel_load = false;
+    if (w->by_operator) s->by_operator = true, s->reopens = false;
     if (w->by_operator && !s->asked && state_of(s) != POOL_READY) {
         s->asked = true;
         s->asked_ns = w->since_ns;
@@ -136,7 +134,7 @@ static bool begin_unload(struct pool *p, struct slot *s, bool sleep)
 {
     s->on_purpose = true;
     s->sleeps = sleep;
-    s->asked = s->at_start = false;
+    s->asked = s->at_start = s->reopens = false;
     if (s->loading) s->cancel_load = true;
     if (s->now) swap_retire(s, POOL_UNLOAD_ASKED);
     else if (state_of(s) == POOL_FAILED) put_state(s, POOL_UNLOADED), s->retry_ns = 0;

@@ -107,11 +107,12 @@ static int wait_for_phase(struct worker *w, enum worker_phase wanted, struct err
 }
 
 /* With the lock. */
-static int check_breaker(struct supervisor *v, struct record *r, struct err *e)
+static int check_breaker(struct supervisor *v, struct record *r, bool by_operator, struct err *e)
 {
     int retry_ms = 0;
 
     if (v->stopping) return err_set(e, E_SHUTDOWN, "the server is shutting down");
+    if (by_operator) breaker_reset(&r->breaker);
     if (breaker_allows(&r->breaker, clock_ns(), &retry_ms)) return OK;
     err_set(e, E_WORKER,
             "the process of model '%s' died %d times in a row; it is not started for %d s", r->id,
@@ -125,7 +126,7 @@ static struct worker *add_worker(struct supervisor *v, struct pool_instance *m, 
     struct worker *w = mem_new(struct worker);
     struct record *r = w ? supervisor_record(v, m->id) : NULL;
 
-    if (!r || check_breaker(v, r, e) != OK) {
+    if (!r || check_breaker(v, r, m->by_operator, e) != OK) {
         mem_free(w);
         if (!r) err_nomem(e, "a worker");
         return NULL;
