@@ -11,6 +11,8 @@
 #include "kv/statestore.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static struct backend *be;
 
@@ -117,6 +119,47 @@ static void blocks_of_different_layers_do_not_overlap(void **state)
     assert_int_equal(kvstore_block_bytes(two_layers, 2, DT_F16),
                      KV_BLOCK * 2 * (2 * 16 * 2 + 8 + 32));
     kvstore_close(p);
+}
+
+static int count_resident(char *p, size_t bytes)
+{
+    static unsigned char in[1 << 14];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = bytes / page;
+    int sum = 0;
+
+    assert_true(n <= sizeof in);
+    p += (page - (uintptr_t)p % page) % page;
+    assert_int_equal(mincore(p, (n - 1) * page, in), 0);
+    for (size_t i = 0; i + 1 < n; i++) sum += in[i] & 1;
+    return sum;
+}
+
+/* The first use of a block takes the pages of this block, not a huge page in every layer. */
+static void a_small_cache_takes_the_pages_that_are_used(void **state)
+{
+    enum { LAYERS = 12, BLOCKS = 513, PAGE = 4096 };
+    struct kvshape shapes[LAYERS];
+    struct kvstore *s = NULL;
+    struct kvview v;
+    size_t block, bytes;
+
+    (void)state;
+    for (int l = 0; l < LAYERS; l++) shapes[l] = (struct kvshape){ 2, 64, 64, false };
+    block = kvstore_block_bytes(shapes, LAYERS, DT_F16);
+    bytes = block * BLOCKS;
+    assert_true(bytes > 32 << 20);
+    assert_int_equal(
+        kvstore_open(&s, &(struct backend_share){ be, LAYERS }, 1, shapes, DT_F16, BLOCKS, NULL),
+        OK);
+    kvstore_view(s, &v);
+    for (int l = 0; l < LAYERS; l++) {
+        memset(v.layers[l].k, 1, v.layers[l].k_block_bytes);
+        memset(v.layers[l].v, 1, v.layers[l].v_block_bytes);
+    }
+    assert_in_range(count_resident(v.layers[0].k, bytes), 1,
+                    2 * LAYERS * (block / (2 * LAYERS * PAGE) + 2));
+    assert_false(be->thin_kv);
+    kvstore_close(s);
 }
 
 static void a_layer_without_kv_takes_no_memory(void **state)
@@ -338,6 +381,7 @@ int main(void)
         cmocka_unit_test(a_block_is_free_when_its_last_reference_is_released),
         cmocka_unit_test(an_exhausted_pool_returns_no_block_and_stays_usable),
         cmocka_unit_test(blocks_of_different_layers_do_not_overlap),
+        cmocka_unit_test(a_small_cache_takes_the_pages_that_are_used),
         cmocka_unit_test(a_layer_without_kv_takes_no_memory),
         cmocka_unit_test(the_error_for_a_pool_that_does_not_fit_has_its_size),
         cmocka_unit_test(a_chain_reserves_all_blocks_or_none),

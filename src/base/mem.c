@@ -50,6 +50,18 @@ void *mem_aligned(size_t n)
     return p;
 }
 
+/* Also where the system gives huge pages to all memory. */
+void *mem_aligned_thin(size_t n)
+{
+    void *p = NULL;
+
+    if (n > PTRDIFF_MAX - HUGE_PAGE) return NULL;
+    if (n < 2 * HUGE_PAGE) return mem_aligned(n);
+    if (posix_memalign(&p, HUGE_PAGE, (n + 63) & ~(size_t)63) != 0) return NULL;
+    madvise(p, n & ~(HUGE_PAGE - 1), MADV_NOHUGEPAGE);
+    return p;
+}
+
 /* n is not needed by this allocator; it is in the interface for one that needs it. */
 void mem_free_aligned(void *p, size_t n)
 {

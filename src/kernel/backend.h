@@ -190,6 +190,7 @@ struct backend {
     void *self;       /* the backend's own state */
     size_t used_bytes[MEM_KINDS];
     bool fill_kv;      /* alloc takes the pages of KV memory at once: set before it is called */
+    bool thin_kv;      /* KV memory has many small arrays, each used from its beginning: likewise */
     bool lost;         /* sync has failed for good: it must be closed, and opened again */
     uint64_t n_allocs; /* number of allocations so far: tests check that a step adds none */
 

@@ -9,6 +9,9 @@
 
 #define ALIGN 64 /* bytes: each array of blocks begins at a cache line */
 
+/* Arrays of fewer bytes are small: see backend.thin_kv. Two huge pages. */
+#define THIN_ARRAY ((size_t)4 << 20)
+
 struct kvstore {
     enum dtype type;
     int n_blocks;
@@ -93,6 +96,19 @@ static void *carve_blocks(char **at, size_t block_bytes, int n)
     return block_bytes ? p : NULL;
 }
 
+/* Are all arrays of a device's layers small? */
+static bool is_thin(const struct kvstore *s, const struct region *r, const struct kvshape *layers)
+{
+    struct kvlayer y;
+
+    for (int l = r->first; l < r->end; l++) {
+        if (!make_layer(&y, &layers[l], s->type)) return false;
+        if (y.k_block_bytes * (size_t)s->n_blocks >= THIN_ARRAY) return false;
+        if (y.v_block_bytes * (size_t)s->n_blocks >= THIN_ARRAY) return false;
+    }
+    return true;
+}
+
 /* Allocates a device's memory and points its layers into it. */
 static int open_region(struct kvstore *s, struct region *r, const struct kvshape *layers,
                        struct err *e)
@@ -106,7 +122,10 @@ static int open_region(struct kvstore *s, struct region *r, const struct kvshape
                             e)) != OK)
         return rc;
     r->bytes = (size_t)bytes;
-    if ((rc = region_take(r, &why)) != OK)
+    r->be->thin_kv = is_thin(s, r, layers);
+    rc = region_take(r, &why);
+    r->be->thin_kv = false;
+    if (rc != OK)
         return err_set(e, rc, "no memory for %zu bytes of KV cache (%d blocks of %d tokens): %s",
                        r->bytes, s->n_blocks, KV_BLOCK, why.msg);
     at = r->mem;

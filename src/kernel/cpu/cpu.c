@@ -96,12 +96,15 @@ static bool fill_pages(struct cpu *c, void *p, size_t bytes)
     return !failed;
 }
 
-/* Host memory; aligned to 64 bytes, on huge pages if large. */
+/* Host memory; aligned to 64 bytes, on huge pages if large. KV memory whose pages are taken when
+ * blocks are first used is on small pages if its arrays are small: a single block would otherwise take
+ * a huge page, which the system clears, in every array, which is all of the cache. */
 static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind kind,
                      struct err *e)
 {
     static const char *const what[MEM_KINDS] = { "weights", "KV cache", "scratch memory" };
-    void *p = mem_aligned(bytes);
+    bool thin = kind == MEM_KV && be->thin_kv && !be->fill_kv;
+    void *p = thin ? mem_aligned_thin(bytes) : mem_aligned(bytes);
 
     if (!p)
         return err_set(e, E_NOMEM, "cpu: cannot allocate %zu MiB for the %s (%zu MiB are in use)",
