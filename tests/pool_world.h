@@ -31,6 +31,7 @@ extern const struct pool_host pool_local;
 
 static struct {
     atomic_int plans, opens, warms, closes;
+    atomic_int replans;          /* of instances that were planned before */
     atomic_int fail_at;          /* the step that fails: 1 plan, 2 open, 3 warm */
     atomic_int fail_code;        /* with this error; 0: E_FORMAT */
     const char *_Atomic fail_id; /* only of this model; NULL: of all */
@@ -38,6 +39,9 @@ static struct {
     atomic_bool hold;            /* open waits */
     atomic_bool held;
 } host;
+
+/* A test's own: after plan (1) and open (2), and before close (4). NULL: none. */
+static int (*host_hook)(struct pool_instance *m, int number, struct err *e);
 
 static inline int step(struct pool_instance *m, atomic_int *count, int number, struct err *e)
 {
@@ -59,8 +63,11 @@ static inline int error_of(struct pool_instance *m, struct err *e)
 
 static inline int plan(struct pool_instance *m, struct err *e)
 {
-    int rc = step(m, &host.plans, 1, e);
-    return rc == OK ? pool_local.plan(m, e) : rc;
+    bool again = m->host_data != NULL;
+    int rc = step(m, again ? &host.replans : &host.plans, 1, e);
+
+    if (rc == OK) rc = pool_local.plan(m, e);
+    return rc == OK && host_hook ? host_hook(m, 1, e) : rc;
 }
 
 static inline int open_it(struct pool_instance *m, struct err *e)
@@ -71,7 +78,8 @@ static inline int open_it(struct pool_instance *m, struct err *e)
         atomic_store(&host.held, true);
         usleep(500);
     }
-    return rc == OK ? pool_local.open(m, e) : rc;
+    if (rc == OK) rc = pool_local.open(m, e);
+    return rc == OK && host_hook ? host_hook(m, 2, e) : rc;
 }
 
 static inline int warm(struct pool_instance *m, struct err *e)
@@ -83,10 +91,13 @@ static inline int warm(struct pool_instance *m, struct err *e)
 static inline void close_it(struct pool_instance *m)
 {
     atomic_fetch_add(&host.closes, 1);
+    if (host_hook) host_hook(m, 4, NULL);
     pool_local.close(m);
 }
 
 static struct pool_host test_host;
+static uint64_t (*host_own_bytes)(
+    const struct pool_instance *m); /* a test's, before open_pool_of */
 
 /* ---- a pool of models a, b, c, ... ---- */
 
@@ -110,6 +121,7 @@ static inline struct pool *open_pool_of(struct pool_opt o, int n)
     test_host = pool_local;
     test_host.plan = plan, test_host.open = open_it, test_host.warm = warm;
     test_host.close = close_it, test_host.error = error_of;
+    test_host.own_bytes = host_own_bytes;
     path = repo(MODEL);
     o.paths = &path, o.aliases = &first, o.n = 1;
     o.engine = engine_options;

@@ -207,7 +207,7 @@ static void promised_memory_is_not_free(void **state)
 
     (void)state;
     membudget_add(&held, &a);
-    membudget_hold(&m, &held); /* 5 GiB promised, 1 GiB taken */
+    membudget_hold(&m, &held, 0); /* 5 GiB promised, 1 GiB taken */
     assert_int_equal(m.free, 6 * GIB);
     r = membudget_room(&m, &held, 0);
     assert_int_equal(r.host_bytes, 4 * GIB); /* the weights in the file must stay in memory */
@@ -219,7 +219,7 @@ static void promised_memory_is_not_free(void **state)
     membudget_take(&held, &a);
     assert_int_equal(membudget_total(&held), 0);
     m.free = UINT64_MAX;
-    membudget_hold(&m, &held);
+    membudget_hold(&m, &held, GIB);
     assert_int_equal(membudget_room(&m, &held, 0).host_bytes, 0); /* not known */
 }
 

@@ -97,6 +97,83 @@ static void vram_only_on_the_cpu_is_refused(void **state)
     loadplan_close(p);
 }
 
+/* ---- a device with too little memory ---- */
+
+static uint64_t device_room;
+
+static uint64_t room_of_device(struct backend *be)
+{
+    (void)be;
+    return device_room;
+}
+
+static void close_device(struct backend *be) { (void)be; }
+
+/* Places the planned model on a device with so much room. */
+static int fit(const struct loadplan *plan, uint64_t room, bool vram_only, struct place *out)
+{
+    static struct backend be;
+    struct backend_opt opt = { .n_threads = 1, .vram_only = vram_only };
+    struct decoder_opt dec = { .max_tokens = 8, .max_seqs = 2, .max_table = 4, .max_out = 2 };
+    struct place_need need = { "x", plan->hp, plan->weights, &dec };
+    struct err e = { 0 };
+    int rc;
+
+    dec.n_blocks = 8, dec.n_slots = 2, dec.kv_type = DT_F32;
+    be = (struct backend){ .name = "test:0", .available_bytes = room_of_device };
+    be.close = close_device;
+    *out = (struct place){ .shares = { { &be, plan->hp->n_layers } }, .n_shares = 1 };
+    device_room = room;
+    rc = place_fit_gpu(out, &opt, &need, &e);
+    assert_int_equal(rc == OK, e.code == OK);
+    return rc;
+}
+
+static void what_a_device_lacks_for_all_layers_is_known(void **state)
+{
+    struct load_opt o = { .backend = { .n_threads = 1 }, .kv_type = DT_NONE };
+    struct loadplan *plan = NULL;
+    struct place p;
+    uint64_t all;
+
+    (void)state;
+    assert_int_equal(loadplan_read(&plan, golden("qwen2"), NULL), OK);
+    assert_int_equal(loadplan_make(plan, &o, NULL), OK);
+    assert_int_equal(fit(plan, 0, false, &p), E_DEVICE_MEMORY); /* not a single layer */
+    all = p.lack;
+    place_release(&p);
+    assert_int_equal(fit(plan, all, false, &p), OK);
+    assert_int_equal(p.lack, 0);
+    assert_int_equal(p.n_shares, 1);
+    place_release(&p);
+    assert_int_equal(fit(plan, all - 1, false, &p), OK); /* some on the host */
+    assert_int_equal(p.lack, 1);
+    assert_int_equal(p.n_shares, 2);
+    place_release(&p);
+    assert_int_equal(fit(plan, all - 1, true, &p), E_DEVICE_MEMORY);
+    assert_int_equal(p.lack, 1);
+    place_release(&p);
+    loadplan_close(plan);
+}
+
+/* It can be looked at, and made again, but not opened. */
+static void a_refused_plan_is_not_opened(void **state)
+{
+    struct load_opt o = { .backend = { .n_threads = 1 }, .kv_type = DT_NONE };
+    struct loadplan *plan = NULL;
+    struct runner *r = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(loadplan_read(&plan, golden("qwen2"), NULL), OK);
+    assert_int_equal(loadplan_make(plan, &o, NULL), OK);
+    err_set(&plan->refused, E_DEVICE_MEMORY, "no room");
+    assert_int_equal(runner_open(&r, plan, &e), E_DEVICE_MEMORY);
+    assert_string_equal(e.msg, "no room");
+    assert_null(r);
+    loadplan_close(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -104,6 +181,8 @@ int main(void)
         cmocka_unit_test(shares_that_do_not_add_up_to_the_layers_are_refused),
         cmocka_unit_test(as_many_of_the_last_layers_as_fit_go_to_the_device),
         cmocka_unit_test(vram_only_on_the_cpu_is_refused),
+        cmocka_unit_test(what_a_device_lacks_for_all_layers_is_known),
+        cmocka_unit_test(a_refused_plan_is_not_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

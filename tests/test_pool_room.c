@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* ---- the budget ---- */
 
@@ -136,6 +137,258 @@ static void an_unused_model_goes_after_its_keep_alive(void **state)
     usleep(20000);
     assert_int_equal(pool_state(p, 0, NULL), POOL_READY);
     pool_close(p);
+}
+
+/* ---- a device ---- */
+
+/* A device of so many bytes, of which a model needs `need`. A model without room is planned with a part
+ * of its layers on the host; whole: it is refused; blind: not even the plan can be made. */
+static struct {
+    uint64_t total, used, need;
+    bool whole, blind;
+} device;
+
+static int lay_on_device(struct pool_instance *m, int number, struct err *e)
+{
+    uint64_t need = strcmp(m->id, "c") == 0 ? device.total + 1 : device.need;
+    bool fits = device.used + need <= device.total;
+
+    if (number == 1 && !fits && device.blind)
+        return err_set(e, E_DEVICE_MEMORY, "test: no context");
+    if (number == 1) {
+        snprintf(m->need.device, sizeof m->need.device, "test:0");
+        m->need.kv_given = true;
+        m->need.weights += need;
+        m->need.device_lack = fits ? 0 : device.used + need - device.total;
+        if (!fits && device.whole)
+            err_set(&m->refused, E_DEVICE_MEMORY, "test: %d bytes are free",
+                    (int)(device.total - device.used));
+    }
+    if (number == 2) { /* the engine's plan knows nothing of the device */
+        snprintf(m->need.device, sizeof m->need.device, "test:0");
+        m->need.weights += need;
+        device.used += need;
+    }
+    if (number == 4 && m->engine) device.used -= membudget_device(&m->need);
+    return OK;
+}
+
+/* "first", which is pinned, and a are loaded. */
+static struct pool *open_device_pool(uint64_t total, uint64_t need)
+{
+    struct pool *p;
+
+    device.total = total, device.used = 0, device.need = need;
+    host_hook = lay_on_device;
+    p = open_pool_of((struct pool_opt){ .residence_ms = 1 }, 3);
+    wait_state(p, 0, POOL_READY);
+    pool_release(load(p, 1));
+    return p;
+}
+
+static void close_device_pool(struct pool *p)
+{
+    pool_close(p);
+    host_hook = NULL;
+    assert_int_equal(device.used, 0);
+    assert_int_equal(atomic_load(&host.plans), atomic_load(&host.closes));
+    device.whole = device.blind = false;
+}
+
+/* Also where sizes were given: its layers lie elsewhere now. */
+static void a_full_device_makes_others_go_and_the_plan_is_made_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct pool_instance *m;
+        struct pool *p;
+
+        device.whole = i == 1;
+        p = open_device_pool(250, 100);
+        device.blind = i == 2;
+        m = load(p, 2);
+        assert_int_equal(m->need.device_lack, 0);
+        assert_int_equal(m->refused.code, OK);
+        assert_int_equal(device.used, 200);
+        assert_int_equal(pool_state(p, 0, NULL), POOL_READY);
+        assert_int_equal(pool_state(p, 1, NULL), POOL_UNLOADED);
+        assert_int_equal(counter_get(&pool_counts(p, 1)->unloads[POOL_UNLOAD_ROOM]), 1);
+        assert_int_equal(atomic_load(&host.replans), i == 2 ? 0 : 1);
+        pool_release(m);
+        close_device_pool(p);
+    }
+}
+
+static void a_device_that_nobody_can_free_divides_the_model_or_refuses_it(void **state)
+{
+    (void)state;
+    for (int whole = 0; whole < 2; whole++) {
+        struct waiter w;
+        struct pool *p;
+
+        device.whole = whole;
+        p = open_device_pool(100, 50);
+        ask(p, 3, &w); /* larger than the device */
+        wait_done(&w);
+        assert_int_equal(w.w.rc, whole ? E_DEVICE_MEMORY : OK);
+        if (whole) assert_non_null(strstr(w.w.err.msg, "test: 0 bytes are free"));
+        assert_int_equal(pool_state(p, 1, NULL), POOL_READY);
+        assert_int_equal(counter_get(&pool_counts(p, 1)->unloads[POOL_UNLOAD_ROOM]), 0);
+        assert_int_equal(atomic_load(&host.replans), 0);
+        pool_release(w.w.model);
+        close_device_pool(p);
+    }
+}
+
+/* ---- a machine ---- */
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct {
+    uint64_t kv[4], mapped[4]; /* added to the plans of first, a, b, c */
+    uint64_t own;              /* what a process has touched */
+    uint64_t room;             /* that the last plan was given */
+} machine;
+
+static int lay_on_machine(struct pool_instance *m, int number, struct err *e)
+{
+    int i = strcmp(m->id, "first") == 0 ? 0 : m->id[0] - 'a' + 1;
+
+    (void)e;
+    if (number > 2) return OK;
+    m->need.host_kv += machine.kv[i], m->need.kv += machine.kv[i];
+    m->need.mapped += machine.mapped[i], m->need.weights += machine.mapped[i];
+    machine.room = m->room.host_bytes;
+    return OK;
+}
+
+static void put_meminfo(const char *root, uint64_t total, uint64_t free)
+{
+    char path[400];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/proc", root);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    assert_non_null(f = fopen(path, "w"));
+    assert_true(fprintf(f, "MemTotal: %llu kB\nMemAvailable: %llu kB\n",
+                        (unsigned long long)total / 1024, (unsigned long long)free / 1024) > 0);
+    fclose(f);
+}
+
+static struct pool *open_machine_pool(const char *root)
+{
+    struct pool_opt o = { .residence_ms = 1, .memory_limit = POOL_MEMORY_AUTO, .sys_root = root };
+    struct pool *p;
+
+    host_hook = lay_on_machine;
+    p = open_pool_of(o, 3);
+    wait_state(p, 0, POOL_READY);
+    pool_release(load(p, 1));
+    return p;
+}
+
+static void close_machine_pool(struct pool *p)
+{
+    pool_close(p);
+    host_hook = NULL;
+    host_own_bytes = NULL;
+    memset(&machine, 0, sizeof machine);
+}
+
+/* What a would give back is more than what the whole machine has too little of, or less than what
+ * other programs have taken: unloading it would not help. */
+static void a_model_that_the_machine_is_too_small_for_evicts_nobody(void **state)
+{
+    char root[300];
+
+    (void)state;
+    snprintf(root, sizeof root, "%s", temp_dir());
+    for (int i = 0; i < 2; i++) {
+        struct waiter w;
+        struct pool *p;
+
+        put_meminfo(root, 1024 * MIB, 1000 * MIB);
+        machine.kv[1] = 400 * MIB;
+        if (i == 0) machine.mapped[2] = 1100 * MIB;
+        else machine.kv[2] = 900 * MIB;
+        p = open_machine_pool(root);
+        if (i == 1) put_meminfo(root, 1024 * MIB, 500 * MIB); /* other programs */
+        ask(p, 2, &w);
+        wait_done(&w);
+        assert_int_equal(w.w.rc, E_MEMORY);
+        assert_non_null(
+            strstr(w.w.err.msg, i == 0 ? "the whole memory is 1024.0 MiB" : "MemAvailable is"));
+        assert_int_equal(pool_state(p, 1, NULL), POOL_READY);
+        assert_int_equal(counter_get(&pool_counts(p, 1)->unloads[POOL_UNLOAD_ROOM]), 0);
+        close_machine_pool(p);
+    }
+}
+
+static uint64_t own_bytes(const struct pool_instance *m)
+{
+    return strcmp(m->id, "a") == 0 ? machine.own : UINT64_MAX;
+}
+
+/* What a's process has touched is not available already. */
+static void memory_of_a_process_counts_once(void **state)
+{
+    uint64_t room[3];
+    char root[300];
+
+    (void)state;
+    snprintf(root, sizeof root, "%s", temp_dir());
+    for (int i = 0; i < 3; i++) {
+        struct pool_instance *m;
+        struct pool *p;
+        uint64_t host_bytes;
+
+        put_meminfo(root, 8192 * MIB, 4096 * MIB);
+        machine.kv[1] = 1000 * MIB;
+        host_own_bytes = own_bytes;
+        p = open_machine_pool(root);
+        m = pool_acquire(p, 1);
+        host_bytes = membudget_host(&m->need);
+        pool_release(m);
+        machine.own = host_bytes * (uint64_t)i / 2;
+        put_meminfo(root, 8192 * MIB, 4096 * MIB - machine.own);
+        pool_release(load(p, 2));
+        room[i] = machine.room;
+        close_machine_pool(p);
+    }
+    assert_in_range(room[1], room[0] - 4096, room[0] + 4096);
+    assert_in_range(room[2], room[0] - 4096, room[0] + 4096);
+}
+
+/* ---- loads that fail after others have gone ---- */
+
+static void a_load_that_fails_after_an_eviction_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    for (int fails = 1; fails <= 3; fails++) {
+        struct pool *p =
+            open_pool_of((struct pool_opt){ .max_loaded = 2, .residence_ms = 1, .warm = true }, 2);
+        uint64_t bytes;
+        struct waiter w;
+
+        wait_state(p, 0, POOL_READY);
+        bytes = pool_bytes(p);
+        pool_release(load(p, 1));
+        atomic_store(&host.fail_id, "b");
+        atomic_store(&host.fail_at, fails);
+        ask(p, 2, &w);
+        wait_done(&w);
+        assert_int_equal(w.w.rc, E_FORMAT);
+        assert_int_equal(pool_state(p, 2, NULL), POOL_FAILED);
+        assert_int_equal(pool_state(p, 0, NULL), POOL_READY);
+        /* A file that cannot be planned costs nobody his memory. */
+        assert_int_equal(pool_state(p, 1, NULL), fails == 1 ? POOL_READY : POOL_UNLOADED);
+        if (fails > 1) assert_int_equal(pool_bytes(p), bytes);
+        pool_release(load(p, 1)); /* it comes back when it is asked for */
+        assert_int_equal(pool_bytes(p), 2 * bytes);
+        pool_close(p);
+        assert_int_equal(atomic_load(&host.plans), atomic_load(&host.closes));
+    }
 }
 
 /* ---- many cycles, many threads ---- */
@@ -287,6 +540,11 @@ int main(void)
         cmocka_unit_test(a_model_in_use_is_not_evicted_and_yields_when_others_have_waited),
         cmocka_unit_test(a_model_that_can_never_fit_fails_and_evicts_nobody),
         cmocka_unit_test(bytes_of_models_stay_within_the_limit),
+        cmocka_unit_test(a_full_device_makes_others_go_and_the_plan_is_made_again),
+        cmocka_unit_test(a_device_that_nobody_can_free_divides_the_model_or_refuses_it),
+        cmocka_unit_test(a_model_that_the_machine_is_too_small_for_evicts_nobody),
+        cmocka_unit_test(memory_of_a_process_counts_once),
+        cmocka_unit_test(a_load_that_fails_after_an_eviction_leaves_nothing_behind),
         cmocka_unit_test(an_unused_model_goes_after_its_keep_alive),
         cmocka_unit_test(two_hundred_cycles_leave_nothing_behind),
         cmocka_unit_test(models_come_and_go_under_many_threads),

@@ -198,6 +198,21 @@ static int measure_memory(struct loadplan *p, const struct decoder_opt *dec, str
     return OK;
 }
 
+/* Too little memory on the device is no error of the plan yet. */
+static int fit_gpu(struct loadplan *p, const struct place_need *need, struct err *e)
+{
+    struct err why = { 0 };
+    int rc = place_fit_gpu(&p->place, &p->opt.backend, need, &why);
+
+    if (rc == E_DEVICE_MEMORY && p->place.lack > 0) {
+        p->refused = why;
+        rc = OK;
+    } else if (rc != OK && e) {
+        *e = why;
+    }
+    return rc;
+}
+
 /* The tensor list comes before the sizes, and these before the layers on devices: what fits depends
  * on the bytes of both. */
 static int place_decoder(struct loadplan *p, struct err *e)
@@ -214,7 +229,7 @@ static int place_decoder(struct loadplan *p, struct err *e)
     if ((rc = choose_sizes(p, e)) != OK) return rc;
     if (!has_state(p->hp) || p->facts.bidirectional) p->n_saved = 0;
     dec = decoder_opt_of(p);
-    if ((rc = place_fit_gpu(&p->place, &p->opt.backend, &need, e)) != OK) return rc;
+    if ((rc = fit_gpu(p, &need, e)) != OK) return rc;
     return measure_memory(p, &dec, e);
 }
 

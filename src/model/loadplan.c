@@ -194,9 +194,13 @@ static void note_backends(struct loadplan *p)
 
 int runner_open(struct runner **out, struct loadplan *p, struct err *e)
 {
-    int rc = p->loader->open(out, p, e);
+    int rc = p->refused.code;
 
-    if (rc != OK) return rc;
+    if (rc != OK) {
+        if (e) *e = p->refused;
+        return rc;
+    }
+    if ((rc = p->loader->open(out, p, e)) != OK) return rc;
     note_backends(p);
     if (!source_is_damaged(p->source, e)) return OK;
     runner_close(*out);

@@ -89,6 +89,9 @@ struct loadplan {
     int n_saved;            /* slots of recurrent state for snapshots, behind max_seqs others */
     struct place place;
     struct load_memory memory[PLACE_DEVICES]; /* of place.shares */
+    /* A device has too little memory now, with the numbers: E_DEVICE_MEMORY, and the rest of the plan
+     * is as if it had enough. Who can free place.lack bytes of it plans again; runner_open fails. */
+    struct err refused;
     struct scan *scan; /* of a large decoder, from runner_open on; NULL: none */
 };
 

@@ -86,8 +86,8 @@ int place_fit(const uint64_t *bytes, int n_layers, uint64_t fixed, uint64_t room
 static unsigned long long mib(uint64_t n) { return (unsigned long long)((n + 0xfffff) >> 20); }
 
 /* *n: as many of the last layers as the GPU has room for; with vram_only all of them, or
- * E_DEVICE_MEMORY. */
-static int fit_layers(int *n, struct backend *be, const struct backend_opt *opt,
+ * E_DEVICE_MEMORY. *lack: bytes that are missing for all of them. */
+static int fit_layers(int *n, uint64_t *lack, struct backend *be, const struct backend_opt *opt,
                       const struct place_need *need, struct err *e)
 {
     int n_layers = need->hp->n_layers, rc = OK;
@@ -98,6 +98,7 @@ static int fit_layers(int *n, struct backend *be, const struct backend_opt *opt,
     if ((rc = measure_gpu(&g, be, need, e)) != OK) goto out;
     *n = n_layers;
     if (g.layers + g.fixed + g.first <= room) goto out;
+    *lack = g.layers + g.fixed + g.first - room;
     *n = place_fit(g.layer, n_layers, g.fixed, room);
     if (*n == n_layers) --*n; /* all layers fit, but not the embedding beside them */
     if (*n == 0 || opt->vram_only)
@@ -174,7 +175,7 @@ int place_fit_gpu(struct place *p, const struct backend_opt *opt, const struct p
     struct backend *be = p->shares[0].be;
 
     if (p->n_shares > 1 || opt->gpu_layers > 0 || !be->available_bytes) return OK;
-    if ((rc = fit_layers(&n, be, opt, need, e)) != OK || n == n_layers) return rc;
+    if ((rc = fit_layers(&n, &p->lack, be, opt, need, e)) != OK || n == n_layers) return rc;
     return add_host(p, opt, n_layers - n, e);
 }
 

@@ -25,6 +25,7 @@ struct place_need {
 struct place {
     struct backend_share shares[PLACE_DEVICES];
     int n_shares;
+    uint64_t lack; /* bytes that the GPU has not for all layers, which place_fit_gpu looked for */
 };
 
 /* Everything on one device, whatever its room. After a failure p is empty. */

@@ -1,10 +1,12 @@
 /* membudget.c - the plan's bytes against a limit, and against what the machine has. Devices other
- * than the host check their own memory when the plan is made (model/place.c). */
+ * than the host look at their own memory when the plan is made (model/place.c). */
 #include "pool/membudget.h"
 
 #include "base/log.h"
 #include "model/loadplan.h"
 #include "pool/memavail.h"
+
+#include <stdio.h>
 
 #define MIB (1024.0 * 1024.0)
 
@@ -23,7 +25,11 @@ struct membudget membudget_of(const struct loadplan *plan)
     for (int i = 0; i < plan->place.n_shares; i++) {
         const struct load_memory *m = &plan->memory[i];
         out.mapped += m->mapped;
-        if (plan->place.shares[i].be->available_bytes) continue; /* a device of its own */
+        if (plan->place.shares[i].be->available_bytes) { /* a device of its own */
+            snprintf(out.device, sizeof out.device, "%s", plan->place.shares[i].be->name);
+            out.device_lack = plan->place.lack;
+            continue;
+        }
         out.copied += m->weights;
         out.host_kv += m->kv;
         out.host_scratch += m->scratch + m->backend;
@@ -60,9 +66,11 @@ static uint64_t allocated(const struct membudget *b) { return membudget_host(b);
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-void membudget_hold(struct memavail *m, const struct membudget *held)
+void membudget_hold(struct memavail *m, const struct membudget *held, uint64_t others)
 {
-    if (m->free != UINT64_MAX) m->free = less(m->free, less(allocated(held), m->own));
+    if (m->free == UINT64_MAX) return;
+    m->free = less(m->free, less(allocated(held), m->own));
+    m->free = less(m->free, others);
 }
 
 /* A room that is used up is known: 1, not 0. */
@@ -100,12 +108,12 @@ int membudget_check_machine(const struct membudget *b, const struct memavail *m,
 {
     uint64_t room = room_of(m), all = allocated(b) + b->mapped;
 
+    if (m->total != UINT64_MAX && all + room > m->total)
+        return refuse(b, m->total, "the whole memory", room, e);
     if (m->free != UINT64_MAX && allocated(b) + room > m->free)
         return refuse(b, m->free, m->limit_by, room, e);
     if (m->address != UINT64_MAX && all + room > m->address)
         return refuse(b, m->address, "RLIMIT_AS (ulimit -v)", room, e);
-    if (m->total != UINT64_MAX && all + room > m->total)
-        return refuse(b, m->total, "the whole memory", room, e);
     if (m->free != UINT64_MAX && all > m->free)
         log_warn(
             "the model's %.1f MiB of weights do not stay in memory beside %.1f MiB of KV cache "
@@ -120,14 +128,13 @@ static uint64_t lack_of(uint64_t needs, uint64_t has)
     return has != UINT64_MAX && needs > has ? needs - has : 0;
 }
 
-uint64_t membudget_lack(const struct membudget *b, const struct memavail *m)
+struct membudget_lack membudget_find_lack(const struct membudget *b, const struct memavail *m)
 {
     uint64_t room = room_of(m), all = allocated(b) + b->mapped + room;
-    uint64_t lack = lack_of(allocated(b) + room, m->free), more;
 
-    if ((more = lack_of(all, m->address)) > lack) lack = more;
-    if ((more = lack_of(all, m->total)) > lack) lack = more;
-    return lack;
+    return (struct membudget_lack){ .never = lack_of(all, m->total) > 0,
+                                    .free = lack_of(allocated(b) + room, m->free),
+                                    .address = lack_of(all, m->address) };
 }
 
 bool membudget_is_kv_large(const struct membudget *b, const struct memavail *m)

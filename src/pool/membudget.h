@@ -12,6 +12,8 @@
 struct loadplan;
 struct memavail;
 
+enum { MEMBUDGET_NAME = 24 };
+
 /* Memory of one model, in bytes, from its load plan. */
 struct membudget {
     uint64_t weights, kv, scratch; /* on all devices */
@@ -19,15 +21,19 @@ struct membudget {
     uint64_t mapped; /* weights that stay in the file: pages that can be given up and read again */
     uint64_t copied, host_kv, host_scratch; /* allocated */
     bool kv_given;                          /* the size of the KV cache was given */
+    /* A GPU that a part of the model lies on; "": none. The rest of weights, kv and scratch. */
+    char device[MEMBUDGET_NAME];
+    uint64_t device_lack; /* bytes that it has not for all layers: some lie on the host instead */
 };
 
 struct membudget membudget_of(const struct loadplan *plan);
 void membudget_add(struct membudget *sum, const struct membudget *b);
 void membudget_take(struct membudget *sum, const struct membudget *b);
 
-/* Memory that the loaded models of this process were promised, but have not touched yet, is no
- * longer free: lowers m->free by it. held: the sum of those models. */
-void membudget_hold(struct memavail *m, const struct membudget *held);
+/* Memory that loaded models were promised, but have not touched yet, is no longer free: lowers m->free
+ * by it. What they have touched is not free in m already. held: the sum of the models of this
+ * process; others: bytes that those in processes of their own have not touched. */
+void membudget_hold(struct memavail *m, const struct membudget *held, uint64_t others);
 /* Memory for the default sizes of a model that is loaded now beside those of `held`, after
  * membudget_hold. Weights that stay in files count as taken: they must stay in memory for speed.
  * limit: bytes of all models; 0: none. share and later_bytes are left to the caller. */
@@ -45,8 +51,13 @@ int membudget_check_machine(const struct membudget *b, const struct memavail *m,
  * default size lies within what is surely free, and takes its pages when they are used. */
 bool membudget_is_kv_large(const struct membudget *b, const struct memavail *m);
 
-/* Bytes of host memory that are missing for what membudget_check_machine checks; 0: it fits. */
-uint64_t membudget_lack(const struct membudget *b, const struct memavail *m);
+/* What membudget_check_machine finds missing. All 0: it fits. */
+struct membudget_lack {
+    bool never;    /* the model is larger than the machine: nothing that others give back helps */
+    uint64_t free; /* bytes of memory: closing a model gives back membudget_host */
+    uint64_t address; /* bytes of address space: and its mapped weights */
+};
+struct membudget_lack membudget_find_lack(const struct membudget *b, const struct memavail *m);
 
 /* Bytes of host memory that closing the model gives back: pages of its file are not counted. */
 static inline uint64_t membudget_host(const struct membudget *b)
@@ -57,5 +68,13 @@ static inline uint64_t membudget_host(const struct membudget *b)
 static inline uint64_t membudget_total(const struct membudget *b)
 {
     return b->weights + b->kv + b->scratch;
+}
+
+/* Bytes on its device. */
+static inline uint64_t membudget_device(const struct membudget *b)
+{
+    uint64_t host = b->mapped + membudget_host(b), all = membudget_total(b);
+
+    return b->device[0] && all > host ? all - host : 0;
 }
 #endif

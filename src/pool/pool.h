@@ -72,7 +72,9 @@ struct pool_model { /* fixed, but for its state */
 /* How models are loaded and run: see above. Each function gets the instance; error, drain, abort and
  * is_idle may be called on any thread, the others on the pool's. */
 struct pool_host {
-    int (*plan)(struct pool_instance *m, struct err *e); /* sets need */
+    /* Sets need, sizes and refused, by m->room. Called again, before open, where others have come or
+     * gone meanwhile: there is another room then. */
+    int (*plan)(struct pool_instance *m, struct err *e);
     int (*open)(struct pool_instance *m, struct err *e); /* may correct need */
     int (*warm)(struct pool_instance *m, struct err *e);
     int (*error)(struct pool_instance *m, struct err *e); /* OK, or why it has failed for good */
@@ -81,6 +83,8 @@ struct pool_host {
     bool (*is_idle)(struct pool_instance *m);
     void (*stop)(struct pool_instance *m);  /* ends its threads; facts can still be read */
     void (*close)(struct pool_instance *m); /* frees what the steps made, also after a failed one */
+    /* Anonymous memory that the instance's own process has taken. NULL: it runs in this one. */
+    uint64_t (*own_bytes)(const struct pool_instance *m);
 };
 
 struct pool_instance { /* a loaded model; read only */
@@ -92,18 +96,25 @@ struct pool_instance { /* a loaded model; read only */
     struct prompter *prompter;      /* messages → prompt; NULL: the model has no tokenizer */
     struct sample_opt sample;       /* what the model's makers recommend, over sample_defaults */
     double load_ms, warm_ms;
-    struct membudget need; /* memory, as planned */
-    void *host_data;       /* the host's */
-    bool by_operator;      /* an operator asked for the load: earlier failures do not count */
+    struct sizes_room room; /* before plan: memory for default sizes */
+    struct membudget need;  /* memory, as planned */
+    struct sizes sizes;     /* as planned */
+    struct err
+        refused;      /* the plan needs more than its device has now (need.device_lack); OK: not */
+    bool fill_kv;     /* before open: the KV cache is really taken before READY */
+    void *host_data;  /* the host's */
+    bool by_operator; /* an operator asked for the load: earlier failures do not count */
     /* the pool's */
     const struct pool_host *host;
     struct pool *pool;
     struct pool_instance *next;
-    uint64_t bytes;    /* counted against the budget */
-    bool counted;      /* the pool's count of instances has it */
-    uint64_t ready_ns; /* when it became READY */
-    uint64_t used_ns;  /* when a call last began or ended; under the pool's lock */
-    int64_t keep_ms;   /* pool_touch; under the pool's lock */
+    struct pool_instance *next_taken; /* of pool.taken */
+    unsigned planned_at;              /* pool.n_changes when it was planned */
+    uint64_t bytes;                   /* counted against the budget */
+    bool counted;                     /* the pool's count of instances has it */
+    uint64_t ready_ns;                /* when it became READY */
+    uint64_t used_ns;                 /* when a call last began or ended; under the pool's lock */
+    int64_t keep_ms;                  /* pool_touch; under the pool's lock */
     atomic_int refs;
 };
 

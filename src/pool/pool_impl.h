@@ -84,6 +84,8 @@ struct pool {
     _Atomic uint64_t taken_bytes; /* of instances that are not closed; written by the thread */
     struct membudget held;        /* the same in detail; the thread's */
     int n_taken;                  /* such instances; the thread's */
+    struct pool_instance *taken;  /* these; the thread's */
+    unsigned n_changes;           /* how often they became more or fewer; the thread's */
     uint64_t look_ns;             /* when a load that waits for room asks again; the thread's */
     /* The thread's, for swapplan.h; n_view of them. Not allocated when they are needed: a load that
      * cannot even be planned would have nobody to report to. */
@@ -143,14 +145,25 @@ void load_close_unused(struct pool *p);
 void load_close(struct pool *p, struct pool_instance *m);
 uint64_t load_next_retry(struct pool *p);
 
-/* ---- pool_swap.c: the thread's ---- */
-enum room { ROOM, ROOM_LATER, ROOM_NEVER };
-/* Makes room for m, which is planned: others are unloaded. e: after ROOM_NEVER. */
-enum room swap_make_room(struct pool *p, int i, struct pool_instance *m, bool first, struct err *e);
+/* ---- pool_room.c: the thread's ---- */
 struct memavail;
-void swap_read_free(const struct pool *p, struct memavail *out); /* beside the loaded models */
+void room_read_free(const struct pool *p, struct memavail *out); /* beside the loaded models */
+struct sizes_room room_for(struct pool *p, const struct pool_model *m);
+bool room_is_kv_large(const struct pool *p, const struct pool_instance *m);
+
+/* ---- pool_swap.c: the thread's ---- */
+enum room {
+    ROOM,
+    ROOM_AGAIN, /* others were unloaded: plan again */
+    ROOM_LATER,
+    ROOM_NEVER
+};
+/* Makes room for m, which is planned: others are unloaded. e: after ROOM_NEVER. m NULL: it could not be
+ * planned, since its device has no memory, as *e says. */
+enum room swap_make_room(struct pool *p, int i, struct pool_instance *m, bool first, struct err *e);
 /* The budget once more, after the model was opened. */
 int swap_count(struct pool *p, struct pool_instance *m, struct err *e);
+void swap_uncount(struct pool *p, struct pool_instance *m);
 bool swap_load_next(struct pool *p); /* true: a model was loaded, or has failed */
 void swap_expire(struct pool *p);    /* unloads what was not used for long */
 uint64_t swap_next_expiry(struct pool *p);

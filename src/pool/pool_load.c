@@ -29,8 +29,7 @@ enum {
 void load_close(struct pool *p, struct pool_instance *m)
 {
     m->host->close(m);
-    atomic_fetch_sub(&p->taken_bytes, m->bytes);
-    if (m->counted) membudget_take(&p->held, &m->need), p->n_taken--;
+    if (m->counted) swap_uncount(p, m);
     mem_free(m);
     malloc_trim(0);
 }
@@ -251,13 +250,37 @@ void pool_set_progress(struct pool_instance *m, int percent)
 const struct pool_opt *pool_opt_of(const struct pool_instance *m) { return &m->pool->opt; }
 struct engine_stats *pool_stats_of(struct pool_instance *m) { return &slot_of(m)->stats; }
 
-static int plan_model(struct pool *p, int i, struct err *e)
+void load_drop_pending(struct pool *p, struct slot *s)
 {
-    struct slot *s = p->slots[i];
-    struct pool_instance *m;
+    if (s->pending) load_close(p, s->pending);
+    s->pending = NULL;
+}
+
+/* By the room that there is now. m keeps what its host made of it before. */
+static int plan_instance(struct pool *p, struct pool_instance *m, struct err *e)
+{
     uint64_t start = clock_ns();
     int rc;
 
+    m->room = room_for(p, m->model);
+    m->refused = (struct err){ 0 };
+    m->planned_at = p->n_changes;
+    if ((rc = m->host->plan(m, e)) == OK) m->load_ms += clock_ms_since(start);
+    return rc;
+}
+
+/* s->pending: planned, by the room that there is now; NULL after a failure. */
+static int plan_model(struct pool *p, int i, struct err *e)
+{
+    struct slot *s = p->slots[i];
+    struct pool_instance *m = s->pending;
+    int rc;
+
+    if (m) {
+        if (m->planned_at == p->n_changes) return OK;
+        if ((rc = plan_instance(p, m, e)) != OK) load_drop_pending(p, s);
+        return rc;
+    }
     if (p->opt.registry && (rc = registry_verify(p->opt.registry, i, e)) != OK) return rc;
     if (!(m = mem_new(struct pool_instance))) return err_nomem(e, "a model");
     *m = (struct pool_instance){ .model = &s->m,
@@ -269,19 +292,9 @@ static int plan_model(struct pool *p, int i, struct err *e)
     pthread_mutex_lock(&p->lock);
     if ((m->by_operator = s->by_operator)) s->n_fails = 0;
     pthread_mutex_unlock(&p->lock);
-    if ((rc = m->host->plan(m, e)) == OK) {
-        m->load_ms = clock_ms_since(start);
-        s->pending = m;
-    } else {
-        load_close(p, m);
-    }
+    s->pending = m;
+    if ((rc = plan_instance(p, m, e)) != OK) load_drop_pending(p, s);
     return rc;
-}
-
-void load_drop_pending(struct pool *p, struct slot *s)
-{
-    if (s->pending) load_close(p, s->pending);
-    s->pending = NULL;
 }
 
 /* Between two steps: has somebody unloaded the model meanwhile? */
@@ -302,6 +315,7 @@ static int open_model(struct pool *p, struct slot *s, struct pool_instance *m, s
     int rc;
 
     if ((rc = check_cancelled(p, s, e)) != OK) return rc;
+    if (room_is_kv_large(p, m)) m->fill_kv = true;
     if ((rc = m->host->open(m, e)) != OK) return rc;
     m->load_ms += clock_ms_since(start);
     pool_set_progress(m, OPENED);
@@ -407,22 +421,23 @@ static void pause_load(struct pool *p, struct slot *s)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Plans the model, unless that was done, and makes room for it. Where another model went for it and
- * its sizes were not given, they are chosen anew: there is more memory now. */
+/* Plans the model, unless that was done, and makes room for it; then it is planned again: there is
+ * another room for its sizes, and for its layers on a device. Each turn unloads another model. */
 static enum room plan_and_make_room(struct pool *p, int i, bool first, struct err *e)
 {
     struct slot *s = p->slots[i];
-    uint64_t before = s->switch_ns;
     enum room room;
 
-    for (int again = 0;; again++) {
-        if (!s->pending && plan_model(p, i, e) != OK) return ROOM_NEVER;
-        pool_set_progress(s->pending, PLANNED);
+    do {
+        struct err why = { 0 };
+        int rc = plan_model(p, i, &why);
+
+        *e = why;
+        if (rc != OK && rc != E_DEVICE_MEMORY) return ROOM_NEVER;
+        if (rc == OK) pool_set_progress(s->pending, PLANNED);
         room = swap_make_room(p, i, s->pending, first, e);
-        if (room != ROOM || again || s->pending->need.kv_given) return room;
-        if (s->switch_ns == before && !before) return room;
-        load_drop_pending(p, s);
-    }
+    } while (room == ROOM_AGAIN);
+    return room;
 }
 
 bool load_slot(struct pool *p, int i, bool first)

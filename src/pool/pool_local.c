@@ -4,8 +4,6 @@
 #include "engine/engine.h"
 #include "kernel/backend.h"
 #include "model/loadplan.h"
-#include "pool/memavail.h"
-#include "pool/modelbytes.h"
 #include "pool/prompter.h"
 #include "pool/registry.h"
 
@@ -33,44 +31,10 @@ static struct engine_opt options_of(struct pool_instance *m)
     return o;
 }
 
-enum { SHARE_MODELS = 3 }; /* that are expected side by side, of those that are loaded on demand */
-
-/* So many models are expected to be loaded at a time: all of the start, and some of the others. */
-static int n_side_by_side(struct pool *p)
+static void drop_plan(struct pool_instance *m)
 {
-    int n = pool_n(p), at_start = 0, most = p->opt.max_loaded ? p->opt.max_loaded : SHARE_MODELS;
-
-    for (int i = 0; i < n; i++) at_start += p->slots[i]->m.preload;
-    if (most > n) most = n;
-    return most > at_start ? most : at_start;
-}
-
-/* Memory for the default sizes of a model: every model has the same share of what the weights of all
- * leave for KV caches, also those that are loaded after it. */
-static struct sizes_room plan_room(struct pool_instance *m)
-{
-    struct pool *p = m->pool;
-    uint64_t limit = p->opt.memory_limit == POOL_MEMORY_AUTO ? 0 : p->opt.memory_limit;
-    double share = 1.0 / n_side_by_side(p);
-    struct sizes_room r;
-    struct memavail a;
-
-    swap_read_free(p, &a);
-    r = membudget_room(&a, &p->held, limit);
-    r.share = share;
-    if (m->model->entry && model_has(&m->model->entry->opt, MODEL_KV_SHARE))
-        r.share = m->model->entry->opt.kv_share;
-    for (int i = 0; i < pool_n(p); i++) {
-        const struct slot *o = p->slots[i];
-        bool loaded = state_of(o) == POOL_READY, later;
-
-        pthread_mutex_lock(&p->lock);
-        later = &o->m != m->model && o->at_start && state_of(o) == POOL_LOADING;
-        pthread_mutex_unlock(&p->lock);
-        if (loaded) r.share_before += share;
-        else if (later) r.later_bytes += model_file_bytes(o->m.path);
-    }
-    return r;
+    if (m->host_data) loadplan_close(m->host_data);
+    m->host_data = NULL;
 }
 
 /* host_data: the plan, until the engine has it. */
@@ -80,24 +44,14 @@ static int plan_local(struct pool_instance *m, struct err *e)
     struct loadplan *plan = NULL;
     int rc;
 
-    o.room = plan_room(m);
+    drop_plan(m); /* an earlier one: the devices it opened are free for this one */
+    o.room = m->room;
     if ((rc = engine_plan(&plan, m->model->path, &o, e)) != OK) return rc;
     m->host_data = plan;
     m->need = membudget_of(plan);
+    m->sizes = plan->sizes.s;
+    m->refused = plan->refused;
     return OK;
-}
-
-/* A KV cache that is a large part of the free memory is taken when it is allocated, so that a model is
- * not READY without it. */
-static void fill_large_kv(struct pool_instance *m, struct loadplan *plan)
-{
-    const struct pool_opt *o = pool_opt_of(m);
-    struct memavail a;
-
-    if (o->memory_limit == 0) return;
-    swap_read_free(m->pool, &a);
-    for (int i = 0; i < plan->place.n_shares; i++)
-        plan->place.shares[i].be->fill_kv = membudget_is_kv_large(&m->need, &a);
 }
 
 /* Templates are parsed once per instance. */
@@ -119,7 +73,7 @@ static int open_local(struct pool_instance *m, struct err *e)
     struct loadplan *plan = m->host_data;
     int rc;
 
-    fill_large_kv(m, plan);
+    for (int i = 0; i < plan->place.n_shares; i++) plan->place.shares[i].be->fill_kv = m->fill_kv;
     m->host_data = NULL;
     if ((rc = engine_open_plan(&m->engine, plan, &o, e)) != OK) return rc;
     m->need = membudget_of(plan);
@@ -142,7 +96,7 @@ static void close_local(struct pool_instance *m)
 {
     prompter_close(m->prompter);
     engine_close(m->engine);
-    if (m->host_data) loadplan_close(m->host_data);
+    drop_plan(m);
 }
 
 const struct pool_host pool_local = { .plan = plan_local,

@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "pool/memavail.h"
 
+#include <string.h>
+
 enum { RESIDENCE_MS = 2000, PATIENCE_MS = 5000 };
 
 /* ---- unloading ---- */
@@ -50,43 +52,45 @@ static bool evict(struct pool *p, struct slot *s, const struct slot *for_whom)
 
 static bool is_auto(const struct pool *p) { return p->opt.memory_limit == POOL_MEMORY_AUTO; }
 
-void swap_read_free(const struct pool *p, struct memavail *out)
+/* What m lacks now of memory; false: the machine is too small for it. */
+static bool find_lack(const struct pool *p, const struct pool_instance *m, struct swap_lack *out)
 {
-    memavail_read(out, p->opt.sys_root ? p->opt.sys_root : "");
-    membudget_hold(out, &p->held);
-}
-
-/* What m lacks now. */
-static struct swap_lack find_lack(const struct pool *p, const struct pool_instance *m)
-{
-    struct swap_lack lack = { 0 };
     uint64_t all = atomic_load(&p->taken_bytes) + membudget_total(&m->need);
+    struct membudget_lack lack = { 0 };
     struct memavail a;
 
+    *out = (struct swap_lack){ 0 };
     if (p->opt.max_loaded > 0 && p->n_taken >= p->opt.max_loaded)
-        lack.models = p->n_taken + 1 - p->opt.max_loaded;
+        out->models = p->n_taken + 1 - p->opt.max_loaded;
     if (is_auto(p)) {
-        swap_read_free(p, &a);
-        lack.bytes = membudget_lack(&m->need, &a);
+        room_read_free(p, &a);
+        lack = membudget_find_lack(&m->need, &a);
+        out->bytes = lack.free;
+        out->address = lack.address;
     } else if (p->opt.memory_limit && all > p->opt.memory_limit) {
-        lack.bytes = all - p->opt.memory_limit;
+        out->bytes = all - p->opt.memory_limit;
     }
-    return lack;
+    return !lack.never;
 }
 
 static int check_machine(const struct pool *p, const struct pool_instance *m, struct err *e)
 {
     struct memavail a;
 
-    swap_read_free(p, &a);
+    room_read_free(p, &a);
     return membudget_check_machine(&m->need, &a, e);
 }
 
-/* The error of a model that does not fit. */
+/* The error of a model that does not fit. m NULL: *e has it. */
 static void explain_lack(const struct pool *p, const struct pool_instance *m, struct err *e)
 {
     int rc = OK;
 
+    if (!m) return;
+    if (m->refused.code != OK) {
+        *e = m->refused;
+        return;
+    }
     if (is_auto(p)) rc = check_machine(p, m, e);
     else if (p->opt.memory_limit)
         rc = membudget_check(&m->need, atomic_load(&p->taken_bytes), p->opt.memory_limit, e);
@@ -107,8 +111,23 @@ int swap_count(struct pool *p, struct pool_instance *m, struct err *e)
     atomic_fetch_add(&p->taken_bytes, m->bytes);
     membudget_add(&p->held, &m->need);
     m->counted = true;
+    m->next_taken = p->taken;
+    p->taken = m;
     p->n_taken++;
+    p->n_changes++;
     return OK;
+}
+
+void swap_uncount(struct pool *p, struct pool_instance *m)
+{
+    struct pool_instance **at = &p->taken;
+
+    while (*at != m) at = &(*at)->next_taken;
+    *at = m->next_taken;
+    atomic_fetch_sub(&p->taken_bytes, m->bytes);
+    membudget_take(&p->held, &m->need);
+    p->n_taken--;
+    p->n_changes++;
 }
 
 /* ---- the plan ---- */
@@ -123,7 +142,17 @@ static uint64_t wanted_since(const struct slot *s)
     return at;
 }
 
-static void view_slot(const struct pool *p, const struct slot *s, struct swap_model *out)
+/* What closing the instance gives back. device: the one that counts; NULL: each does. */
+static void add_given(const struct pool *p, const struct pool_instance *m, const char *device,
+                      struct swap_model *out)
+{
+    out->bytes += is_auto(p) ? membudget_host(&m->need) : m->bytes;
+    if (!m->host->own_bytes) out->address += membudget_host(&m->need) + m->need.mapped;
+    if (!device || strcmp(device, m->need.device) == 0) out->device += membudget_device(&m->need);
+}
+
+static void view_slot(const struct pool *p, const struct slot *s, const char *device,
+                      struct swap_model *out)
 {
     const struct pool_instance *m = s->now;
 
@@ -132,7 +161,7 @@ static void view_slot(const struct pool *p, const struct slot *s, struct swap_mo
     if (!m && s->n_open > 0) {
         out->leaving = true;
         for (m = p->open; m; m = m->next)
-            if (m->model == &s->m) out->bytes += is_auto(p) ? membudget_host(&m->need) : m->bytes;
+            if (m->model == &s->m) add_given(p, m, device, out);
         return;
     }
     if (!m) return;
@@ -142,14 +171,14 @@ static void view_slot(const struct pool *p, const struct slot *s, struct swap_mo
     out->ready_ns = m->ready_ns;
     out->used_ns = m->used_ns;
     out->reload_ns = s->reload_ns;
-    out->bytes = is_auto(p) ? membudget_host(&m->need) : m->bytes;
+    add_given(p, m, device, out);
 }
 
-static void make_view(struct pool *p)
+static void make_view(struct pool *p, const char *device)
 {
     p->n_view = (size_t)pool_n(p);
     pthread_mutex_lock(&p->lock);
-    for (size_t i = 0; i < p->n_view; i++) view_slot(p, p->slots[i], &p->view[i]);
+    for (size_t i = 0; i < p->n_view; i++) view_slot(p, p->slots[i], device, &p->view[i]);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -176,41 +205,72 @@ static void set_yields(struct pool *p, struct slot *for_whom)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* All of them, or as many as are still unused. */
-static void evict_chosen(struct pool *p, struct slot *for_whom)
+/* All of them, or as many as are still unused; false: none was. */
+static bool evict_chosen(struct pool *p, struct slot *for_whom)
 {
+    bool any = false;
+
     if (!for_whom->switch_ns) for_whom->switch_ns = clock_ns();
     for (size_t i = 0; i < p->n_view; i++)
-        if (p->act[i] == SWAP_EVICT) evict(p, p->slots[i], for_whom);
+        if (p->act[i] == SWAP_EVICT) any |= evict(p, p->slots[i], for_whom);
+    return any;
+}
+
+/* What the device of m lacks counts if others can give it back. If not, the layers that do not fit
+ * there run on the host, or the model is refused. Without a plan one model goes at a time. */
+static uint64_t device_lack(struct pool *p, const struct slot *s, const struct pool_instance *m)
+{
+    struct swap_lack lack = { .device = m ? m->need.device_lack : 1 };
+
+    if (!lack.device || s->at_start) return 0;
+    return swapplan_can_do(p->view, (int)p->n_view, &lack) ? lack.device : 0;
+}
+
+static bool is_nothing(const struct swap_lack *l)
+{
+    return !l->bytes && !l->models && !l->address && !l->device;
+}
+
+/* What m lacks, and what is done about it. SWAP_LOAD without a lack: there is room. */
+static enum swap_verdict look_for_room(struct pool *p, int i, const struct pool_instance *m,
+                                       struct swap_lack *lack, uint64_t *look_ns)
+{
+    struct swap_opt opt = plan_options(p);
+    const struct slot *s = p->slots[i];
+
+    *lack = (struct swap_lack){ 0 };
+    *look_ns = UINT64_MAX;
+    if (m && !find_lack(p, m, lack)) return SWAP_NEVER;
+    make_view(p, m ? m->need.device : NULL);
+    if (p->view[i].since_ns == UINT64_MAX) p->view[i].since_ns = clock_ns();
+    lack->device = device_lack(p, s, m);
+    if (!lack->device && (!m || m->refused.code != OK)) return SWAP_NEVER;
+    if (is_nothing(lack)) return SWAP_LOAD;
+    if (s->at_start) return SWAP_NEVER;
+    return swapplan_room(p->view, (int)p->n_view, i, lack, &opt, clock_ns(), p->act, look_ns);
 }
 
 enum room swap_make_room(struct pool *p, int i, struct pool_instance *m, bool first, struct err *e)
 {
-    struct swap_opt opt = plan_options(p);
     struct slot *s = p->slots[i];
-    struct swap_lack lack = find_lack(p, m);
+    struct swap_lack lack;
+    uint64_t look_ns;
 
-    while (lack.bytes || lack.models) {
-        enum swap_verdict v = SWAP_NEVER;
-        uint64_t look_ns;
+    for (;;) {
+        enum swap_verdict v = look_for_room(p, i, m, &lack, &look_ns);
 
-        if (!first && !s->at_start) return ROOM_LATER;
-        make_view(p);
-        p->view[i].since_ns = p->view[i].since_ns == UINT64_MAX ? clock_ns() : p->view[i].since_ns;
-        if (!s->at_start)
-            v = swapplan_room(p->view, (int)p->n_view, i, &lack, &opt, clock_ns(), p->act,
-                              &look_ns);
         if (v == SWAP_NEVER) {
             explain_lack(p, m, e);
             return ROOM_NEVER;
         }
+        if (is_nothing(&lack)) break;
+        if (!first) return ROOM_LATER;
         if (v == SWAP_WAIT) {
             set_yields(p, s);
             if (look_ns < p->look_ns) p->look_ns = look_ns;
             return ROOM_LATER;
         }
-        evict_chosen(p, s);
-        lack = find_lack(p, m);
+        if (evict_chosen(p, s)) return ROOM_AGAIN;
     }
     return is_auto(p) && check_machine(p, m, e) != OK ? ROOM_NEVER : ROOM;
 }
@@ -259,7 +319,7 @@ bool swap_load_next(struct pool *p)
 
     p->look_ns = UINT64_MAX;
     drop_unwanted(p);
-    make_view(p);
+    make_view(p, NULL);
     memset(p->skip, 0, p->n_view * sizeof *p->skip);
     set_wants_room(p, true); /* before the look: an end of use meanwhile is news */
     while ((i = swapplan_next(p->view, (int)p->n_view, p->skip)) >= 0) {
@@ -268,7 +328,7 @@ bool swap_load_next(struct pool *p)
             return true;
         }
         if (first == NEVER) first = i;
-        make_view(p);
+        make_view(p, NULL);
         p->skip[i] = true;
         if (p->view[first].wanted && !may_pass(p, first)) break;
     }

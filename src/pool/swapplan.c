@@ -42,9 +42,24 @@ static bool goes_before(const struct swap_model *a, const struct swap_model *b, 
     return x > y || (!(x < y) && a->ready_ns < b->ready_ns);
 }
 
-static bool is_enough(const struct swap_lack *lack, uint64_t bytes, int models)
+/* What models give back, in the terms of what is lacking. */
+static void add_given(struct swap_lack *sum, const struct swap_model *m)
 {
-    return bytes >= lack->bytes && models >= lack->models;
+    sum->bytes += m->bytes, sum->address += m->address, sum->device += m->device;
+    sum->models++;
+}
+
+static struct swap_lack without(struct swap_lack sum, const struct swap_model *m)
+{
+    sum.bytes -= m->bytes, sum.address -= m->address, sum.device -= m->device;
+    sum.models--;
+    return sum;
+}
+
+static bool is_enough(const struct swap_lack *lack, const struct swap_lack *given)
+{
+    return given->bytes >= lack->bytes && given->models >= lack->models &&
+           given->address >= lack->address && given->device >= lack->device;
 }
 
 /* Marks models of the kind that `fits` accepts with `mark`, the best first, until they are enough;
@@ -81,52 +96,53 @@ static void clear(unsigned char *act, int n)
 
 /* Drops those that are not needed beside the others: a large one may have come after small ones. */
 static void prune(const struct choice_of *c, const struct swap_lack *lack, unsigned char *act,
-                  uint64_t bytes, int models)
+                  struct swap_lack given)
 {
     for (int i = 0; i < c->n; i++) {
-        if (!act[i] || !is_enough(lack, bytes - c->m[i].bytes, models - 1)) continue;
+        struct swap_lack rest = without(given, &c->m[i]);
+        if (!act[i] || !is_enough(lack, &rest)) continue;
         act[i] = SWAP_KEEP;
-        bytes -= c->m[i].bytes;
-        models--;
+        given = rest;
     }
 }
 
 static bool choose(const struct choice_of *c, const struct swap_lack *lack, unsigned char *act)
 {
-    uint64_t bytes = 0;
-    int models = 0, i;
+    struct swap_lack given = { 0 };
+    int i;
 
     clear(act, c->n);
-    while (!is_enough(lack, bytes, models)) {
+    while (!is_enough(lack, &given)) {
         if ((i = pick_best(c, act)) < 0) {
             clear(act, c->n);
             return false;
         }
         act[i] = SWAP_EVICT;
-        bytes += c->m[i].bytes;
-        models++;
+        add_given(&given, &c->m[i]);
     }
-    prune(c, lack, act, bytes, models);
+    prune(c, lack, act, given);
     return true;
 }
 
-/* Would unloading everything that may go be enough? */
-static bool can_be_enough(const struct swap_model *m, int n, const struct swap_lack *lack)
+bool swapplan_can_do(const struct swap_model *m, int n, const struct swap_lack *lack)
 {
-    uint64_t bytes = 0;
-    int models = 0;
+    struct swap_lack given = { 0 };
 
     for (int i = 0; i < n; i++)
-        if (may_go(&m[i]) || m[i].leaving) bytes += m[i].bytes, models++;
-    return is_enough(lack, bytes, models);
+        if (may_go(&m[i]) || m[i].leaving) add_given(&given, &m[i]);
+    return is_enough(lack, &given);
 }
+
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 /* What is lacking beside what models that leave will give back. */
 static struct swap_lack lack_after_leaving(const struct swap_model *m, int n, struct swap_lack lack)
 {
     for (int i = 0; i < n; i++) {
         if (!m[i].leaving) continue;
-        lack.bytes -= m[i].bytes < lack.bytes ? m[i].bytes : lack.bytes;
+        lack.bytes = less(lack.bytes, m[i].bytes);
+        lack.address = less(lack.address, m[i].address);
+        lack.device = less(lack.device, m[i].device);
         if (lack.models > 0) lack.models--;
     }
     return lack;
@@ -151,14 +167,14 @@ enum swap_verdict swapplan_room(const struct swap_model *m, int n, int to,
     struct choice_of c = { m, n, opt, now_ns, false };
     uint64_t aged_ns = m[to].since_ns + opt->patience_ns;
 
-    struct swap_lack later = lack_after_leaving(m, n, *lack);
+    struct swap_lack later = lack_after_leaving(m, n, *lack), nothing = { 0 };
     bool aged = now_ns >= aged_ns;
 
     *look_ns = UINT64_MAX;
     clear(act, n);
-    if (!can_be_enough(m, n, lack)) return SWAP_NEVER;
+    if (!swapplan_can_do(m, n, lack)) return SWAP_NEVER;
     *look_ns = next_look(&c, aged_ns);
-    if (!aged && is_enough(&later, 0, 0)) return SWAP_WAIT; /* nobody need go */
+    if (!aged && is_enough(&later, &nothing)) return SWAP_WAIT; /* nobody need go */
     if (choose(&c, lack, act)) return SWAP_LOAD;
     c.busy = true;
     if (!aged || !choose(&c, &later, act)) return SWAP_WAIT;

@@ -28,6 +28,8 @@ struct swap_model {
     uint64_t used_ns;    /* when it was last used */
     uint64_t reload_ns;  /* how long loading it takes */
     uint64_t bytes;      /* that unloading it gives back */
+    uint64_t address;    /* likewise, of the address space of this process */
+    uint64_t device;     /* likewise, of the device that the model to be loaded needs */
 };
 
 struct swap_opt {
@@ -35,10 +37,11 @@ struct swap_opt {
     uint64_t patience_ns;  /* after so much waiting, models in use yield */
 };
 
-/* What the model to be loaded lacks: both 0: nothing. */
+/* What the model to be loaded lacks: all 0: nothing. */
 struct swap_lack {
     uint64_t bytes;
     int models; /* where the number of loaded models is limited */
+    uint64_t address, device;
 };
 
 enum swap_act { SWAP_KEEP, SWAP_EVICT, SWAP_YIELD };
@@ -48,6 +51,8 @@ enum swap_verdict {
     SWAP_NEVER /* unloading everything that may go would not be enough */
 };
 
+/* Would unloading everything that may go, in use or not, be enough? */
+bool swapplan_can_do(const struct swap_model *m, int n, const struct swap_lack *lack);
 /* The wanted model whose turn it is, of those not marked in skip (NULL: none is); -1: none. */
 int swapplan_next(const struct swap_model *m, int n, const bool *skip);
 /* Makes room for model `to`. act [n] is written. *look_ns: when to ask again at the latest; UINT64_MAX:

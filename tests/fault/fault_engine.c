@@ -275,6 +275,73 @@ static void a_load_on_demand_that_fails_leaves_nothing(void **state)
     fault_run("pool: a load on demand", run_on_demand, (void *)repo("tests/golden/hf/phi3"));
 }
 
+/* ---- a load for which another model goes ---- */
+
+static int load_cold(struct pool *p, int i, struct err *e)
+{
+    atomic_int done = 0;
+    struct pool_wait w = { .done = on_done, .arg = &done, .by_operator = true };
+
+    await(pool_load(p, i, &w), &done);
+    pool_release(w.model);
+    if (w.rc != OK && e) *e = w.err;
+    return w.rc;
+}
+
+static void unload_cold(struct pool *p, int i)
+{
+    atomic_int done = 0;
+    struct pool_wait w = { .done = on_done, .arg = &done };
+
+    await(pool_unload(p, i, false, &w), &done);
+}
+
+/* Faults begin when a is loaded, and end when b is, or is not: plan, eviction of a, plan, open, warm.
+ * Whatever fails: the first model is there, nothing else is counted, and a can be loaded again. */
+static int run_swap(void *arg, struct err *e)
+{
+    const char *paths[1] = { repo("tests/golden/hf/qwen2") };
+    struct pool_opt o = { .paths = paths,
+                          .n = 1,
+                          .memory_limit = POOL_MEMORY_AUTO,
+                          .max_loaded = 2,
+                          .residence_ms = 1,
+                          .warm = true,
+                          .engine = options() };
+    struct pool_model cold[2] = { { .id = "a", .path = paths[0], .keep_ms = -1 },
+                                  { .id = "b", .path = arg, .keep_ms = -1 } };
+    struct pool *p = NULL;
+    uint64_t one;
+    int at[2], rc;
+
+    o.engine.manual = false;
+    fault_hold();
+    if (pool_open(&p, &o, NULL) != OK) fail_msg("no pool");
+    while (pool_n_loaded(p) == 0) usleep(100);
+    one = pool_bytes(p);
+    for (int i = 0; i < 2; i++) assert_int_equal(pool_add(p, &cold[i], &at[i], NULL), OK);
+    assert_int_equal(load_cold(p, at[0], NULL), OK);
+    fault_release();
+    rc = load_cold(p, at[1], e);
+    fault_hold();
+    assert_int_equal(pool_state(p, 0, NULL), POOL_READY);
+    assert_int_equal(pool_state(p, at[1], NULL), rc == OK ? POOL_READY : POOL_FAILED);
+    unload_cold(p, at[1]);
+    assert_int_equal(pool_bytes(p), pool_state(p, at[0], NULL) == POOL_READY ? 2 * one : one);
+    assert_int_equal(load_cold(p, at[0], NULL), OK);
+    assert_int_equal(pool_bytes(p), 2 * one);
+    pool_close(p);
+    fault_release();
+    return rc;
+}
+
+static void a_load_that_fails_after_an_eviction_leaves_nothing(void **state)
+{
+    (void)state;
+    fault_run("pool: a load that another model goes for", run_swap,
+              (void *)repo("tests/golden/hf/phi3"));
+}
+
 /* ---- a model that fails and is opened again ---- */
 
 static int fail_start(struct runner *r, const struct batch *b, struct err *e)
@@ -384,6 +451,7 @@ int main(void)
         cmocka_unit_test(an_embedding_without_memory_is_an_error),
         cmocka_unit_test(a_load_that_fails_leaves_the_serving_model_alone),
         cmocka_unit_test(a_load_on_demand_that_fails_leaves_nothing),
+        cmocka_unit_test(a_load_that_fails_after_an_eviction_leaves_nothing),
         cmocka_unit_test(a_failed_model_is_opened_again_whatever_fails_meanwhile),
         cmocka_unit_test(the_abi_without_memory_returns_an_error),
     };
