@@ -190,8 +190,10 @@ $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libcore.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/libcore.a $(LDLIBS)
 
 # Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
+# With sanitizers the kernels are tested by tests/ops alone, not again by whole programs per instruction set.
+TEST_SCRIPTS := $(filter-out $(if $(SAN),tests/cli/isa.sh),$(wildcard tests/cli/*.sh))
 test: all tests tools $(if $(SAN),,lib)
-	TERN_BUILD=$(B) tests/run $(FAULTS) tests/api/run tests/abuse/run tests/mutants/run $(if $(SAN),,tests/abi/run) tests/cli/*.sh $(TESTS) tests/soak/run tests/soak/chaos
+	TERN_BUILD=$(B) tests/run $(FAULTS) tests/api/run tests/abuse/run tests/mutants/run $(if $(SAN),,tests/abi/run) $(TEST_SCRIPTS) $(TESTS) $(if $(SAN),,tests/soak/run) tests/soak/chaos
 
 # The server under people's own clients, and the page in a browser: Node, npm packages, Chromium.
 clients: all
@@ -215,7 +217,7 @@ fault: $(FAULTS)
 	TERN_BUILD=$(B) tests/run $(FAULTS)
 
 asan:
-	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+	$(MAKE) B=build/asan OPT='-O1 -g1 -Wno-format-truncation' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 
 # Damaged models: structured mutants of GGUF files, Hugging Face folders and ONNX files, through load and two tokens,
 # with sanitizers and leak checks. make mutants N=20000 SEED=1
@@ -223,13 +225,13 @@ N ?= 2000
 SEED ?= 1
 .PHONY: mutants
 mutants:
-	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer' build/asan/tests/mutants/mutants
+	$(MAKE) B=build/asan OPT='-O1 -g1 -Wno-format-truncation' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer' build/asan/tests/mutants/mutants
 	build/asan/tests/mutants/mutants $(SEED) $(N)
 
 # The threaded ones, and the whole server under chaos; ThreadSanitizer and the rest do not go together.
 TSAN_TESTS := prepare workers engine_ends engine_fail engine_live api par compile ops chan pool pool_life pool_room lifecycle registry http conn conn_limit loop
 tsan:
-	$(MAKE) B=build/tsan OPT='-O1 -g' SAN='-fsanitize=thread' tsan-run
+	$(MAKE) B=build/tsan OPT='-O1 -g1' SAN='-fsanitize=thread' tsan-run
 .PHONY: tsan-run
 tsan-run: $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS))) $(B)/tern
 	TERN_BUILD=$(B) tests/run $(filter-out $(B)/tern,$^) tests/soak/chaos
@@ -238,7 +240,7 @@ tsan-run: $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS))) $(B)/tern
 # invariant is checked after every round. The same answers are expected.
 HARD_TESTS := engine engine_ends engine_fail engine_live guided compile kv prefix sched sim chan stream pool onnx encoder tern api health http conn conn_limit
 # With -O1 clang unrolls fewer loops than it is asked to.
-HARD_MAKE = $(MAKE) B=build/hard CC=clang OPT='-O1 -g -Wno-pass-failed' HARD=1
+HARD_MAKE = $(MAKE) B=build/hard CC=clang OPT='-O1 -g1 -Wno-pass-failed' HARD=1
 hard:
 	$(HARD_MAKE) hard-run
 .PHONY: hard hard-run
@@ -255,7 +257,7 @@ arm64:
 
 FUZZ_SECONDS ?= 600
 fuzzers:
-	$(MAKE) B=build/fuzz CC=clang OPT='-O1 -g' SAN='-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all' fuzz-build
+	$(MAKE) B=build/fuzz CC=clang OPT='-O1 -g1' SAN='-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all' fuzz-build
 .PHONY: fuzz-build
 fuzz-build: $(FUZZERS)
 # What foreign bytes reach.
