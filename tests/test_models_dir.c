@@ -56,6 +56,7 @@ static void a_folder_lists_files_folders_and_split_models(void **state)
     assert_string_equal(find_model(r, "single")->path, at("single/weights-q4.gguf"));
     assert_string_equal(find_model(r, "multi")->path, at("multi/big-00001-of-00002.gguf"));
     assert_string_equal(find_model(r, "hf")->path, at("hf"));
+    assert_string_equal(find_model(r, "hf")->to_open, at("././hf")); /* confined to the folder */
     assert_string_equal(find_model(r, "split")->path, at("split-00001-of-00002.gguf"));
     assert_int_equal(find_model(r, "hf")->origin, REGISTRY_FOLDER);
     assert_false(find_model(r, "hf")->named || find_model(r, "hf")->preload);
@@ -214,7 +215,7 @@ static void a_template_of_the_list_stays_inside_the_folder(void **state)
     assert_refused(&item, 1, E_INVALID, "without '..'");
     item.opt.chat_template = "t.jinja";
     assert_int_equal(open_items(&r, &item, 1, true, &e), OK);
-    assert_string_equal(registry_at(r, 0)->opt.chat_template, at("t.jinja"));
+    assert_string_equal(registry_at(r, 0)->opt.chat_template, at("././t.jinja")); /* confined */
     registry_close(r);
 }
 

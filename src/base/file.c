@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include "base/confine.h"
 #include "base/mapfault.h"
 #include "base/mem.h"
 
@@ -35,8 +36,10 @@ static int open_regular(int *fd, struct stat *st, const char *path, struct err *
 {
     int rc = OK;
 
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *fd = confine_open(path, O_RDONLY | O_NONBLOCK);
     if (*fd < 0 && errno == ENOENT) return err_set(e, E_NOTFOUND, "%s: %s", path, strerror(errno));
+    if (*fd < 0 && errno == EXDEV)
+        return err_set(e, E_INVALID, "%s: leads out of the folder that it must stay in", path);
     if (*fd < 0) return fail_errno(path, e);
     if (fstat(*fd, st) != 0) rc = fail_errno(path, e);
     else if (!S_ISREG(st->st_mode))
@@ -298,13 +301,43 @@ out:
     return rc;
 }
 
+bool file_stat(const char *path, struct stat *st)
+{
+    int fd = confine_is(path) ? confine_open(path, O_PATH) : -1;
+    bool known;
+
+    if (fd < 0) return !confine_is(path) && stat(path, st) == 0;
+    known = fstat(fd, st) == 0;
+    close(fd);
+    return known;
+}
+
 bool file_is_dir(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    return file_stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-bool file_exists(const char *path) { return access(path, F_OK) == 0; }
+/* What leads out of its folder is there: whoever opens it is told so. */
+bool file_exists(const char *path)
+{
+    struct stat st;
+
+    if (!confine_is(path)) return access(path, F_OK) == 0;
+    return file_stat(path, &st) || errno == EXDEV;
+}
+
+DIR *file_opendir(const char *path)
+{
+    int fd = confine_open(path, O_RDONLY | O_DIRECTORY), why;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+    if (d || fd < 0) return d;
+    why = errno;
+    close(fd);
+    errno = why;
+    return NULL;
+}
 
 char *path_join(const char *dir, const char *name)
 {

@@ -2,12 +2,16 @@
  *
  * Every failure is a typed error whose message begins with the path: E_NOTFOUND (no such file),
  * E_IO (the system call failed), E_NOMEM, or E_FORMAT (the contents are not as promised). Paths are
- * C strings; callers that hold a struct str reject NUL bytes first (path_under does). */
+ * C strings; callers that hold a struct str reject NUL bytes first (path_under does). A confined path
+ * (confine.h) that leads out of its folder is E_INVALID; it exists, and is no folder. */
 #ifndef TERN_BASE_FILE_H
 #define TERN_BASE_FILE_H
 
 #include "base/buf.h"
 #include "base/err.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
 
 /* A file mapped into memory, read-only. If another process truncates the file, the lost pages read
  * as zeros (mapfault.h) and filemap_check says so: model files must not be changed in place while
@@ -52,7 +56,9 @@ int file_rename(const char *temp, const char *path, struct err *e);
 int file_replace(const char *path, struct str data, struct err *e);
 
 bool file_is_dir(const char *path);
-bool file_exists(const char *path); /* a file or folder of this name */
+bool file_exists(const char *path);                /* a file or folder of this name */
+bool file_stat(const char *path, struct stat *st); /* of what a link leads to; false: errno */
+DIR *file_opendir(const char *path);               /* NULL: errno */
 
 /* "dir/name", with a separator only where dir does not end in one. Freed with mem_free; NULL: no
  * memory. */

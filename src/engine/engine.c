@@ -227,14 +227,14 @@ static const char *main_dtype(const struct source *src)
     return dtype_name(best);
 }
 
-/* What the file calls the model, else the last part of its path. */
+/* What the file calls the model, else the last part of its path ("a/./." names a). */
 static struct str model_name(const struct loadplan *p)
 {
     struct str name = { 0 };
 
     if (source_str(p->source, "general.name", &name) && name.n > 0) return name;
     name = str_c(p->path);
-    while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
+    while (name.n > 1 && (str_ends(name, STR("/")) || str_ends(name, STR("/.")))) name.n--;
     for (size_t i = name.n - 1; i-- > 0;)
         if (name.p[i] == '/') return str_skip(name, i + 1);
     return name;

@@ -46,7 +46,7 @@ static void add_file(struct onnx_files *f, const char *folder, const char *sub, 
 static void add_folder(struct onnx_files *f, const char *dir, const char *sub)
 {
     char *path = path_join(dir, sub);
-    DIR *d = path ? opendir(path) : NULL;
+    DIR *d = path ? file_opendir(path) : NULL;
 
     f->failed |= !path;
     for (struct dirent *x; d && (x = readdir(d));)
@@ -148,9 +148,9 @@ uint64_t onnxfile_bytes(const char *path)
 {
     char data[PATH_MAX];
     struct stat st;
-    uint64_t n = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+    uint64_t n = file_stat(path, &st) ? (uint64_t)st.st_size : 0;
     int len = snprintf(data, sizeof data, "%s_data", path);
 
-    if (len > 0 && len < (int)sizeof data && stat(data, &st) == 0) n += (uint64_t)st.st_size;
+    if (len > 0 && len < (int)sizeof data && file_stat(data, &st)) n += (uint64_t)st.st_size;
     return n;
 }

@@ -1,10 +1,12 @@
 /* modelbytes.c - no file is opened: a model that waits to be loaded must cost nothing. */
 #include "pool/modelbytes.h"
 
+#include "base/file.h"
 #include "base/str.h"
 
 #include <dirent.h>
-#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 enum { FILES_MOST = 10000 }; /* of a folder that are looked at */
@@ -20,17 +22,24 @@ static bool has_weights(struct str name)
     return false;
 }
 
+/* 0: there is no such file; a path that is too long does not exist either. */
+static uint64_t file_bytes(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path) return 0;
+    return file_stat(path, &st) && S_ISREG(st.st_mode) && st.st_size > 0 ? (uint64_t)st.st_size : 0;
+}
+
 static uint64_t folder_bytes(const char *path)
 {
-    DIR *d = opendir(path);
+    DIR *d = file_opendir(path);
     struct dirent *x;
-    struct stat st;
     uint64_t sum = 0;
 
     for (int i = 0; d && i < FILES_MOST && (x = readdir(d)); i++)
-        if (has_weights(str_c(x->d_name)) && fstatat(dirfd(d), x->d_name, &st, 0) == 0 &&
-            S_ISREG(st.st_mode) && st.st_size > 0)
-            sum += (uint64_t)st.st_size;
+        if (has_weights(str_c(x->d_name))) sum += file_bytes(path, x->d_name);
     if (d) closedir(d);
     return sum;
 }
@@ -53,7 +62,7 @@ uint64_t model_file_bytes(const char *path)
 {
     struct stat st;
 
-    if (stat(path, &st) != 0) return 0;
+    if (!file_stat(path, &st)) return 0;
     if (S_ISDIR(st.st_mode)) return folder_bytes(path);
     return st.st_size > 0 ? (uint64_t)st.st_size * n_parts(str_c(path)) : 0;
 }

@@ -357,6 +357,7 @@ void pool_close(struct pool *p)
 
 int pool_n(const struct pool *p) { return atomic_load_explicit(&p->n, memory_order_acquire); }
 const struct pool_model *pool_at(struct pool *p, int i) { return &p->slots[i]->m; }
+const char *pool_path(const struct pool_model *m) { return m->entry ? m->entry->to_open : m->path; }
 
 int pool_index(struct pool *p, struct str id)
 {

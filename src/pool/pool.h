@@ -57,13 +57,13 @@ enum pool_state {
 };
 const char *pool_state_name(enum pool_state s); /* "unloaded", "loading", ... */
 
-struct pool_model { /* fixed, but for its state */
-    const char *id; /* file or folder name without the extension, or its alias */
-    const char *path;
-    int64_t created;                    /* seconds since 1970: modification time of the file */
-    bool preload;                       /* loaded when the pool opens */
-    bool pinned;                        /* never unloaded for another model, or for want of use */
-    int64_t keep_ms;                    /* unloaded after so long without use; -1: never */
+struct pool_model {   /* fixed, but for its state */
+    const char *id;   /* file or folder name without the extension, or its alias */
+    const char *path; /* as it is shown; see pool_path */
+    int64_t created;  /* seconds since 1970: modification time of the file */
+    bool preload;     /* loaded when the pool opens */
+    bool pinned;      /* never unloaded for another model, or for want of use */
+    int64_t keep_ms;  /* unloaded after so long without use; -1: never */
     const struct registry_model *entry; /* its settings; NULL: there is no registry */
     _Atomic int state;    /* enum pool_state; pool_state reads it together with the error */
     _Atomic int progress; /* of LOADING: 0 to 100 */
@@ -167,7 +167,8 @@ bool pool_is_listed(struct pool *p, int i);
 
 int pool_n(const struct pool *p);
 const struct pool_model *pool_at(struct pool *p, int i);
-int pool_index(struct pool *p, struct str id); /* or an alias; empty: the first; -1: none */
+const char *pool_path(const struct pool_model *m); /* to be opened; confined where it has to be */
+int pool_index(struct pool *p, struct str id);     /* or an alias; empty: the first; -1: none */
 /* The state of model i and, if it is FAILED, why. e may be NULL. */
 enum pool_state pool_state(struct pool *p, int i, struct err *e);
 /* What the engines of model i have counted, also before they failed; NULL: it never was READY. */

@@ -8,6 +8,8 @@
  * A model that is planned and has no room keeps its plan (slot.pending) until there is some. */
 #include "pool/pool_impl.h"
 
+#include "base/confine.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "pool/registry.h"
@@ -70,7 +72,7 @@ struct file_id pool_file_id(const char *path)
 {
     struct stat st;
 
-    if (stat(path, &st) != 0) return (struct file_id){ 0 };
+    if (!file_stat(path, &st)) return (struct file_id){ 0 };
     return (struct file_id){ st.st_dev, st.st_ino, st.st_size, st.st_mtim };
 }
 
@@ -106,7 +108,7 @@ static bool lacked_memory(int code)
 static bool put_failed(struct pool *p, struct slot *s, const struct pool_instance *m,
                        const struct err *e, uint64_t again_ns, uint64_t retry_ns)
 {
-    struct file_id file = pool_file_id(s->m.path);
+    struct file_id file = pool_file_id(pool_path(&s->m));
     struct pool_wait *waits = NULL;
     bool is_now;
 
@@ -190,7 +192,7 @@ static void open_again_if_due(struct pool *p, struct slot *s, uint64_t now)
     due = state_of(s) == POOL_FAILED && s->retry_ns && now >= s->retry_ns && s->n_open == 0;
     pthread_mutex_unlock(&p->lock);
     if (!due) return;
-    id = pool_file_id(s->m.path);
+    id = pool_file_id(pool_path(&s->m));
     pthread_mutex_lock(&p->lock);
     if (state_of(s) == POOL_FAILED && s->err.code == E_DAMAGED &&
         pool_is_same_file(&s->file, &id)) {
@@ -395,6 +397,7 @@ static void end_failed(struct pool *p, struct slot *s, struct pool_instance *m, 
         return;
     }
     counter_add(&s->counts.load_failures, 1);
+    confine_clean(e->msg);
     err_wrap(e, "model '%s'", s->m.id);
     mark_failed(p, s, NULL, e);
 }

@@ -46,7 +46,7 @@ static int plan_local(struct pool_instance *m, struct err *e)
 
     drop_plan(m); /* an earlier one: the devices it opened are free for this one */
     o.room = m->room;
-    if ((rc = engine_plan(&plan, m->model->path, &o, e)) != OK) return rc;
+    if ((rc = engine_plan(&plan, pool_path(m->model), &o, e)) != OK) return rc;
     m->host_data = plan;
     m->need = membudget_of(plan);
     m->sizes = plan->sizes.s;

@@ -68,7 +68,7 @@ struct sizes_room room_for(struct pool *p, const struct pool_model *m)
         later = &o->m != m && o->at_start && state_of(o) == POOL_LOADING;
         pthread_mutex_unlock(&p->lock);
         if (loaded) r.share_before += share_of(&o->m, equal);
-        else if (later) r.later_bytes += model_file_bytes(o->m.path);
+        else if (later) r.later_bytes += model_file_bytes(pool_path(&o->m));
     }
     return r;
 }

@@ -117,7 +117,7 @@ enum pool_wait_now pool_load(struct pool *p, int i, struct pool_wait *w)
     w->for_end = false;
     w->model = NULL;
     w->err = (struct err){ 0 };
-    if (state_of(s) == POOL_FAILED) file = pool_file_id(s->m.path);
+    if (state_of(s) == POOL_FAILED) file = pool_file_id(pool_path(&s->m));
     pthread_mutex_lock(&p->lock);
     before = state_of(s);
     now = begin_load(p, s, w, &file);

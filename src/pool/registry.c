@@ -10,6 +10,7 @@
 #include "pool/registry.h"
 
 #include "base/buf.h"
+#include "base/confine.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -43,6 +44,7 @@ struct name {
 
 struct registry {
     char *root; /* the folder of models, resolved; NULL: none */
+    char *base; /* the same as a confined path */
     struct entry *entries[REGISTRY_MAX];
     atomic_int n;
     struct name *names[NAMES_MAX];
@@ -116,8 +118,8 @@ int registry_verify(const struct registry *r, int i, struct err *e)
 {
     const struct registry_model *m = registry_at(r, i);
 
-    if (m->origin != REGISTRY_FLAG && r->root) return place_check(r->root, m->path, e);
-    if (!file_exists(m->path))
+    if (m->origin != REGISTRY_FLAG && r->root) return place_check(r->root, m->to_open, e);
+    if (!file_exists(m->to_open))
         return err_set(e, E_NOTFOUND, "model '%s': there is no such file or folder", m->path);
     return OK;
 }
@@ -129,6 +131,7 @@ static void free_entry(struct entry *x)
     if (!x) return;
     mem_free((char *)x->m.id);
     mem_free((char *)x->m.path);
+    mem_free((char *)x->m.to_open);
     mem_free((char *)x->m.real);
     mem_free((char *)x->m.opt.device);
     mem_free((char *)x->m.opt.chat_template);
@@ -186,7 +189,7 @@ static int publish_entry(struct registry *r, struct entry *x, struct err *e)
     int64_t created;
     size_t slot;
 
-    x->print = place_print(x->m.path, &created);
+    x->print = place_print(x->m.to_open, &created);
     atomic_init(&x->m.created, created);
     atomic_init(&x->m.version, 1);
     rc = n < REGISTRY_MAX
@@ -218,18 +221,29 @@ static int check_alias(const char *alias, struct err *e)
     return OK;
 }
 
+/* Must the item lie in the folder of models? */
+static bool is_confined(const struct registry *r, const struct registry_item *item)
+{
+    return r->root && item->origin == REGISTRY_CONFIG;
+}
+
 /* A path of an item as it is opened, freed with mem_free. With a folder of models, paths of the list
  * are relative to it and stay inside. */
 static int locate_path(const struct registry *r, const struct registry_item *item, const char *path,
                        char **out, struct err *e)
 {
-    bool confined = r->root && item->origin == REGISTRY_CONFIG;
+    const char *rest;
     int rc;
 
     *out = NULL;
-    if (!confined || path[0] == '/')
+    if (!is_confined(r, item))
         return (*out = mem_strdup(path)) ? OK : err_nomem(e, "the path of a model");
-    rc = path_under(out, r->root, str_c(path), e);
+    if (path[0] == '/') {
+        if (!(rest = confine_below(r->root, path)))
+            return err_set(e, E_INVALID, "%s is outside the folder of models '%s'", path, r->root);
+        return (*out = confine_path(r->base, rest)) ? OK : err_nomem(e, "the path of a model");
+    }
+    rc = path_under(out, r->base, str_c(path), e);
     if (rc == E_INVALID)
         err_set(e, rc, "'%s' must be a path below '%s', without '..'", path, r->root);
     return rc;
@@ -244,12 +258,22 @@ static int locate_item(const struct registry *r, const struct registry_item *ite
     if (rc == OK && !file_exists(path))
         rc = err_set(e, E_NOTFOUND, "model '%s': there is no such file or folder", path);
     if (rc == OK) rc = place_pick(&only, path, e);
-    if (rc == OK && r->root && item->origin == REGISTRY_CONFIG)
-        rc = place_check(r->root, only ? only : path, e);
+    if (rc == OK && is_confined(r, item)) rc = place_check(r->root, only ? only : path, e);
     if (rc == OK) *out = only ? only : path;
     if (*out != path) mem_free(path);
     if (*out != only) mem_free(only);
     return rc;
+}
+
+/* Takes to_open over. false: no memory. */
+static bool set_path(struct entry *x, char *to_open)
+{
+    char *path = to_open ? mem_strdup(to_open) : NULL;
+
+    if (path) confine_clean(path);
+    x->m.to_open = to_open;
+    x->m.path = path;
+    return path != NULL;
 }
 
 /* A model of the folder has the same id whether it is listed or not. */
@@ -281,8 +305,7 @@ static int copy_opt(const struct registry *r, const struct registry_item *item,
     if (rc == OK && template && *template) {
         rc = locate_path(r, item, template, &path, e);
         to->chat_template = path;
-        if (rc == OK && r->root && item->origin == REGISTRY_CONFIG)
-            rc = place_check(r->root, path, e);
+        if (rc == OK && is_confined(r, item)) rc = place_check(r->root, path, e);
         if (rc != OK && rc != E_NOMEM) err_wrap(e, "chat-template");
     }
     return rc;
@@ -298,8 +321,8 @@ static int make_item(const struct registry *r, const struct registry_item *item,
     if (!x) return err_nomem(e, "a model");
     rc = locate_item(r, item, &path, e);
     if (rc == OK) rc = place_resolve(&real, path, e);
-    x->m.path = path;
     x->m.real = real;
+    if (!set_path(x, path) && rc == OK) rc = err_nomem(e, "a model");
     x->m.origin = item->origin;
     x->m.named = item->origin == REGISTRY_FLAG || !r->root;
     x->m.preload = model_has(&item->opt, MODEL_PRELOAD) ? item->opt.preload : x->m.named;
@@ -362,7 +385,7 @@ static void refresh_entry(struct registry *r, int i, struct registry_news *news)
 {
     struct entry *x = r->entries[i];
     int64_t created;
-    uint64_t print = place_print(x->m.path, &created);
+    uint64_t print = place_print(x->m.to_open, &created);
 
     if (print && print != x->print) {
         x->print = print;
@@ -385,9 +408,8 @@ static int add_found(struct registry *r, const struct scan_model *m, struct map 
     if (!x) return err_nomem(e, "a model");
     x->m.origin = REGISTRY_FOLDER;
     x->m.id = mem_strdup(m->id);
-    x->m.path = mem_strdup(m->path);
     x->m.real = mem_strdup(m->real);
-    if (!x->m.id || !x->m.path || !x->m.real) {
+    if (!set_path(x, mem_strdup(m->path)) || !x->m.id || !x->m.real) {
         free_entry(x);
         return err_nomem(e, "a model");
     }
@@ -399,7 +421,7 @@ static int add_found(struct registry *r, const struct scan_model *m, struct map 
 static bool is_entry_of(const struct registry_model *x, const struct scan_model *m)
 {
     return x->origin == REGISTRY_FOLDER && strcmp(x->id, m->id) == 0 &&
-           strcmp(x->path, m->path) == 0 && strcmp(x->real, m->real) == 0;
+           strcmp(x->to_open, m->path) == 0 && strcmp(x->real, m->real) == 0;
 }
 
 /* The folder's entry of this model: by its name, else among those that are gone. -1: none. */
@@ -482,7 +504,7 @@ static int merge_scan(struct registry *r, struct scan *s, struct registry_news *
 int registry_rescan(struct registry *r, struct registry_news *news, struct err *e)
 {
     struct registry_news none = { 0 }, *w = news ? news : &none;
-    struct scan s = { .root = r->root, .warned = &r->warned };
+    struct scan s = { .root = r->root, .base = r->base, .warned = &r->warned };
     int rc = OK;
 
     *w = none;
@@ -508,6 +530,7 @@ static int open_root(struct registry *r, const char *dir, struct err *e)
     if (rc == E_NOTFOUND) return err_set(e, rc, "models-dir '%s': there is no such folder", dir);
     if (rc == OK && !file_is_dir(r->root))
         rc = err_set(e, E_INVALID, "models-dir '%s': not a folder", dir);
+    if (rc == OK && !(r->base = confine_path(r->root, ""))) rc = err_nomem(e, "a folder of models");
     return rc;
 }
 
@@ -532,7 +555,7 @@ static int mark_preload(struct registry *r, struct str names, struct err *e)
 
 static int fill_registry(struct registry *r, const struct registry_opt *opt, struct err *e)
 {
-    struct scan s = { .root = r->root, .warned = &r->warned };
+    struct scan s = { .root = r->root, .base = r->base, .warned = &r->warned };
     struct registry_news news = { 0 };
     int rc = r->root ? scan_run(&s, e) : OK;
 
@@ -559,6 +582,7 @@ int registry_open(struct registry **out, const struct registry_opt *opt, struct 
     if (rc == OK) rc = fill_registry(r, opt, e);
     if (rc == OK) rc = mark_preload(r, str_c(opt->preload), e);
     if (rc == OK && registry_n(r) == 0) log_warn("there are no models in '%s'", r->root);
+    if (rc != OK && e) confine_clean(e->msg);
     if (rc == OK) *out = r;
     else registry_close(r);
     return rc;
@@ -575,5 +599,6 @@ void registry_close(struct registry *r)
     scan_warned_release(&r->warned);
     if (r->has_lock) pthread_mutex_destroy(&r->lock);
     mem_free(r->root);
+    mem_free(r->base);
     mem_free(r);
 }

@@ -6,8 +6,9 @@
  *
  * Confinement: with a folder of models, every model of the folder and of the list lies inside it
  * after all symbolic links are resolved, and so does every file that belongs to the model. What
- * leaves the folder is refused: in the list with an error, in the folder with a warning.
- * registry_verify checks it again right before a load.
+ * leaves the folder is refused: in the list with an error, in the folder with a warning. The paths
+ * that are opened are confined ones (confine.h): what is changed after the check cannot leave the
+ * folder either.
  *
  * An entry lives as long as the registry and never changes, except for the atomic fields; so its
  * index and its pointer stay valid. A rescan appends new models, marks vanished ones as gone, and
@@ -55,7 +56,7 @@ struct model_opt {
     bool pinned;               /* never evicted */
     bool isolate;              /* in a process of its own */
     const char *device;        /* "cpu", "cuda:1" */
-    const char *chat_template; /* path of a file */
+    const char *chat_template; /* path of a file, to be opened */
 };
 
 static inline bool model_has(const struct model_opt *o, enum model_key k)
@@ -71,8 +72,9 @@ enum registry_origin {
 
 struct registry_model {
     const char *id;
-    const char *path; /* to be opened; a file or a folder */
-    const char *real; /* the same place without symbolic links */
+    const char *path;    /* a file or a folder, as it is shown */
+    const char *to_open; /* the same, confined to the folder of models if it has to be inside */
+    const char *real;    /* the same place without symbolic links */
     enum registry_origin origin;
     /* Named by the operator: by a flag, or in a list without a folder of models. If its settings do
      * not say otherwise, such a model is loaded at the start and stays loaded; others are loaded on

@@ -12,9 +12,10 @@
 bool place_is_inside(const char *root, const char *real);
 /* *real: the path without symbolic links, freed with mem_free. E_NOTFOUND, E_IO, E_NOMEM. */
 int place_resolve(char **real, const char *path, struct err *e);
-/* Everything that loading the model at this path may open is a file or folder inside root, after
- * links are resolved: the file, the other parts of a split GGUF, the files beside an ONNX model,
- * and all files of a folder. E_INVALID: something is not, the message says what. */
+/* path: confined to root. Everything that loading the model at this path is known to open is a file
+ * or folder inside root: the file, the other parts of a split GGUF, the files beside an ONNX model,
+ * and all files of a folder. E_INVALID: something is not, the message says what. A reader that opens
+ * another file is stopped by the confined path; this finds it before a load. */
 int place_check(const char *root, const char *path, struct err *e);
 /* A number that changes when the model's files are replaced (device, inode, size, time of change),
  * and the modification time of the path; 0: it is not there, or no memory. */
@@ -38,8 +39,8 @@ enum file_kind file_kind_of(struct str name);
 /* ---- registry_scan.c ---- */
 
 struct scan_model {
-    char *id, *path, *real;
-    bool is_link; /* reached through a symbolic link: another name of `real` */
+    char *id, *path, *real; /* path: confined */
+    bool is_link;           /* reached through a symbolic link: another name of `real` */
 };
 
 /* Paths that this and earlier scans have warned about. */
@@ -52,6 +53,7 @@ struct scan_warned {
 /* One scan of the folder of models. */
 struct scan {
     const char *root;          /* resolved */
+    const char *base;          /* the same as a confined path; those of models begin with it */
     struct scan_model *models; /* [n]; those that are not links first, then by id */
     int n, cap;
     int n_looked;  /* names so far */

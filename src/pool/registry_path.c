@@ -1,10 +1,11 @@
 /* registry_path.c - where the files of a model are: resolving, confinement, replacement.
  *
- * Confinement is checked on resolved paths (realpath), not on the text of a path, so that neither
- * ".." nor a symbolic link leaves the folder. The path that is opened later keeps its links: names
- * carry meaning (parts of a split GGUF, .onnx, config.json beside a file), and blobs that links
- * point to have other names. */
+ * Confinement is checked by opening (confine.h), not on the text of a path, so that neither ".." nor
+ * a symbolic link leaves the folder, and the check agrees with the readers. The path that is opened
+ * later keeps its links: names carry meaning (parts of a split GGUF, .onnx, config.json beside a
+ * file), and blobs that links point to have other names. */
 #include "base/buf.h"
+#include "base/confine.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "pool/modelname.h"
@@ -80,23 +81,27 @@ enum file_kind file_kind_of(struct str name)
 
 /* ---- confinement ---- */
 
-/* One file that a load may open. A link to nowhere cannot be opened and is left to the loader. */
-static int check_one(const char *root, const char *path, struct stat *st, struct err *e)
+/* The error of a path that leads out of the folder. */
+static int fail_outside(const char *root, const char *path, struct err *e)
 {
     char real[PATH_MAX];
 
-    if (!realpath(path, real) || stat(real, st) != 0) {
-        *st = (struct stat){ 0 };
+    if (!realpath(path, real))
+        return err_set(e, E_INVALID, "%s is outside the folder of models '%s'", path, root);
+    return err_set(e, E_INVALID,
+                   "%s is outside the folder of models: it leads to '%s', which is not below '%s'",
+                   path, real, root);
+}
+
+/* One file that a load may open. A link to nowhere cannot be opened and is left to the loader. */
+static int check_one(const char *root, const char *path, struct stat *st, struct err *e)
+{
+    *st = (struct stat){ 0 };
+    if (!file_stat(path, st)) {
+        if (errno == EXDEV) return fail_outside(root, path, e);
         if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR) return OK;
         return err_set(e, E_IO, "%s: %s", path, strerror(errno));
     }
-    if (!place_is_inside(root, real) && strcmp(path, real) == 0)
-        return err_set(e, E_INVALID, "%s is outside the folder of models '%s'", path, root);
-    if (!place_is_inside(root, real))
-        return err_set(e, E_INVALID,
-                       "%s is outside the folder of models: it leads to '%s', which is not below "
-                       "'%s'",
-                       path, real, root);
     if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode))
         return err_set(e, E_INVALID, "%s is %s: a model has files and folders only", path,
                        place_type_name(st->st_mode));
@@ -114,7 +119,7 @@ static bool is_model_file(struct str name)
 static int check_entries(const char *root, const char *dir, bool only_beside, int depth,
                          struct err *e)
 {
-    DIR *d = opendir(dir);
+    DIR *d = file_opendir(dir);
     int rc = OK, n = 0;
 
     if (!d) return err_set(e, E_IO, "%s: %s", dir, strerror(errno));
@@ -158,7 +163,7 @@ static int check_beside(const char *root, const char *path, struct err *e)
     char *dir = folder_of(path), *up = NULL;
     int rc = dir ? check_entries(root, dir, true, 0, e) : err_nomem(e, "the path of a model");
 
-    if (rc == OK && strcmp(path_base(dir), "onnx") == 0 && strcmp(dir, root) != 0) {
+    if (rc == OK && strcmp(path_base(dir), "onnx") == 0) {
         up = folder_of(dir);
         rc = up ? check_entries(root, up, true, 0, e) : err_nomem(e, "the path of a model");
     }
@@ -203,7 +208,7 @@ static int check_part(void *arg, const char *part)
     return rc == OK && !st.st_mode ? PART_MISSING : rc;
 }
 
-int place_check(const char *root, const char *path, struct err *e)
+static int check_files(const char *root, const char *path, struct err *e)
 {
     struct part_check parts = { root, e };
     struct stat st;
@@ -216,6 +221,14 @@ int place_check(const char *root, const char *path, struct err *e)
     if (!has_ending(str_c(path), ".gguf")) return check_beside(root, path, e);
     rc = for_each_part(path, check_part, &parts);
     return rc == E_NOMEM ? err_nomem(e, "the path of a model") : rc;
+}
+
+int place_check(const char *root, const char *path, struct err *e)
+{
+    int rc = check_files(root, path, e);
+
+    if (rc != OK && e) confine_clean(e->msg);
+    return rc;
 }
 
 /* ---- replacement ---- */
@@ -239,7 +252,7 @@ static uint64_t print_stat(const struct stat *st)
 /* A sum, so that the order in which the folder is read does not matter. */
 static uint64_t print_folder(const char *dir, int depth)
 {
-    DIR *d = opendir(dir);
+    DIR *d = file_opendir(dir);
     uint64_t sum = 0;
     int n = 0;
 
@@ -249,7 +262,7 @@ static uint64_t print_folder(const char *dir, int depth)
 
         if (x->d_name[0] == '.') continue;
         if (snprintf(path, sizeof path, "%s/%s", dir, x->d_name) >= (int)sizeof path) continue;
-        if (stat(path, &st) != 0) continue;
+        if (!file_stat(path, &st)) continue;
         sum += print_stat(&st);
         if (S_ISDIR(st.st_mode) && depth > 0) sum += print_folder(path, depth - 1);
     }
@@ -262,7 +275,7 @@ static int add_part_print(void *arg, const char *part)
     uint64_t *sum = arg;
     struct stat st;
 
-    if (stat(part, &st) != 0) return PART_MISSING;
+    if (!file_stat(part, &st)) return PART_MISSING;
     *sum = mix(*sum, print_stat(&st));
     return OK;
 }
@@ -273,7 +286,7 @@ uint64_t place_print(const char *path, int64_t *created)
     uint64_t h;
 
     *created = 0;
-    if (stat(path, &st) != 0) return 0;
+    if (!file_stat(path, &st)) return 0;
     *created = (int64_t)st.st_mtime;
     h = 1;
     if (S_ISDIR(st.st_mode)) h = print_stat(&st) + print_folder(path, FOLDER_DEPTH - 1);
@@ -286,7 +299,7 @@ uint64_t place_print(const char *path, int64_t *created)
 int place_pick(char **out, const char *path, struct err *e)
 {
     char only[NAME_MAX + 1] = "";
-    DIR *d = file_is_dir(path) ? opendir(path) : NULL;
+    DIR *d = file_is_dir(path) ? file_opendir(path) : NULL;
     bool has_weights = false;
     int n = 0;
 

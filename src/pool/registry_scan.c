@@ -9,6 +9,7 @@
  * once and left out; only the lack of memory ends a scan. Names are read in sorted order, so two
  * scans of one folder give the same list. */
 #include "base/buf.h"
+#include "base/confine.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -88,7 +89,10 @@ void scan_warn(struct scan *s, const char *path, const char *what)
     s->n_refused++;
     if (was_warned(s->warned, path)) return;
     put_shown(&b, path);
-    log_warn("folder of models: %s: %s", buf_cstr(&b), what);
+    buf_printf(&b, ": %s", what);
+    buf_putc(&b, 0);
+    if (!b.failed) confine_clean(b.p);
+    log_warn("folder of models: %s", buf_cstr(&b));
     buf_release(&b);
 }
 
@@ -105,16 +109,17 @@ static const char *refuse_name(struct str name)
 }
 
 /* A link is followed only to a place inside the root, and not to a folder that contains it. */
-static const char *refuse_link(const struct scan *s, const struct folder *f, const char *path)
+static const char *refuse_link(const struct folder *f, const char *path)
 {
     char real[PATH_MAX];
+    struct stat st;
 
+    if (!file_stat(path, &st) && errno == EXDEV)
+        return "a symbolic link that leaves the folder of models; it is left out";
     if (!realpath(path, real))
         return errno == ELOOP    ? "a symbolic link in a loop; it is left out"
                : errno == ENOENT ? "a symbolic link to nothing; it is left out"
                                  : "a symbolic link that cannot be followed; it is left out";
-    if (!place_is_inside(s->root, real))
-        return "a symbolic link that leaves the folder of models; it is left out";
     if (place_is_inside(real, f->real)) return "a symbolic link to a folder above it; left out";
     return NULL;
 }
@@ -129,8 +134,8 @@ static bool look_at(struct scan *s, const struct folder *f, const char *path, st
     if (!why && lstat(path, &st) != 0) why = "cannot be read; it is left out";
     if (!why && S_ISLNK(st.st_mode)) {
         e->is_link = true;
-        why = refuse_link(s, f, path);
-        if (!why && stat(path, &st) != 0) why = "cannot be read; it is left out";
+        why = refuse_link(f, path);
+        if (!why && !file_stat(path, &st)) why = "cannot be read; it is left out";
     }
     if (!why && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
         snprintf(text, sizeof text, "%s; it is left out", place_type_name(st.st_mode));
@@ -193,11 +198,11 @@ static void sum_up(struct folder *f)
 
 static int read_folder(struct scan *s, struct folder *f, struct err *e)
 {
-    DIR *d = opendir(f->path);
+    DIR *d = file_opendir(f->path);
     int rc = OK;
 
     if (!d) {
-        if (f->depth == 0) return err_set(e, E_IO, "%s: %s", f->path, strerror(errno));
+        if (f->depth == 0) return err_set(e, E_IO, "%s: %s", s->root, strerror(errno));
         scan_warn(s, f->path, "the folder cannot be read; it is left out");
         return OK;
     }
@@ -342,7 +347,7 @@ static int compare_models(const void *a, const void *b)
 
 int scan_run(struct scan *s, struct err *e)
 {
-    struct folder root = { .path = mem_strdup(s->root),
+    struct folder root = { .path = mem_strdup(s->base),
                            .real = mem_strdup(s->root),
                            .rel = mem_strdup("") };
     int rc = root.path && root.real && root.rel ? scan_folder(s, &root, e)

@@ -11,6 +11,8 @@
 #include "worker/sandbox_impl.h"
 
 #include "base/buf.h"
+#include "base/confine.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 #include <dirent.h>
@@ -53,14 +55,15 @@ int landlock_version(void)
     return v > 0 ? (int)v : 0;
 }
 
-/* Grants rights on a file, or on a folder and all below it. A path that is not there is skipped. */
+/* Grants rights on a file, or on a folder and all below it. A path that is not there is skipped, and
+ * so is a confined one that leads out of its folder. */
 static int grant(struct view *v, const char *path, uint64_t rights)
 {
     struct landlock_path_beneath_attr rule = { 0 };
     struct stat st;
     int rc = OK;
 
-    rule.parent_fd = open(path, O_PATH | O_CLOEXEC);
+    rule.parent_fd = confine_open(path, O_PATH);
     if (rule.parent_fd < 0) return OK;
     if (fstat(rule.parent_fd, &st) != 0) st.st_mode = 0;
     rule.allowed_access = rights & v->handled;
@@ -84,7 +87,7 @@ static int grant_all(struct view *v, const char *const *paths, uint64_t rights)
 static int grant_entries(struct view *v, const char *dir, uint64_t rights,
                          bool (*match)(const struct dirent *f, const char *arg), const char *arg)
 {
-    DIR *d = opendir(dir);
+    DIR *d = file_opendir(dir);
     int rc = OK;
 
     if (!d) return OK;
@@ -155,11 +158,10 @@ static int grant_model(struct view *v, const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     struct buf dir = { 0 };
-    struct stat st;
     size_t n = strlen(name);
     int rc;
 
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return grant_folder(v, path);
+    if (file_is_dir(path)) return grant_folder(v, path);
     buf_put_str(&dir, slash ? str_of(path, (size_t)(slash - path)) : STR("."));
     if (slash == path) buf_putc(&dir, '/');
     if ((rc = buf_check(&dir, v->e)) == OK) rc = grant(v, path, READ);

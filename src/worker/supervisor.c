@@ -132,7 +132,7 @@ static struct worker *add_worker(struct supervisor *v, struct pool_instance *m, 
         return NULL;
     }
     *w = (struct worker){ .sup = v, .next = v->workers, .record = r, .m = m };
-    w->path = m->model->path;
+    w->path = pool_path(m->model);
     w->id = m->id;
     v->workers = w;
     return w;

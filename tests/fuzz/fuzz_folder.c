@@ -2,10 +2,13 @@
  * or a FIFO, removes a name, adds a path to the list of models, or rescans. Whatever the folder
  * contains, every model that is listed and can be loaded is inside it.
  *
- *     f NAME   d NAME   p NAME   l NAME TARGET   r NAME   i PATH   s
+ *     f NAME   d NAME   p NAME   l NAME TARGET   r NAME   i PATH   s   o PATH
+ *
+ * "o" opens a path that is confined to the folder: it must be inside.
  *
  * What is made stays inside a temporary folder; a link may point anywhere. */
 #include "base/buf.h"
+#include "base/confine.h"
 #include "base/log.h"
 #include "pool/registry_impl.h"
 
@@ -94,6 +97,24 @@ static void make_name(char op, struct str name)
     }
 }
 
+/* The kernel says where the descriptor is. */
+static void open_confined(struct str name)
+{
+    char path[PATH_MAX], link[40], real[PATH_MAX];
+    ssize_t n;
+    int fd;
+
+    if (name.n > 1000 || memchr(name.p, 0, name.n)) return;
+    snprintf(path, sizeof path, "%s/././%.*s", root, STR_ARG(name));
+    if ((fd = confine_open(path, O_RDONLY)) < 0) return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    n = readlink(link, real, sizeof real - 1);
+    close(fd);
+    if (n < 0) abort();
+    real[n] = 0;
+    if (!place_is_inside(root, real)) abort();
+}
+
 static void check_registry(const struct registry *r)
 {
     for (int i = 0; i < registry_n(r); i++) {
@@ -145,6 +166,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             if (r) registry_rescan(r, NULL, NULL);
             else r = open_registry(items, n_items);
             if (r) check_registry(r);
+        } else if (line.p[0] == 'o') {
+            open_confined(rest);
         } else {
             make_name(line.p[0], rest);
         }
