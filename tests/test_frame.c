@@ -110,7 +110,7 @@ static void every_type_has_a_name_and_a_limit(void **state)
         assert_true(frame_max(t) <= 1 << 20);
         assert_int_equal(frame_is_bulk(t) + frame_is_json(t) + (t == FRAME_CREDIT), 1);
     }
-    assert_int_equal(n, 23);
+    assert_int_equal(n, 24);
 }
 
 /* ---- messages ---- */
@@ -227,6 +227,24 @@ static void lists_and_raw_json_survive(void **state)
     buf_release(&b);
 }
 
+/* Sizes follow from it: not a bit may be lost. */
+static void the_room_of_a_model_survives_exactly(void **state)
+{
+    struct msg_room m = { (1ull << 62) + 1, 7, 3, 1.0 / 3, 2.0 / 3 }, got;
+    struct buf b = { 0 };
+    struct arena a = { 0 };
+    struct err e;
+
+    (void)state;
+    msg_write_room(&b, &m);
+    if (msg_read_room(&got, &a, buf_str(&b), &e) != OK) fail_msg("%s", e.msg);
+    assert_memory_equal(&got, &m, sizeof m);
+    assert_int_equal(msg_read_room(&got, &a, STR("{}"), &e), OK); /* nothing is known */
+    assert_int_equal(got.host_bytes, 0);
+    arena_release(&a);
+    buf_release(&b);
+}
+
 struct bad {
     const char *json, *why;
 };
@@ -251,6 +269,12 @@ static int read_plan(struct str json, struct arena *a, struct err *e)
 {
     struct msg_plan m;
     return msg_read_plan(&m, a, json, e);
+}
+
+static int read_room(struct str json, struct arena *a, struct err *e)
+{
+    struct msg_room m;
+    return msg_read_room(&m, a, json, e);
 }
 
 static int read_reply(struct str json, struct arena *a, struct err *e)
@@ -285,6 +309,14 @@ static void bad_payloads_are_refused_by_key(void **state)
         { "{\"devices\":[{\"name\":\"cpu\",\"kv_bytes\":-1}]}", "kv_bytes: the number is out" },
         { "{\"devices\":[{\"name\":\"cpu\",\"kv_bytes\":1e30}]}", "kv_bytes: must be an integer" },
         { "{\"devices\":[0,0,0,0,0,0,0,0,0]}", "devices: has too many items" },
+        { "{\"kv_tokens\":4294967296}", "kv_tokens: the number is out of range" },
+        { "{\"refused\":[]}", "refused: must be a string" },
+    };
+    static const struct bad room[] = {
+        { "{\"host_bytes\":-1}", "host_bytes: the number is out of range" },
+        { "{\"limit_bytes\":\"1\"}", "limit_bytes: must be an integer" },
+        { "{\"share\":-0.5}", "share: must not be negative" },
+        { "{\"share\":null}", "share: must be a number" },
     };
     static const struct bad reply[] = {
         { "{\"status\":99}", "status: the number is out of range" },
@@ -297,6 +329,7 @@ static void bad_payloads_are_refused_by_key(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof hello / sizeof *hello; i++) assert_bad(hello[i], read_hello);
     for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) assert_bad(plan[i], read_plan);
+    for (size_t i = 0; i < sizeof room / sizeof *room; i++) assert_bad(room[i], read_room);
     for (size_t i = 0; i < sizeof reply / sizeof *reply; i++) assert_bad(reply[i], read_reply);
     assert_bad(cancel[0], read_cancel);
 }
@@ -373,6 +406,7 @@ int main(void)
         cmocka_unit_test(a_request_survives_the_way_there),
         cmocka_unit_test(an_end_carries_all_of_api_end),
         cmocka_unit_test(lists_and_raw_json_survive),
+        cmocka_unit_test(the_room_of_a_model_survives_exactly),
         cmocka_unit_test(bad_payloads_are_refused_by_key),
         cmocka_unit_test(keys_of_later_versions_are_ignored),
         cmocka_unit_test(every_reason_to_cancel_has_a_word),

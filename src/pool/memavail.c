@@ -216,21 +216,29 @@ static void read_cgroups(struct memavail *m, const char *root)
 
 /* ---- the process ---- */
 
-/* The second and third number of /proc/self/statm: resident pages, and those of files. */
-static void read_own(struct memavail *m, const char *root)
+/* The second and third number of statm: resident pages, and those of files. */
+static uint64_t read_own(const char *root, const char *path)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), n[3] = { 0 };
     struct text t;
     struct str s;
 
-    if (!read_text(&t, root, "/proc/self/statm")) return;
+    if (!read_text(&t, root, path)) return 0;
     s = str_of(t.p, t.n);
     for (int i = 0; i < 3; i++) {
         s = str_trim(s);
-        if (!read_number(s, &n[i]) || n[i] > LIMIT_MOST / page) return;
+        if (!read_number(s, &n[i]) || n[i] > LIMIT_MOST / page) return 0;
         while (s.n > 0 && s.p[0] >= '0' && s.p[0] <= '9') s = str_skip(s, 1);
     }
-    m->own = n[1] > n[2] ? (n[1] - n[2]) * page : 0;
+    return n[1] > n[2] ? (n[1] - n[2]) * page : 0;
+}
+
+uint64_t memavail_own(int pid, const char *root)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    return read_own(root, path);
 }
 
 static void read_address_space(struct memavail *m, const char *root)
@@ -252,5 +260,5 @@ void memavail_read(struct memavail *out, const char *root)
     read_meminfo(out, root);
     read_cgroups(out, root);
     read_address_space(out, root);
-    read_own(out, root);
+    out->own = read_own(root, "/proc/self/statm");
 }

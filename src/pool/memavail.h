@@ -16,4 +16,6 @@ struct memavail {
 /* root: a folder that stands for "/"; "": the real one. What cannot be read, or makes no sense, does
  * not limit. Any thread. */
 void memavail_read(struct memavail *out, const char *root);
+/* `own` of another process; 0: not known. Any thread. */
+uint64_t memavail_own(int pid, const char *root);
 #endif

@@ -1,12 +1,14 @@
 /* child.c - the worker's process: wiring of loop, link, pool, API and front. See child.h.
  *
  *     pool's thread                     loop                              server
+ *        (waits)     ◄────────────────── on_room ◄──────────────────────── ROOM
  *     plan the model ──────────────────► PLAN ───────────────────────────►
- *        (waits)     ◄────────────────── on_admit ◄─────────────────────── ADMIT or REFUSE
+ *        (waits)     ◄────────────────── on_admit ◄─────────────────────── ROOM, ADMIT or REFUSE
  *     load, warm up ───────────────────► PROGRESS, READY or FAILED ──────►
  *
- * The pool has a host of its own, which plans as for a model of this process and then waits for the
- * server's answer. A model that fails ends the worker: the server starts another one. */
+ * The pool has a host of its own, which plans as for a model of this process, but by the memory that
+ * the server's pool has for it, and then waits for the server's answer: another room, by which it plans
+ * again, or the permission to load. A model that fails ends the worker: the server starts another one. */
 #include "worker/child.h"
 
 #include "base/arena.h"
@@ -38,7 +40,7 @@ enum {
     HARD_END_S = 5 /* SIGALRM ends the process if its threads do not */
 };
 
-enum gate { GATE_SHUT, GATE_ADMITTED, GATE_REFUSED, GATE_ENDED };
+enum gate { GATE_SHUT, GATE_ROOM, GATE_ADMITTED, GATE_REFUSED, GATE_ENDED };
 
 struct child {
     struct pool_host host; /* that of a local model, but for plan; first */
@@ -50,13 +52,17 @@ struct child {
     struct pool *pool;
     pthread_mutex_t lock;
     pthread_cond_t opened;
-    enum gate gate; /* under the lock, as is the next */
-    struct membudget need;
-    bool has_plan;
+    enum gate gate;         /* under the lock, as are the next */
+    struct sizes_room room; /* GATE_ROOM */
+    bool fill_kv;           /* GATE_ADMITTED: see struct pool_instance */
+    struct membudget need;  /* as planned */
+    struct sizes sizes;
+    struct err lacks;   /* the plan cannot be opened: why */
+    bool plan_due;      /* PLAN is to be sent */
     struct err refused; /* why there is no room */
     atomic_bool changed;
-    bool is_open;             /* the loop's: the handshake is over */
-    bool plan_sent, reported; /* PLAN; READY or FAILED */
+    bool is_open;  /* the loop's: the handshake is over */
+    bool reported; /* READY or FAILED */
     bool draining;
     struct engine_stats *shared; /* our counters for the server; NULL: none */
     struct loop_timer *progress;
@@ -68,42 +74,66 @@ struct child {
 
 /* ---- the host: on the pool's thread ---- */
 
-static int wait_at_gate(struct child *c, struct err *e)
+/* Waits for the server's word, and takes it. */
+static enum gate wait_at_gate(struct child *c, struct pool_instance *m)
 {
     enum gate gate;
 
     pthread_mutex_lock(&c->lock);
     while (c->gate == GATE_SHUT) pthread_cond_wait(&c->opened, &c->lock);
-    gate = c->gate;
-    if (gate == GATE_REFUSED && e) *e = c->refused;
+    if ((gate = c->gate) == GATE_ROOM) {
+        m->room = c->room;
+        c->gate = GATE_SHUT;
+    }
+    m->fill_kv = c->fill_kv;
     pthread_mutex_unlock(&c->lock);
-    if (gate == GATE_ADMITTED) return OK;
-    if (gate == GATE_REFUSED) return c->refused.code;
-    return err_set(e, E_SHUTDOWN, "the server is shutting down");
+    return gate;
+}
+
+/* What workers before us have counted. */
+static void take_over_stats(struct child *c, struct pool_instance *m)
+{
+    if (!c->shared) return;
+    engine_stats_copy(pool_stats_of(m), c->shared);
+    engine_stats_clear_gauges(pool_stats_of(m));
+}
+
+static void report_plan(struct child *c, const struct pool_instance *m)
+{
+    pthread_mutex_lock(&c->lock);
+    c->need = m->need;
+    c->sizes = m->sizes;
+    c->lacks = m->refused;
+    c->plan_due = true;
+    pthread_mutex_unlock(&c->lock);
+    loop_wake(c->loop);
 }
 
 static int plan_and_ask(struct pool_instance *m, struct err *e)
 {
     struct child *c = (struct child *)m->host;
-    int rc = pool_local.plan(m, e);
+    bool planned = false;
+    enum gate gate;
+    int rc;
 
-    if (rc != OK) return rc;
-    if (c->shared) { /* what workers before us have counted */
-        engine_stats_copy(pool_stats_of(m), c->shared);
-        engine_stats_clear_gauges(pool_stats_of(m));
+    take_over_stats(c, m);
+    while ((gate = wait_at_gate(c, m)) == GATE_ROOM) {
+        m->refused = (struct err){ 0 };
+        if ((rc = pool_local.plan(m, e)) != OK) return rc;
+        planned = true;
+        report_plan(c, m);
     }
-    pthread_mutex_lock(&c->lock);
-    c->need = m->need;
-    c->has_plan = true;
-    pthread_mutex_unlock(&c->lock);
-    loop_wake(c->loop);
-    return wait_at_gate(c, e);
+    if (gate == GATE_ADMITTED && planned) return OK;
+    if (gate == GATE_ADMITTED) return err_set(e, E_FORMAT, "ADMIT came before a plan");
+    if (gate == GATE_ENDED) return err_set(e, E_SHUTDOWN, "the server is shutting down");
+    if (e) *e = c->refused;
+    return c->refused.code;
 }
 
 static void open_gate(struct child *c, enum gate gate, const struct err *why)
 {
     pthread_mutex_lock(&c->lock);
-    if (c->gate == GATE_SHUT || gate == GATE_ENDED) c->gate = gate;
+    if (c->gate <= GATE_ROOM || gate == GATE_ENDED) c->gate = gate;
     if (why) c->refused = *why;
     pthread_cond_broadcast(&c->opened);
     pthread_mutex_unlock(&c->lock);
@@ -128,28 +158,40 @@ static void send_json(struct child *c, enum frame_type type, struct buf *b)
     buf_release(b);
 }
 
-/* The bytes of the plan as those of one device: the pool counts no finer. */
+/* The host is the first device, a GPU the second: the pool counts no finer. */
+static void fill_plan(struct msg_plan *m, const struct child *c)
+{
+    const struct membudget *b = &c->need;
+
+    *m = (struct msg_plan){ .n_devices = 1,
+                            .mapped_bytes = b->mapped,
+                            .n_ctx = c->sizes.n_ctx,
+                            .kv_tokens = c->sizes.kv_tokens,
+                            .kv_given = b->kv_given,
+                            .lack_bytes = b->device_lack };
+    m->devices[0] =
+        (struct msg_device){ "cpu", b->mapped + b->copied, b->host_kv, b->host_scratch };
+    if (b->device[0])
+        m->devices[m->n_devices++] =
+            (struct msg_device){ b->device, b->weights - b->mapped - b->copied, b->kv - b->host_kv,
+                                 b->scratch - b->host_scratch };
+    if (c->lacks.code != OK) m->refused = c->lacks.msg;
+}
+
 static void send_plan(struct child *c)
 {
-    struct msg_plan m = { .n_devices = 1 };
     struct buf b = { 0 };
+    struct msg_plan m;
+    bool due;
 
     pthread_mutex_lock(&c->lock);
-    if (!c->has_plan || !c->is_open || c->plan_sent) {
-        pthread_mutex_unlock(&c->lock);
-        return;
+    if ((due = c->plan_due && c->is_open)) {
+        fill_plan(&m, c);
+        msg_write_plan(&b, &m);
+        c->plan_due = false;
     }
-    c->plan_sent = true;
-    m.devices[0] = (struct msg_device){ "cpu", c->need.mapped + c->need.copied, c->need.host_kv,
-                                        c->need.host_scratch };
-    if (membudget_total(&c->need) > membudget_host(&c->need) + c->need.mapped)
-        m.devices[m.n_devices++] =
-            (struct msg_device){ "gpu", c->need.weights - c->need.mapped - c->need.copied,
-                                 c->need.kv - c->need.host_kv,
-                                 c->need.scratch - c->need.host_scratch };
     pthread_mutex_unlock(&c->lock);
-    msg_write_plan(&b, &m);
-    send_json(c, FRAME_PLAN, &b);
+    if (due) send_json(c, FRAME_PLAN, &b);
 }
 
 /* Facts that only people read. */
@@ -289,6 +331,43 @@ static void on_open(void *arg, struct link *l)
     report_state(c);
 }
 
+static void on_room(struct child *c, const struct frame *f)
+{
+    struct arena a = { 0 };
+    struct err e = { 0 };
+    struct msg_room m;
+    int rc = msg_read_room(&m, &a, frame_payload(f), &e);
+
+    if (rc == OK) {
+        pthread_mutex_lock(&c->lock);
+        c->room = (struct sizes_room){ m.host_bytes, m.limit_bytes, m.later_bytes, m.share,
+                                       m.share_before };
+        pthread_mutex_unlock(&c->lock);
+        open_gate(c, GATE_ROOM, NULL);
+    } else {
+        end_child(c, rc, &e);
+    }
+    arena_release(&a);
+}
+
+static void on_admit(struct child *c, const struct frame *f)
+{
+    struct arena a = { 0 };
+    struct err e = { 0 };
+    struct msg_admit m;
+    int rc = msg_read_admit(&m, &a, frame_payload(f), &e);
+
+    if (rc == OK) {
+        pthread_mutex_lock(&c->lock);
+        c->fill_kv = m.fill_kv;
+        pthread_mutex_unlock(&c->lock);
+        open_gate(c, GATE_ADMITTED, NULL);
+    } else {
+        end_child(c, rc, &e);
+    }
+    arena_release(&a);
+}
+
 static void on_refuse(struct child *c, const struct frame *f)
 {
     struct msg_failure m = { .message = "" };
@@ -317,7 +396,8 @@ static void on_frame(void *arg, struct link *l, struct link_stream *s, const str
         return;
     }
     switch (f->type) {
-    case FRAME_ADMIT: open_gate(c, GATE_ADMITTED, NULL); break;
+    case FRAME_ROOM: on_room(c, f); break;
+    case FRAME_ADMIT: on_admit(c, f); break;
     case FRAME_REFUSE: on_refuse(c, f); break;
     case FRAME_DRAIN: drain(c); break;
     case FRAME_STOP: end_child(c, OK, NULL); break;

@@ -116,16 +116,27 @@ static const struct field device_fields[] = {
                          .sub = device_fields                                     \
     }
 
+static const struct field room_fields[] = {
+    F(struct msg_room, U64, host_bytes),    F(struct msg_room, U64, limit_bytes),
+    F(struct msg_room, U64, later_bytes),   F(struct msg_room, REAL, share),
+    F(struct msg_room, REAL, share_before), { 0 },
+};
+
 static const struct field plan_fields[] = {
     DEVICES(struct msg_plan, devices),
-    F(struct msg_plan, I64, n_ctx),
-    F(struct msg_plan, I64, kv_tokens),
+    F(struct msg_plan, U64, mapped_bytes),
+    F(struct msg_plan, I64, n_ctx, .max = INT_MAX),
+    F(struct msg_plan, I64, kv_tokens, .max = INT_MAX),
+    F(struct msg_plan, FLAG, kv_given),
+    F(struct msg_plan, U64, lack_bytes),
+    F(struct msg_plan, TEXT, refused, .max = TEXT_MAX),
     { 0 },
 };
 
 static const struct field admit_fields[] = {
     F(struct msg_admit, U64, budget_bytes),
     F(struct msg_admit, I64, kv_tokens),
+    F(struct msg_admit, FLAG, fill_kv),
     { 0 },
 };
 
@@ -541,6 +552,7 @@ DEFINE(log, FRAME_LOG)
 DEFINE(stop, FRAME_STOP)
 DEFINE(status, FRAME_STATUS)
 DEFINE(status_reply, FRAME_STATUS_REPLY)
+DEFINE(room, FRAME_ROOM)
 DEFINE(plan, FRAME_PLAN)
 DEFINE(admit, FRAME_ADMIT)
 DEFINE(failure, FRAME_FAILED)

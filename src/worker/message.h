@@ -71,15 +71,26 @@ struct msg_device {
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
 };
 
+/* struct sizes_room: memory for default sizes. */
+struct msg_room {
+    uint64_t host_bytes, limit_bytes, later_bytes;
+    double share, share_before;
+};
+
 struct msg_plan {
-    struct msg_device devices[MSG_DEVICES];
+    struct msg_device devices[MSG_DEVICES]; /* the first is the host */
     int n_devices;
+    uint64_t mapped_bytes;    /* weights of the host that stay in their file */
     int64_t n_ctx, kv_tokens; /* as planned */
+    bool kv_given;            /* the size of the KV cache was given */
+    uint64_t lack_bytes;      /* that the second device has not for all layers */
+    const char *refused;      /* the model does not load without them: why; "": it does */
 };
 
 struct msg_admit {
     uint64_t budget_bytes; /* that the worker may take in all; 0: what it planned */
     int64_t kv_tokens;     /* of the KV cache; 0: as planned */
+    bool fill_kv;          /* the KV cache is taken before READY, not when it is used */
 };
 
 /* REFUSE and FAILED. */
@@ -157,6 +168,7 @@ MSG_DECLARE(log);
 MSG_DECLARE(stop);
 MSG_DECLARE(status);
 MSG_DECLARE(status_reply);
+MSG_DECLARE(room);
 MSG_DECLARE(plan);
 MSG_DECLARE(admit);
 MSG_DECLARE(failure);

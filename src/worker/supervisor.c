@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "engine/stats.h"
 #include "net/loop.h"
+#include "pool/memavail.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -138,6 +139,15 @@ static struct worker *add_worker(struct supervisor *v, struct pool_instance *m, 
     return w;
 }
 
+/* The first plan, or another one by the room that there is now. With the lock. */
+static void ask_for_plan(struct worker *w, const struct pool_instance *m)
+{
+    if (w->phase == WORKER_PLANNED) w->phase = WORKER_STARTED;
+    w->room = m->room;
+    w->room_due = true;
+    loop_wake(w->sup->opt.loop);
+}
+
 static int plan_isolated(struct pool_instance *m, struct err *e)
 {
     struct supervisor *v = supervisor_of(m);
@@ -150,13 +160,15 @@ static int plan_isolated(struct pool_instance *m, struct err *e)
         return pool_local.plan(m, e);
     }
     pthread_mutex_lock(&v->lock);
-    w = add_worker(v, m, &why);
+    w = m->host_data ? m->host_data : add_worker(v, m, &why);
     rc = w ? OK : why.code;
     if (w) {
         m->host_data = w;
-        loop_wake(v->opt.loop);
+        ask_for_plan(w, m);
         rc = wait_for_phase(w, WORKER_PLANNED, &why);
         m->need = w->need;
+        m->sizes = w->sizes;
+        m->refused = w->refused;
     }
     pthread_mutex_unlock(&v->lock);
     if (e) *e = why;
@@ -171,6 +183,7 @@ static int open_isolated(struct pool_instance *m, struct err *e)
 
     pthread_mutex_lock(&v->lock);
     if (w->phase == WORKER_PLANNED) w->phase = WORKER_ADMITTED;
+    w->fill_kv = m->fill_kv;
     loop_wake(v->opt.loop);
     rc = wait_for_phase(w, WORKER_READY, e);
     if (rc == OK) m->info = &w->info;
@@ -208,6 +221,18 @@ static bool is_isolated_idle(struct pool_instance *m)
     struct worker *w = m->host_data;
 
     return !w || atomic_load(&w->n_relays) == 0;
+}
+
+static uint64_t own_bytes_of_isolated(const struct pool_instance *m)
+{
+    struct supervisor *v = supervisor_of(m);
+    const struct worker *w = m->host_data;
+    pid_t pid = 0;
+
+    pthread_mutex_lock(&v->lock);
+    if (w && w->has_proc && w->phase != WORKER_DEAD) pid = w->proc.pid;
+    pthread_mutex_unlock(&v->lock);
+    return pid ? memavail_own(pid, "") : 0;
 }
 
 /* The loop may run or not: only the process is touched. */
@@ -271,6 +296,7 @@ static void process_worker(struct supervisor *v, struct worker *w)
     pthread_mutex_unlock(&v->lock);
     if (!m) free_worker(v, w);
     else if (phase == WORKER_ASKED) worker_start(w);
+    else if (phase == WORKER_STARTED) worker_send_room(w);
     else if (phase == WORKER_ADMITTED) worker_admit(w);
 }
 
@@ -308,7 +334,8 @@ static const struct pool_host steps = { .plan = plan_isolated,
                                         .abort = drain_isolated,
                                         .is_idle = is_isolated_idle,
                                         .stop = stop_isolated,
-                                        .close = close_isolated };
+                                        .close = close_isolated,
+                                        .own_bytes = own_bytes_of_isolated };
 
 int supervisor_open(struct supervisor **out, const struct supervisor_opt *opt, struct err *e)
 {

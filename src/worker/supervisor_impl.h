@@ -55,7 +55,12 @@ struct worker {
 
     enum worker_phase phase; /* supervisor.lock, as is the rest */
     struct pool_instance *m; /* NULL: the instance is closed, and the worker can be freed */
-    struct membudget need;
+    struct sizes_room room;  /* for the next plan */
+    bool room_due;           /* ROOM is to be sent */
+    struct membudget need;   /* WORKER_PLANNED, as are the next two */
+    struct sizes sizes;
+    struct err refused;
+    bool fill_kv;            /* of ADMIT */
     struct err err;          /* WORKER_DEAD: why */
     bool expected;           /* we end it: its death is no failure */
     struct engine_info info; /* WORKER_READY; its texts are in the arena */
@@ -78,6 +83,7 @@ struct record *supervisor_record(struct supervisor *v, const char *id); /* NULL:
 
 /* ---- supervisor_watch.c: on the loop ---- */
 void worker_start(struct worker *w);
+void worker_send_room(struct worker *w); /* if it is due */
 void worker_admit(struct worker *w);
 void worker_look(struct worker *w, uint64_t now); /* ten times a second */
 void worker_release(struct worker *w);            /* what belongs to the loop */

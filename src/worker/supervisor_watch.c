@@ -97,7 +97,11 @@ static void kill_hung(struct worker *w, const char *why)
 /* ---- the link ---- */
 
 /* The worker's PLAN follows. */
-static void on_opened(void *arg, struct link *l) { (void)arg, (void)l; }
+static void on_opened(void *arg, struct link *l)
+{
+    (void)l;
+    worker_send_room(arg);
+}
 
 static void on_lost(void *arg, struct link_stream *s, enum link_why why)
 {
@@ -130,7 +134,6 @@ static void set_phase(struct worker *w, enum worker_phase phase)
     pthread_mutex_unlock(&w->sup->lock);
 }
 
-/* The first device is the host, as child.c sends it. */
 /* A frame that says nothing sensible, or comes at the wrong time: the worker is not trusted any more. */
 static void refuse_frame(struct worker *w, const struct frame *f, const struct err *e)
 {
@@ -141,32 +144,48 @@ static void refuse_frame(struct worker *w, const struct frame *f, const struct e
     process_signal(&w->proc, SIGKILL);
 }
 
+/* The first device is the host, the second one a GPU. */
+static struct membudget need_of(const struct msg_plan *m)
+{
+    struct membudget need = { .mapped = m->mapped_bytes, .kv_given = m->kv_given };
+
+    for (int i = 0; i < m->n_devices; i++) {
+        need.weights += m->devices[i].weight_bytes;
+        need.kv += m->devices[i].kv_bytes;
+        need.scratch += m->devices[i].scratch_bytes;
+    }
+    if (m->n_devices > 0) {
+        uint64_t weights = m->devices[0].weight_bytes;
+        need.mapped = m->mapped_bytes < weights ? m->mapped_bytes : weights;
+        need.copied = weights - need.mapped;
+        need.host_kv = m->devices[0].kv_bytes;
+        need.host_scratch = m->devices[0].scratch_bytes;
+    }
+    if (m->n_devices > 1) {
+        snprintf(need.device, sizeof need.device, "%s", m->devices[1].name);
+        need.device_lack = m->lack_bytes;
+    }
+    return need;
+}
+
 static void on_plan(struct worker *w, const struct frame *f)
 {
     struct msg_plan m = { 0 };
     struct arena a = { 0 };
     struct err e = { 0 };
-    struct membudget need = { 0 };
 
     if (w->phase != WORKER_STARTED || msg_read_plan(&m, &a, frame_payload(f), &e) != OK) {
         arena_release(&a);
         refuse_frame(w, f, &e);
         return;
     }
-    for (int i = 0; i < m.n_devices; i++) {
-        need.weights += m.devices[i].weight_bytes;
-        need.kv += m.devices[i].kv_bytes;
-        need.scratch += m.devices[i].scratch_bytes;
-    }
-    if (m.n_devices > 0) {
-        need.mapped = m.devices[0].weight_bytes;
-        need.host_kv = m.devices[0].kv_bytes;
-        need.host_scratch = m.devices[0].scratch_bytes;
-    }
-    arena_release(&a);
     pthread_mutex_lock(&w->sup->lock);
-    w->need = need;
+    w->need = need_of(&m);
+    w->sizes = (struct sizes){ .n_ctx = (int)m.n_ctx, .kv_tokens = (int)m.kv_tokens };
+    w->refused = (struct err){ 0 };
+    if (m.refused[0]) err_set(&w->refused, E_DEVICE_MEMORY, "%s", m.refused);
     pthread_mutex_unlock(&w->sup->lock);
+    arena_release(&a);
     set_phase(w, WORKER_PLANNED);
 }
 
@@ -375,12 +394,33 @@ void worker_start(struct worker *w)
     explicit_bzero(token, sizeof token);
 }
 
+void worker_send_room(struct worker *w)
+{
+    struct buf b = { 0 };
+    struct sizes_room r;
+    bool due = w->link && link_is_open(w->link);
+
+    pthread_mutex_lock(&w->sup->lock);
+    if ((due = due && w->room_due)) w->room_due = false;
+    r = w->room;
+    pthread_mutex_unlock(&w->sup->lock);
+    if (!due) return;
+    msg_write_room(&b, &(struct msg_room){ r.host_bytes, r.limit_bytes, r.later_bytes, r.share,
+                                           r.share_before });
+    if (b.failed || !link_send(w->link, FRAME_ROOM, buf_str(&b))) process_signal(&w->proc, SIGKILL);
+    buf_release(&b);
+}
+
 void worker_admit(struct worker *w)
 {
     struct buf b = { 0 };
+    bool fill_kv;
 
     set_phase(w, WORKER_LOADING);
-    msg_write_admit(&b, &(struct msg_admit){ 0 });
+    pthread_mutex_lock(&w->sup->lock);
+    fill_kv = w->fill_kv;
+    pthread_mutex_unlock(&w->sup->lock);
+    msg_write_admit(&b, &(struct msg_admit){ .fill_kv = fill_kv });
     if (b.failed || !w->link || !link_send(w->link, FRAME_ADMIT, buf_str(&b)))
         process_signal(&w->proc, SIGKILL);
     buf_release(&b);

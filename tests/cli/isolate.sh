@@ -34,4 +34,22 @@ for _ in $(seq 300); do
   sleep 0.1
 done
 if [ -n "$kids" ] && [ -z "$left" ]; then ok "isolate: workers end with their server"; else not_ok "isolate: workers $kids, left:$left"; fi
+# Two models that share a limit get the same sizes with and without processes of their own, and both fit.
+sizes_of() {
+  p=$(free_port)
+  TERN_API_KEY= "$TERN" serve -m $M -a alpha -m $M -a beta --memory-limit 64M --threads 1 --port "$p" "$@" >"$TMP/log" 2>&1 &
+  pid=$!
+  wait_ready "http://127.0.0.1:$p" $pid && python3 -c "
+import json, urllib.request as u
+s = json.load(u.urlopen('http://127.0.0.1:$p/status'))
+for m in s['models']: print(m['id'], m['state'], m['effective']['ctx'], m['effective']['kv-tokens'], m['effective']['max-seqs'], m['kv']['total'], m['memory']['total'], m['sizes'])"
+  kill $pid && wait $pid
+}
+sizes_of >"$TMP/sizes_local"
+sizes_of --isolate >"$TMP/sizes_isolated"
+if [ "$(grep -c ' ready ' "$TMP/sizes_local")" = 2 ] && cmp -s "$TMP/sizes_local" "$TMP/sizes_isolated"; then
+  ok "isolate: models get the sizes that they have in one process"
+else
+  not_ok "isolate: sizes: $(cat "$TMP/sizes_local") / $(cat "$TMP/sizes_isolated") / $(grep -v access "$TMP/log" | tail -n 5)"
+fi
 exit $failed

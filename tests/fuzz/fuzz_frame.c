@@ -48,6 +48,7 @@ static void read_payload(const struct frame *f)
         struct msg_stop stop;
         struct msg_status status;
         struct msg_status_reply status_reply;
+        struct msg_room room;
         struct msg_plan plan;
         struct msg_admit admit;
         struct msg_failure failure;
@@ -66,6 +67,7 @@ static void read_payload(const struct frame *f)
     case FRAME_STOP: msg_read_stop(&m->stop, &a, p, &e); break;
     case FRAME_STATUS: msg_read_status(&m->status, &a, p, &e); break;
     case FRAME_STATUS_REPLY: msg_read_status_reply(&m->status_reply, &a, p, &e); break;
+    case FRAME_ROOM: msg_read_room(&m->room, &a, p, &e); break;
     case FRAME_PLAN: msg_read_plan(&m->plan, &a, p, &e); break;
     case FRAME_ADMIT: msg_read_admit(&m->admit, &a, p, &e); break;
     case FRAME_REFUSE:
