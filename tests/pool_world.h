@@ -124,7 +124,7 @@ static inline struct pool *open_pool_of(struct pool_opt o, int n)
     test_host.own_bytes = host_own_bytes;
     path = repo(MODEL);
     o.paths = &path, o.aliases = &first, o.n = 1;
-    o.engine = engine_options;
+    if (!o.engine.n_ctx) o.engine = engine_options;
     o.host = &test_host;
     o.changed = on_change;
     if (pool_open(&p, &o, &e) != OK) fail_msg("%s", e.msg);

@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,7 +42,9 @@ static struct park *open_park(uint64_t max_bytes, bool files)
     struct park *p = NULL;
     struct err e = { 0 };
 
-    assert_int_equal(park_open(&p, &(struct park_opt){ max_bytes, files ? dir : NULL }, &e), OK);
+    assert_int_equal(
+        park_open(&p, &(struct park_opt){ .max_bytes = max_bytes, .dir = files ? dir : NULL }, &e),
+        OK);
     return p;
 }
 
@@ -312,6 +315,61 @@ static void a_damaged_file_is_ignored(void **state)
     park_close(p);
 }
 
+/* A process that may open no file is given one. */
+static void blocks_are_parked_behind_a_descriptor(void **state)
+{
+    struct park_opt o = { .max_bytes = 64 * MIB, .has_fd = true };
+    struct client a = make_client(3, 60, 8);
+    struct park *p = NULL;
+    struct engine *g;
+    struct err e = { 0 };
+    struct stat st;
+    char byte;
+    (void)state;
+
+    o.fd = memfd_create("parked", MFD_CLOEXEC);
+    assert_true(o.fd >= 0);
+    assert_int_equal(park_open(&p, &o, &e), OK);
+    assert_true(park_has_files(p));
+    g = open_with(p); /* the file is empty */
+    run_client(g, &a);
+    assert_true(park_engine(g, p) > 0);
+    park_close(p);
+    for (int round = 0; round < 4; round++) { /* 2: a block is damaged, 3: the header is */
+        struct client again = make_client(3, 60, 8);
+
+        assert_int_equal(fstat(o.fd, &st), 0);
+        if (round >= 2) {
+            off_t at = round == 2 ? st.st_size / 3 : 20;
+            assert_int_equal(pread(o.fd, &byte, 1, at), 1);
+            byte ^= 1;
+            assert_int_equal(pwrite(o.fd, &byte, 1, at), 1);
+            log_set_level(LOG_ERROR);
+        }
+        assert_int_equal(park_open(&p, &o, &e), OK);
+        g = open_with(p);
+        assert_int_equal(prefix_n(g->prefix) >= 3, round < 2);
+        run_client(g, &again);
+        assert_same(&a, &again);
+        if (round == 0) assert_true(park_engine(g, p) > 0); /* in place of the others */
+        else engine_close(g);
+        release_client(&again);
+        park_close(p);
+    }
+    log_set_level(LOG_WARN);
+    assert_int_equal(park_open(&p, &o, &e), OK);
+    park_set_end(p, 1); /* too late: nothing is touched */
+    assert_true(park_is_late(p));
+    g = open_with(p);
+    engine_stop(g);
+    assert_int_equal(fstat(o.fd, &st), 0);
+    assert_int_equal(park_engine(g, p), 0);
+    assert_true(st.st_size > 0);
+    park_close(p);
+    release_client(&a);
+    close(o.fd);
+}
+
 /* ---- the store alone ---- */
 
 static struct park_key key_of(int i)
@@ -404,6 +462,27 @@ static void wrong_blocks_are_refused(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, make_dir, drop_dir)
 
+static void sets_in_memory_are_counted_and_dropped(void **state)
+{
+    struct park *p = open_park(100000, false);
+    struct park_key k = key_of(9);
+    uint64_t all;
+
+    (void)state;
+    assert_int_equal(park_bytes(p), 0);
+    for (int i = 0; i < 4; i++) put_set(p, i, 10);
+    all = park_bytes(p);
+    assert_true(all > 40000);
+    assert_true(park_shrink(p, 1) == all / 4); /* one set: that used longest ago */
+    assert_int_equal(taken(p, 0), -1);
+    assert_true(park_bytes(p) == all / 4 * 3);
+    assert_true(park_shrink(p, all) == all / 4 * 3);
+    assert_true(park_bytes(p) == 0 && park_shrink(p, 1) == 0);
+    park_set_room(p, 5000);
+    assert_in_range(park_max_blocks(p, &k), 1, 5);
+    park_close(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +494,8 @@ int main(void)
         T(salted_blocks_are_parked_in_memory_only),
         T(an_engine_that_runs_is_not_parked),
         T(a_damaged_file_is_ignored),
+        T(blocks_are_parked_behind_a_descriptor),
+        T(sets_in_memory_are_counted_and_dropped),
         T(sets_that_were_used_longest_ago_are_dropped),
         T(wrong_blocks_are_refused),
     };

@@ -8,7 +8,9 @@
 #define SEC UINT64_C(1000000000)
 #define MSEC UINT64_C(1000000)
 
-static const struct swap_opt opt = { .residence_ns = 2 * SEC, .patience_ns = 5 * SEC };
+static const struct swap_opt opt = { .residence_ns = 2 * SEC,
+                                     .patience_ns = 5 * SEC,
+                                     .age_ns = 250 * MSEC };
 static const struct swap_lack one = { .models = 1 };
 
 static struct swap_model loaded(uint64_t ready, uint64_t used)
@@ -28,9 +30,52 @@ static void the_group_that_waits_longest_is_next(void **state)
     bool skip[4] = { false, false, true, false };
 
     (void)state;
-    assert_int_equal(swapplan_next(m, 4, NULL), 2);
-    assert_int_equal(swapplan_next(m, 4, skip), 3);
-    assert_int_equal(swapplan_next(m, 1, NULL), -1);
+    assert_int_equal(swapplan_next(m, 4, NULL, &opt), 2);
+    assert_int_equal(swapplan_next(m, 4, skip, &opt), 3);
+    assert_int_equal(swapplan_next(m, 1, NULL, &opt), -1);
+}
+
+static void a_higher_priority_is_next_until_the_others_have_waited(void **state)
+{
+    struct swap_model m[3] = { wanted(10 * SEC), wanted(11 * SEC), wanted(12 * SEC) };
+
+    (void)state;
+    m[1].priority = 5, m[2].priority = -1;
+    assert_int_equal(swapplan_next(m, 3, NULL, &opt), 1);
+    m[1].since_ns = 10 * SEC + 5 * opt.age_ns; /* came so much later as its priority is worth */
+    assert_int_equal(swapplan_next(m, 3, NULL, &opt), 0);
+    m[0].wanted = false;
+    assert_int_equal(swapplan_next(m, 3, NULL, &opt), 1);
+    m[2].since_ns = 0;
+    assert_int_equal(swapplan_next(m, 3, NULL, &opt), 2);
+    m[1].since_ns = 0, m[1].priority = 100, m[2].priority = -100; /* no overflow below zero */
+    assert_int_equal(swapplan_next(m, 3, NULL, &opt), 1);
+}
+
+static void a_lower_priority_goes_first(void **state)
+{
+    struct swap_model m[4] = { loaded(0, 60 * SEC), loaded(0, 50 * SEC), loaded(0, 40 * SEC),
+                               wanted(99 * SEC) };
+    struct swap_lack lack = { .bytes = 15 };
+    unsigned char act[4];
+    uint64_t look;
+
+    (void)state;
+    m[0].priority = -1;
+    assert_int_equal(swapplan_room(m, 4, 3, &one, &opt, 100 * SEC, act, &look), SWAP_LOAD);
+    assert_memory_equal(act, ((unsigned char[]){ SWAP_EVICT, 0, 0, 0 }), 4);
+    m[2].priority = 7; /* used longest ago, and yet it stays */
+    assert_int_equal(swapplan_room(m, 4, 3, &lack, &opt, 100 * SEC, act, &look), SWAP_LOAD);
+    assert_memory_equal(act, ((unsigned char[]){ SWAP_EVICT, SWAP_EVICT, 0, 0 }), 4);
+    lack.bytes = 25; /* not for one of lower priority, before that has waited */
+    assert_int_equal(swapplan_room(m, 4, 3, &lack, &opt, 100 * SEC, act, &look), SWAP_WAIT);
+    assert_true(look == 104 * SEC);
+    assert_int_equal(swapplan_room(m, 4, 3, &lack, &opt, 104 * SEC, act, &look), SWAP_LOAD);
+    assert_memory_equal(act, ((unsigned char[]){ SWAP_EVICT, SWAP_EVICT, SWAP_EVICT, 0 }), 4);
+    lack.bytes = 15;
+    m[2].bytes = m[1].bytes = 15; /* of two that would do, the one of lower priority goes */
+    assert_int_equal(swapplan_room(m, 4, 3, &lack, &opt, 100 * SEC, act, &look), SWAP_LOAD);
+    assert_memory_equal(act, ((unsigned char[]){ 0, SWAP_EVICT, 0, 0 }), 4);
 }
 
 static void the_least_recently_used_goes_weighed_by_its_cost(void **state)
@@ -131,6 +176,9 @@ struct sim {
     int loading; /* -1: none */
     bool yields[MODELS];
     uint64_t now, loaded_ns, longest_wait;
+    uint64_t wait_of[MODELS]; /* sums */
+    int served[MODELS];
+    int priority[MODELS];
     int switches, killed;
 };
 
@@ -147,6 +195,8 @@ static void run_requests(struct sim *s, uint64_t run)
             uint64_t waited = s->now - s->arrival[i];
             s->end[i] = s->now + run;
             if (waited > s->longest_wait) s->longest_wait = waited;
+            s->wait_of[k] += waited;
+            s->served[k]++;
         }
         if (!s->end[i] && !s->m[k].wanted) {
             s->m[k].wanted = !s->m[k].loaded;
@@ -179,7 +229,8 @@ static void plan_loads(struct sim *s, uint64_t load)
         s->loading = -1;
         memset(s->yields, 0, sizeof s->yields);
     }
-    if (s->loading >= 0 || (k = swapplan_next(s->m, MODELS, NULL)) < 0) return;
+    for (int i = 0; i < MODELS; i++) s->m[i].priority = s->priority[i];
+    if (s->loading >= 0 || (k = swapplan_next(s->m, MODELS, NULL, &opt)) < 0) return;
     for (int i = 0; i < MODELS; i++) n += s->m[i].loaded;
     if (n >= ROOM) lack.models = n + 1 - ROOM;
     if (lack.models) {
@@ -200,7 +251,11 @@ static void simulate(struct sim *s, uint64_t seconds, uint64_t every, uint64_t r
 {
     uint64_t next = 0;
 
+    int priority[MODELS];
+
+    memcpy(priority, s->priority, sizeof priority);
     memset(s, 0, sizeof *s);
+    memcpy(s->priority, priority, sizeof priority);
     s->loading = -1;
     for (s->now = 0; s->now < seconds * SEC || s->from < s->n; s->now += 10 * MSEC) {
         for (; next <= s->now && s->now < seconds * SEC && s->n < REQUESTS; next += every) {
@@ -248,10 +303,28 @@ static void slow_loads_stay_in_proportion(void **state)
     assert_in_range(sim.longest_wait / MSEC, 0, 2 * (16000 + 4000 + 50) + 5000);
 }
 
+/* The same traffic for all three; model 2 is preferred, model 0 comes last. */
+static void a_priority_shortens_waits_and_starves_nobody(void **state)
+{
+    (void)state;
+    sim.priority[0] = -10, sim.priority[2] = 10;
+    simulate(&sim, 300, 100 * MSEC, 50 * MSEC, 200 * MSEC, false);
+    assert_int_equal(sim.from, 3000);
+    assert_int_equal(sim.killed, 0);
+    assert_true(sim.wait_of[2] / (uint64_t)sim.served[2] <
+                sim.wait_of[0] / (uint64_t)sim.served[0]);
+    assert_int_equal(sim.served[0], 1000);
+    /* 20 steps of priority are 5 s more than without. */
+    assert_in_range(sim.longest_wait / MSEC, 0, 5000 + 5000 + 2 * (2000 + 200 + 50) + 1000);
+    memset(sim.priority, 0, sizeof sim.priority);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_group_that_waits_longest_is_next),
+        cmocka_unit_test(a_higher_priority_is_next_until_the_others_have_waited),
+        cmocka_unit_test(a_lower_priority_goes_first),
         cmocka_unit_test(the_least_recently_used_goes_weighed_by_its_cost),
         cmocka_unit_test(as_many_go_as_are_needed_and_no_more),
         cmocka_unit_test(a_model_stays_for_its_residence),
@@ -260,6 +333,7 @@ int main(void)
         cmocka_unit_test(abcabc_with_room_for_two_has_bounded_switches),
         cmocka_unit_test(a_rare_model_is_served_beside_models_always_in_use),
         cmocka_unit_test(slow_loads_stay_in_proportion),
+        cmocka_unit_test(a_priority_shortens_waits_and_starves_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

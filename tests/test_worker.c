@@ -142,7 +142,7 @@ static void start(struct process *p, const char *what, int *fd)
     unsigned char token[PROCESS_TOKEN];
     struct err e = { 0 };
 
-    if (process_start(p, argv, -1, fd, token, &e) != OK) fail_msg("%s", e.msg);
+    if (process_start(p, argv, -1, -1, fd, token, &e) != OK) fail_msg("%s", e.msg);
 }
 
 static void the_end_of_a_process_is_told(void **state)

@@ -6,6 +6,7 @@
 #include "server/settings.h"
 #include "server/workerflags.h"
 #include "worker/child.h"
+#include "worker/process.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -54,6 +55,11 @@ int cmd_worker(int argc, char **argv)
     o.pool.n = 1;
     o.pool.chat_template = s.chat_template;
     o.pool.warm = s.warm;
+    workerflags_park(&s, &o.pool.park);
+    o.pool.park.has_fd = true;
+    o.pool.park.fd = PROCESS_PARK_FD;
+    if (o.pool.park.where == POOL_PARK_FILE && !process_has_park())
+        o.pool.park.where = POOL_PARK_OFF;
     o.no_sandbox = !s.sandbox;
     o.max_body_bytes = (size_t)s.max_body;
     o.max_unread_bytes = (size_t)s.max_unread;

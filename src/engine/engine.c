@@ -345,6 +345,7 @@ static int restore_parked(struct engine *g, struct park *p, struct err *e)
 {
     int n, rc = engine_unpark(g, p, &n, e);
 
+    g->info.n_restored = n;
     if (rc == OK && n) log_info("%s: %d parked KV blocks are restored", g->plan->path, n);
     return rc;
 }

@@ -136,12 +136,14 @@ static bool can_park(const struct engine *g)
 /* ---- saving ---- */
 
 /* Blocks in the order of the set; places: [n_blocks] of the blocks that are in it. */
-static int save_blocks(struct engine *g, struct park_set *set, bool files, int most,
+static int save_blocks(struct engine *g, struct park_set *set, const struct park *p, int most,
                        int32_t *places, char *data, struct err *e)
 {
+    bool files = park_has_files(p);
     int n = 0, rc = OK;
 
-    for (int id = prefix_next_idle(g->prefix, -1); id >= 0 && n < most && rc == OK;
+    for (int id = prefix_next_idle(g->prefix, -1);
+         id >= 0 && n < most && rc == OK && !park_is_late(p);
          id = prefix_next_idle(g->prefix, id)) {
         struct prefix_block x;
         struct park_block b;
@@ -168,7 +170,7 @@ int engine_park(struct engine *g, struct park *p, int *n_blocks, struct err *e)
 
     *n_blocks = 0;
     if (!g->stopped) return err_set(e, E_INVALID, "an engine is parked after it was stopped");
-    if (!can_park(g) || engine_error(g, NULL) != OK) return OK;
+    if (!can_park(g) || engine_error(g, NULL) != OK || park_is_late(p)) return OK;
     if ((rc = make_key(g, &k, e)) != OK) return rc;
     most = park_max_blocks(p, &k);
     if (prefix_n_idle(g->prefix) < most) most = prefix_n_idle(g->prefix);
@@ -179,7 +181,7 @@ int engine_park(struct engine *g, struct park *p, int *n_blocks, struct err *e)
     if (rc == OK) rc = park_begin(&set, p, &k, most, e);
     if (rc == OK) {
         place_drive(&g->plan->place);
-        rc = save_blocks(g, set, park_has_files(p), most, places, data, e);
+        rc = save_blocks(g, set, p, most, places, data, e);
         *n_blocks = park_set_n(set);
         if (rc == OK && *n_blocks) rc = park_end(set, e);
         else park_set_close(set);

@@ -39,6 +39,7 @@ struct engine_info {
     int n_vocab, n_vec; /* numbers of an embedding */
     uint64_t n_params;
     int n_blocks, block_tokens;                     /* KV blocks, and tokens of each */
+    int n_restored;                                 /* of them, that were parked before */
     uint64_t weight_bytes, kv_bytes, scratch_bytes; /* of the load plan, over all devices */
     struct engine_device device[ENGINE_DEVICES];
     int n_devices;           /* the last one makes the logits */

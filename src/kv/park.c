@@ -1,9 +1,13 @@
 /* park.c - sets of parked blocks in memory or in files.
  *
  * A file: header, the data of all blocks, then the index, so that blocks can be written one by one;
- * the header is written last. Numbers are little-endian, as the host's are. */
+ * the header is written last. Numbers are little-endian, as the host's are.
+ *
+ * A file of the folder is written beside its place, renamed, and mapped when it is read. One behind a
+ * descriptor is written in place and read block by block: its reader may open and map nothing else. */
 #include "kv/park.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -44,7 +48,9 @@ struct park_set {
     const char *data; /* [n][block_bytes] in memory, or in the map */
     char *memory;     /* owned; NULL: in the map, or in the file that is written */
     struct filemap map;
-    int fd; /* being written; -1: none */
+    int fd;     /* being written; -1: none */
+    int source; /* blocks are read from this descriptor, which is borrowed; -1: not */
+    char *one;  /* room for a block from there */
     char *path, *temp;
     struct park_set *next; /* in memory: used longer ago */
 };
@@ -52,6 +58,9 @@ struct park_set {
 struct park {
     uint64_t max_bytes;
     char *dir;
+    int fd;                /* of the only set; -1: none */
+    uint64_t room;         /* of the next set */
+    uint64_t end_ns;       /* park_set_end */
     struct park_set *sets; /* in memory, the one used last first */
 };
 
@@ -86,6 +95,9 @@ static uint64_t set_bytes(const struct park_key *k, uint64_t n)
     return sizeof(struct park_header) + n * (k->block_bytes + sizeof(struct park_entry));
 }
 
+/* Of a set in memory: room that was not used is taken, too. */
+static uint64_t bytes_of(const struct park_set *s) { return set_bytes(&s->key, (uint64_t)s->max); }
+
 /* ---- the park ---- */
 
 int park_open(struct park **out, const struct park_opt *opt, struct err *e)
@@ -93,7 +105,8 @@ int park_open(struct park **out, const struct park_opt *opt, struct err *e)
     struct park *p = mem_new(struct park);
 
     if (!p) return err_nomem(e, "parked KV blocks");
-    p->max_bytes = opt->max_bytes;
+    p->max_bytes = p->room = opt->max_bytes;
+    p->fd = opt->has_fd ? opt->fd : -1;
     if (opt->dir && !(p->dir = mem_strdup(opt->dir))) {
         park_close(p);
         return err_nomem(e, "parked KV blocks");
@@ -115,11 +128,22 @@ void park_close(struct park *p)
     mem_free(p);
 }
 
-bool park_has_files(const struct park *p) { return p->dir != NULL; }
+bool park_has_files(const struct park *p) { return p->dir || p->fd >= 0; }
+void park_set_room(struct park *p, uint64_t bytes) { p->room = bytes; }
+void park_set_end(struct park *p, uint64_t end_ns) { p->end_ns = end_ns; }
+bool park_is_late(const struct park *p) { return p->end_ns && clock_ns() >= p->end_ns; }
+
+uint64_t park_bytes(const struct park *p)
+{
+    uint64_t sum = 0;
+
+    for (const struct park_set *s = p->sets; s; s = s->next) sum += bytes_of(s);
+    return sum;
+}
 
 int park_max_blocks(const struct park *p, const struct park_key *k)
 {
-    uint64_t room = p->max_bytes, n;
+    uint64_t room = p->room < p->max_bytes ? p->room : p->max_bytes, n;
 
     if (k->block_bytes == 0 || room < sizeof(struct park_header)) return 0;
     n = (room - sizeof(struct park_header)) / (k->block_bytes + sizeof(struct park_entry));
@@ -152,13 +176,15 @@ static char *temp_of(const char *path)
     return t;
 }
 
+static const char *name_of(const struct park_set *s) { return s->path ? s->path : "the file"; }
+
 static int write_all(struct park_set *s, const void *data, size_t n, struct err *e)
 {
     for (const char *p = data; n > 0;) {
         ssize_t done = write(s->fd, p, n);
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0)
-            return err_set(e, E_IO, "%s: cannot write parked KV blocks: %s", s->path,
+            return err_set(e, E_IO, "%s: cannot write parked KV blocks: %s", name_of(s),
                            strerror(errno));
         p += done;
         n -= (size_t)done;
@@ -166,11 +192,24 @@ static int write_all(struct park_set *s, const void *data, size_t n, struct err 
     return OK;
 }
 
+/* What the file had is given up. */
+static int clear_file(struct park_set *s, struct err *e)
+{
+    s->fd = s->park->fd;
+    if (ftruncate(s->fd, 0) == 0 && lseek(s->fd, 0, SEEK_SET) == 0) return OK;
+    return err_set(e, E_IO, "the file of parked KV blocks: %s", strerror(errno));
+}
+
 /* The header's place is filled with zeros: a file that was not finished is none. */
 static int create_file(struct park_set *s, struct err *e)
 {
     static const struct park_header none;
     int rc;
+
+    if (s->park->fd >= 0) {
+        rc = clear_file(s, e);
+        return rc == OK ? write_all(s, &none, sizeof none, e) : rc;
+    }
 
     s->path = path_of(s->park, &s->key);
     if (!s->path || !(s->temp = temp_of(s->path))) return err_nomem(e, "a path");
@@ -183,6 +222,14 @@ static int create_file(struct park_set *s, struct err *e)
     return write_all(s, &none, sizeof none, e);
 }
 
+/* Old sets go before the new one takes its memory: both would be more than is allowed. */
+static void make_room(struct park *p, uint64_t bytes)
+{
+    uint64_t all = park_bytes(p) + bytes;
+
+    if (all > p->max_bytes) park_shrink(p, all - p->max_bytes);
+}
+
 int park_begin(struct park_set **out, struct park *p, const struct park_key *k, int n,
                struct err *e)
 {
@@ -190,11 +237,12 @@ int park_begin(struct park_set **out, struct park *p, const struct park_key *k, 
     int rc = OK;
 
     if (!s) return err_nomem(e, "parked KV blocks");
-    *s = (struct park_set){ .park = p, .key = *k, .fd = -1 };
+    *s = (struct park_set){ .park = p, .key = *k, .fd = -1, .source = -1 };
     s->max = n < park_max_blocks(p, k) ? n : park_max_blocks(p, k);
+    if (!park_has_files(p)) make_room(p, bytes_of(s));
     s->entries = mem_array((size_t)(s->max > 0 ? s->max : 1), sizeof *s->entries);
     if (!s->entries) rc = err_nomem(e, "the index of parked KV blocks");
-    else if (p->dir) rc = create_file(s, e);
+    else if (park_has_files(p)) rc = create_file(s, e);
     else if (s->max > 0 && !(s->memory = mem_aligned((size_t)s->max * (size_t)k->block_bytes)))
         rc = err_nomem(e, "parked KV blocks");
     s->data = s->memory;
@@ -223,21 +271,19 @@ int park_add(struct park_set *s, const struct park_block *b, const void *data, s
 
 /* ---- dropping old sets ---- */
 
-/* The first set stays. */
-static void drop_sets(struct park *p)
+uint64_t park_shrink(struct park *p, uint64_t bytes)
 {
-    uint64_t sum = 0;
+    uint64_t given = 0;
 
-    for (struct park_set **at = &p->sets; *at;) {
-        struct park_set *s = *at;
-        sum += set_bytes(&s->key, (uint64_t)s->n);
-        if (sum <= p->max_bytes) {
-            at = &s->next;
-            continue;
-        }
-        *at = s->next;
+    while (p->sets && given < bytes) {
+        struct park_set **last = &p->sets, *s;
+        while ((*last)->next) last = &(*last)->next;
+        s = *last;
+        *last = NULL;
+        given += bytes_of(s);
         park_set_close(s);
     }
+    return given;
 }
 
 struct oldest {
@@ -273,7 +319,7 @@ static void find_oldest(struct oldest *o, DIR *d, const char *keep)
 
 static void drop_files(struct park *p, const char *keep)
 {
-    DIR *d = opendir(p->dir);
+    DIR *d = p->dir ? opendir(p->dir) : NULL;
     struct oldest o;
 
     if (!d) return;
@@ -281,6 +327,8 @@ static void drop_files(struct park *p, const char *keep)
         if (unlinkat(dirfd(d), o.name, 0) != 0) break;
     closedir(d);
 }
+
+void park_drop_files(struct park *p) { drop_files(p, ""); }
 
 /* ---- finishing a set ---- */
 
@@ -304,8 +352,13 @@ static int finish_file(struct park_set *s, struct err *e)
     int rc = write_all(s, s->entries, (size_t)s->n * sizeof *s->entries, e);
 
     if (rc != OK) return rc;
-    if (lseek(s->fd, 0, SEEK_SET) != 0) return err_set(e, E_IO, "%s: %s", s->temp, strerror(errno));
+    if (lseek(s->fd, 0, SEEK_SET) != 0)
+        return err_set(e, E_IO, "%s: %s", name_of(s), strerror(errno));
     if ((rc = write_all(s, &h, sizeof h, e)) != OK) return rc;
+    if (s->fd == s->park->fd) {
+        s->fd = -1;
+        return OK;
+    }
     rc = close(s->fd);
     s->fd = -1;
     if (rc != 0) return err_set(e, E_IO, "%s: %s", s->temp, strerror(errno));
@@ -334,7 +387,7 @@ int park_end(struct park_set *s, struct err *e)
     struct park *p = s->park;
     int rc = OK;
 
-    if (p->dir) {
+    if (park_has_files(p)) {
         rc = finish_file(s, e);
         park_set_close(s);
         return rc;
@@ -342,7 +395,6 @@ int park_end(struct park_set *s, struct err *e)
     park_set_close(unlink_set(p, &s->key));
     s->next = p->sets;
     p->sets = s;
-    drop_sets(p);
     return OK;
 }
 
@@ -392,7 +444,7 @@ int park_parse(struct park_set **out, const void *p, size_t n, const struct park
     memcpy(&h, p, sizeof h);
     if ((rc = check_header(&h, n, k, e)) != OK) return rc;
     if (!(s = mem_new(struct park_set))) return err_nomem(e, "parked KV blocks");
-    *s = (struct park_set){ .key = h.key, .n = (int)h.n, .max = (int)h.n, .fd = -1 };
+    *s = (struct park_set){ .key = h.key, .n = (int)h.n, .max = (int)h.n, .fd = -1, .source = -1 };
     s->data = (const char *)p + sizeof h;
     data = (size_t)h.n * (size_t)h.key.block_bytes;
     s->entries = mem_array(h.n ? (size_t)h.n : 1, sizeof *s->entries);
@@ -423,6 +475,61 @@ static int open_file(struct park_set **out, const char *path, const struct park_
     return err_set(e, E_NOTFOUND, "%s is damaged", path);
 }
 
+/* All n bytes at an offset of the file. */
+static int read_at(int fd, void *out, size_t n, uint64_t at, struct err *e)
+{
+    for (char *p = out; n > 0;) {
+        ssize_t got = pread(fd, p, n, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return err_set(e, E_FORMAT, "cannot be read: %s", strerror(errno));
+        if (got == 0)
+            return err_set(e, E_FORMAT, "the file ends at byte %llu", (unsigned long long)at);
+        p += got, n -= (size_t)got, at += (uint64_t)got;
+    }
+    return OK;
+}
+
+/* The index of a set whose blocks stay in the file. */
+static int read_index(struct park_set *s, const struct park_header *h, struct err *e)
+{
+    uint64_t at = sizeof *h + h->n * h->key.block_bytes;
+    int rc;
+
+    s->entries = mem_array(h->n ? (size_t)h->n : 1, sizeof *s->entries);
+    s->one = mem_alloc(h->key.block_bytes ? (size_t)h->key.block_bytes : 1);
+    if (!s->entries || !s->one) return err_nomem(e, "the index of parked KV blocks");
+    rc = read_at(s->source, s->entries, (size_t)h->n * sizeof *s->entries, at, e);
+    return rc == OK ? check_index(s, h, e) : rc;
+}
+
+static int read_set(struct park_set **out, int fd, const struct park_key *k, struct err *e)
+{
+    struct park_header h;
+    struct park_set *s;
+    struct stat st;
+    int rc;
+
+    if (fstat(fd, &st) != 0 || st.st_size == 0)
+        return err_set(e, E_NOTFOUND, "no KV blocks of this model are parked");
+    if ((rc = read_at(fd, &h, sizeof h, 0, e)) != OK) return rc;
+    if ((rc = check_header(&h, (size_t)st.st_size, k, e)) != OK) return rc;
+    if (!(s = mem_new(struct park_set))) return err_nomem(e, "parked KV blocks");
+    *s = (struct park_set){ .key = h.key, .n = (int)h.n, .max = (int)h.n, .fd = -1, .source = fd };
+    if ((rc = read_index(s, &h, e)) == OK) *out = s;
+    else park_set_close(s);
+    return rc;
+}
+
+/* As open_file, of the one that was opened by somebody else. */
+static int take_from_fd(struct park_set **out, int fd, const struct park_key *k, struct err *e)
+{
+    int rc = read_set(out, fd, k, e);
+
+    if (rc != E_FORMAT) return rc;
+    log_warn("the file of parked KV blocks: %s; they are ignored", e->msg);
+    return err_set(e, E_NOTFOUND, "the file of parked KV blocks is damaged");
+}
+
 int park_take(struct park_set **out, struct park *p, const struct park_key *k, struct err *e)
 {
     struct err local = { 0 };
@@ -430,6 +537,7 @@ int park_take(struct park_set **out, struct park *p, const struct park_key *k, s
     int rc;
 
     if (!e) e = &local;
+    if (p->fd >= 0) return take_from_fd(out, p->fd, k, e);
     if (!p->dir) {
         *out = unlink_set(p, k);
         return *out ? OK : err_set(e, E_NOTFOUND, "no KV blocks of this model are parked");
@@ -443,11 +551,16 @@ int park_take(struct park_set **out, struct park *p, const struct park_key *k, s
 void park_set_close(struct park_set *s)
 {
     if (!s) return;
-    if (s->fd >= 0) close(s->fd);
+    if (s->fd >= 0 && s->fd == s->park->fd) {
+        if (ftruncate(s->fd, 0) != 0) log_debug("an unfinished file of parked KV blocks stays");
+    } else if (s->fd >= 0) {
+        close(s->fd);
+    }
     if (s->temp) unlink(s->temp);
     filemap_release(&s->map);
     if (s->memory) mem_free_aligned(s->memory, (size_t)s->max * (size_t)s->key.block_bytes);
     mem_free(s->entries);
+    mem_free(s->one);
     mem_free(s->path);
     mem_free(s->temp);
     mem_free(s);
@@ -465,8 +578,12 @@ void park_set_at(const struct park_set *s, int i, struct park_block *out)
 
 const void *park_set_data(const struct park_set *s, int i)
 {
-    const char *p = s->data + (size_t)i * (size_t)s->key.block_bytes;
+    uint64_t at = (uint64_t)i * s->key.block_bytes;
+    const char *p = s->source >= 0 ? s->one : s->data + (size_t)at;
 
+    if (s->source >= 0 && read_at(s->source, s->one, (size_t)s->key.block_bytes,
+                                  sizeof(struct park_header) + at, NULL) != OK)
+        return NULL;
     return sum_bytes(p, (size_t)s->key.block_bytes) == s->entries[i].sum ? p : NULL;
 }
 

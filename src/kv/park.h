@@ -7,8 +7,9 @@
  * by its tokens, its salt and the block before it; all of them are stored and compared, not hashes.
  *
  * The bytes of all sets together are bounded; sets that were used longest ago are dropped first.
- * With a folder every set is a file there, readable by its owner only, because prompts can be
- * computed back from keys and values. The format has a version and checksums: a file that is
+ * With a folder every set is a file there, and with a descriptor the one set is the file behind it,
+ * for a process that may open none. Files are readable by their owner only, because prompts can be computed back
+ * from keys and values. The format has a version and checksums: a file that is
  * damaged, cut off or of another version is ignored with a warning, and a block is handed out only
  * after its checksum was found right.
  *
@@ -24,7 +25,9 @@ struct park_set;
 
 struct park_opt {
     uint64_t max_bytes; /* of all sets */
-    const char *dir;    /* exists; NULL: sets are kept in memory */
+    const char *dir;    /* exists; NULL: sets are kept in memory, or in fd */
+    bool has_fd;        /* the only set is kept in the file behind fd, which is borrowed; no dir */
+    int fd;             /* open for reading and writing */
 };
 
 struct park_key {
@@ -39,8 +42,19 @@ struct park_block {
 };
 
 int park_open(struct park **out, const struct park_opt *opt, struct err *e);
-void park_close(struct park *p); /* NULL is allowed; files stay */
-bool park_has_files(const struct park *p);
+void park_close(struct park *p);           /* NULL is allowed; files stay */
+bool park_has_files(const struct park *p); /* sets outlive the process */
+uint64_t park_bytes(const struct park *p); /* of all sets in memory */
+/* Drops sets in memory, the one used longest ago first, until so many bytes are given back or none is
+ * left; returns how many were. */
+uint64_t park_shrink(struct park *p, uint64_t bytes);
+/* Drops files that were used longest ago, until those that are left have the allowed size. */
+void park_drop_files(struct park *p);
+/* Sets that are begun from now on have at most so many bytes, if that is less than max_bytes. */
+void park_set_room(struct park *p, uint64_t bytes);
+/* Who saves blocks should end at this time (clock_ns; 0: any) with what it has. */
+void park_set_end(struct park *p, uint64_t end_ns);
+bool park_is_late(const struct park *p);
 
 /* Blocks that one set may have. */
 int park_max_blocks(const struct park *p, const struct park_key *k);
@@ -59,7 +73,7 @@ void park_set_close(struct park_set *s); /* NULL is allowed; one under construct
 
 int park_set_n(const struct park_set *s);
 void park_set_at(const struct park_set *s, int i, struct park_block *out);
-/* Keys and values of block i; NULL: they are damaged. */
+/* Keys and values of block i, valid until the next call; NULL: they are damaged. */
 const void *park_set_data(const struct park_set *s, int i);
 
 /* A set in the bytes of a file, which are borrowed: for park_take, and for tests. E_FORMAT says what

@@ -51,6 +51,7 @@ static struct slot *make_slot(const struct pool_model *m)
     s->m.created = m->created;
     s->m.preload = m->preload;
     s->m.pinned = m->pinned;
+    s->m.priority = m->priority;
     s->m.keep_ms = m->keep_ms;
     s->m.entry = m->entry;
     engine_stats_init(&s->stats);
@@ -129,6 +130,7 @@ static struct pool_model model_of(const struct pool *p, const struct registry_mo
                                 .keep_ms = model_has(o, MODEL_KEEP_ALIVE) ? o->keep_alive_ms
                                            : stays                        ? -1
                                                                           : p->opt.keep_ms,
+                                .priority = model_has(o, MODEL_PRIORITY) ? (int)o->priority : 0,
                                 .entry = r };
 }
 
@@ -292,6 +294,7 @@ static int start_pool(struct pool *p, struct err *e)
     if (p->opt.n < 1 && !p->opt.registry) return err_set(e, E_INVALID, "no model is named");
     if ((rc = lock_init(&p->lock, &p->news, "the pool of models", e)) != OK) return rc;
     p->has_lock = true;
+    if ((rc = pool_open_park(p, e)) != OK) return rc;
     if (p->opt.registry && (rc = take_entries(p, e)) != OK) return rc;
     for (int i = 0; i < p->opt.n && !p->opt.registry; i++)
         if ((rc = add_named(p, i, e)) != OK) return rc;
@@ -339,6 +342,7 @@ void pool_close(struct pool *p)
 
     if (!p) return;
     pool_stop(p);
+    pool_end_park(p);
     p->opt.changed = NULL;
     if (p->has_lock) load_close_unused(p);
     for (struct pool_instance *m = p->open; m; m = next) {
@@ -350,6 +354,7 @@ void pool_close(struct pool *p)
         free_slot(p->slots[i]);
     }
     if (p->has_lock) lock_destroy(&p->lock, &p->news);
+    pool_close_park(p);
     mem_free(p);
 }
 
@@ -417,6 +422,7 @@ struct engine_stats *pool_stats(struct pool *p, int i)
 
 const struct pool_counts *pool_counts(struct pool *p, int i) { return &p->slots[i]->counts; }
 uint64_t pool_bytes(struct pool *p) { return atomic_load(&p->taken_bytes); }
+uint64_t pool_parked_bytes(struct pool *p) { return atomic_load(&p->parked_bytes); }
 
 uint64_t pool_limit(struct pool *p)
 {
@@ -447,7 +453,8 @@ void pool_view(struct pool *p, int i, struct pool_view *out)
                                .generation = s->generation,
                                .idle_ms = -1,
                                .expires_ms = -1,
-                               .yields = s->yields };
+                               .yields = s->yields,
+                               .parked_blocks = atomic_load(&s->parked_blocks) };
     if (out->state == POOL_FAILED) out->err = s->err;
     for (struct pool_instance *m = p->open; m; m = m->next)
         if (m->model == &s->m) out->bytes += m->bytes;

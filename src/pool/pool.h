@@ -63,6 +63,7 @@ struct pool_model {   /* fixed, but for its state */
     int64_t created;  /* seconds since 1970: modification time of the file */
     bool preload;     /* loaded when the pool opens */
     bool pinned;      /* never unloaded for another model, or for want of use */
+    int priority;     /* see swapplan.h */
     int64_t keep_ms;  /* unloaded after so long without use; -1: never */
     const struct registry_model *entry; /* its settings; NULL: there is no registry */
     _Atomic int state;    /* enum pool_state; pool_state reads it together with the error */
@@ -120,6 +121,16 @@ struct pool_instance { /* a loaded model; read only */
 
 #define POOL_MEMORY_AUTO UINT64_MAX
 
+/* KV blocks of models that are unloaded or sleep come back with them (kv/park.h). */
+enum pool_park { POOL_PARK_OFF, POOL_PARK_MEMORY, POOL_PARK_FILE };
+struct pool_park_opt {
+    enum pool_park where;
+    uint64_t max_bytes; /* of all models */
+    const char *dir;    /* POOL_PARK_FILE: is made if it is not there */
+    bool has_fd;        /* POOL_PARK_FILE: this file instead, for a pool of one model; borrowed */
+    int fd;
+};
+
 struct pool_opt {
     /* The models: those of a registry, which outlives the pool, in its order; */
     struct registry *registry;
@@ -131,7 +142,8 @@ struct pool_opt {
     struct engine_opt engine;
     uint64_t memory_limit; /* bytes of all models; one that does not fit is not loaded. 0: no limit;
                             * POOL_MEMORY_AUTO: what the machine has when a model is loaded */
-    const char *sys_root;  /* a folder that stands for "/" when memory is looked up; NULL: "/" */
+    struct pool_park_opt park;
+    const char *sys_root; /* a folder that stands for "/" when memory is looked up; NULL: "/" */
     const char *chat_template;    /* a file to use instead of the models' own; NULL or "": none */
     bool warm;                    /* a short run before READY */
     int retry_ms;                 /* a failed model is opened again after this, then after twice as
@@ -238,6 +250,7 @@ void pool_wake(struct pool *p);           /* any thread: look at the instances *
 void pool_set_progress(struct pool_instance *m, int percent); /* of its load */
 const struct pool_opt *pool_opt_of(const struct pool_instance *m);
 struct engine_stats *pool_stats_of(struct pool_instance *m); /* where it counts */
+void pool_note_parked(struct pool_instance *m, int n);       /* KV blocks, when it closes */
 
 /* ---- numbers ---- */
 
@@ -261,10 +274,12 @@ struct pool_view { /* of one model at one moment */
     int64_t idle_ms;     /* since its last use; -1: not READY */
     int64_t expires_ms;  /* until it is unloaded for want of use; -1: never */
     bool yields;         /* takes no new calls: others wait for its memory */
+    int parked_blocks;   /* KV blocks that were parked when it was last unloaded */
 };
 void pool_view(struct pool *p, int i, struct pool_view *out);
-uint64_t pool_bytes(struct pool *p); /* of all instances that are not closed */
-uint64_t pool_limit(struct pool *p); /* memory_limit; 0: none or automatic */
+uint64_t pool_bytes(struct pool *p);        /* of all instances that are not closed */
+uint64_t pool_limit(struct pool *p);        /* memory_limit; 0: none or automatic */
+uint64_t pool_parked_bytes(struct pool *p); /* of KV blocks that are parked in memory */
 /* Should model i be READY: it was not unloaded on purpose, and not only loaded when asked for? */
 bool pool_is_expected(struct pool *p, int i);
 

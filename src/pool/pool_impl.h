@@ -14,6 +14,8 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
+struct park;
+
 enum {
     POOL_MODELS_MAX = 4096,
     RETRY_FIRST_MS = 1000, /* a failed model is opened again after this */
@@ -56,6 +58,7 @@ struct slot {
     uint64_t retry_ns; /* FAILED: when it is opened again by itself; 0: it is not */
     uint64_t
         again_ns; /* FAILED: when a request may cause another load; 0: with another file only */
+    atomic_int parked_blocks;
     /* the thread's */
     struct file_id file;           /* what the path named when it failed */
     struct pool_instance *pending; /* planned, and waiting for room */
@@ -86,6 +89,8 @@ struct pool {
     int n_taken;                  /* such instances; the thread's */
     struct pool_instance *taken;  /* these; the thread's */
     unsigned n_changes;           /* how often they became more or fewer; the thread's */
+    struct park *park;            /* NULL: off; the thread's */
+    _Atomic uint64_t parked_bytes;
     uint64_t look_ns;             /* when a load that waits for room asks again; the thread's */
     /* The thread's, for swapplan.h; n_view of them. Not allocated when they are needed: a load that
      * cannot even be planned would have nobody to report to. */
@@ -144,6 +149,17 @@ void load_watch(struct pool *p); /* engines that have failed, and models to be o
 void load_close_unused(struct pool *p);
 void load_close(struct pool *p, struct pool_instance *m);
 uint64_t load_next_retry(struct pool *p);
+
+/* ---- pool_park.c: the thread's ---- */
+int pool_open_park(struct pool *p, struct err *e);
+void pool_end_park(
+    struct pool *p); /* the pool closes: what is saved from now on is saved quickly */
+void pool_close_park(struct pool *p);
+void pool_save_blocks(struct pool_instance *m);           /* of its engine, which is stopped */
+struct park *pool_park_of(const struct pool_instance *m); /* NULL: off */
+void pool_note_restored(struct pool *p);                  /* an engine has taken its blocks */
+void pool_trim_park(struct pool *p);                      /* files that workers have written */
+bool pool_shrink_park(struct pool *p, uint64_t bytes);    /* false: there is nothing to drop */
 
 /* ---- pool_room.c: the thread's ---- */
 struct memavail;

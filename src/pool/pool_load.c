@@ -31,6 +31,7 @@ enum {
 void load_close(struct pool *p, struct pool_instance *m)
 {
     m->host->close(m);
+    pool_trim_park(p);
     if (m->counted) swap_uncount(p, m);
     mem_free(m);
     malloc_trim(0);

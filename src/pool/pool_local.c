@@ -25,6 +25,7 @@ static struct engine_opt options_of(struct pool_instance *m)
 
     if (m->model->entry) apply_settings(&o, &m->model->entry->opt);
 
+    o.park = pool_park_of(m);
     o.stats = pool_stats_of(m);
     o.failed = on_engine_failed;
     o.failed_arg = m->pool;
@@ -75,7 +76,9 @@ static int open_local(struct pool_instance *m, struct err *e)
 
     for (int i = 0; i < plan->place.n_shares; i++) plan->place.shares[i].be->fill_kv = m->fill_kv;
     m->host_data = NULL;
-    if ((rc = engine_open_plan(&m->engine, plan, &o, e)) != OK) return rc;
+    rc = engine_open_plan(&m->engine, plan, &o, e);
+    pool_note_restored(m->pool);
+    if (rc != OK) return rc;
     m->need = membudget_of(plan);
     return open_prompter(m, e);
 }
@@ -94,6 +97,7 @@ static bool is_local_idle(struct pool_instance *m) { return engine_is_idle(m->en
 
 static void close_local(struct pool_instance *m)
 {
+    pool_save_blocks(m);
     prompter_close(m->prompter);
     engine_close(m->engine);
     drop_plan(m);

@@ -13,9 +13,10 @@
 void room_read_free(const struct pool *p, struct memavail *out)
 {
     struct membudget here = { 0 };
-    uint64_t others = 0;
+    uint64_t others = 0, parked = atomic_load(&p->parked_bytes);
 
     memavail_read(out, p->opt.sys_root ? p->opt.sys_root : "");
+    out->own -= parked < out->own ? parked : out->own; /* no model was promised that */
     for (const struct pool_instance *m = p->taken; m; m = m->next_taken) {
         uint64_t need = membudget_host(&m->need), own;
         if (!m->host->own_bytes) {

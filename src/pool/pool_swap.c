@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { RESIDENCE_MS = 2000, PATIENCE_MS = 5000 };
+enum { AGE_STEPS = 20 }; /* of priority count as much as the patience: 250 ms each */
 
 /* ---- unloading ---- */
 
@@ -55,7 +56,8 @@ static bool is_auto(const struct pool *p) { return p->opt.memory_limit == POOL_M
 /* What m lacks now of memory; false: the machine is too small for it. */
 static bool find_lack(const struct pool *p, const struct pool_instance *m, struct swap_lack *out)
 {
-    uint64_t all = atomic_load(&p->taken_bytes) + membudget_total(&m->need);
+    uint64_t all =
+        atomic_load(&p->taken_bytes) + atomic_load(&p->parked_bytes) + membudget_total(&m->need);
     struct membudget_lack lack = { 0 };
     struct memavail a;
 
@@ -157,7 +159,8 @@ static void view_slot(const struct pool *p, const struct slot *s, const char *de
     const struct pool_instance *m = s->now;
 
     *out = (struct swap_model){ .wanted = !m && is_wanted(s) && s->n_open == 0,
-                                .since_ns = wanted_since(s) };
+                                .since_ns = wanted_since(s),
+                                .priority = s->m.priority };
     if (!m && s->n_open > 0) {
         out->leaving = true;
         for (m = p->open; m; m = m->next)
@@ -187,7 +190,8 @@ static struct swap_opt plan_options(const struct pool *p)
     int residence = p->opt.residence_ms ? p->opt.residence_ms : RESIDENCE_MS;
     int patience = p->opt.patience_ms ? p->opt.patience_ms : PATIENCE_MS;
 
-    return (struct swap_opt){ (uint64_t)residence * MS, (uint64_t)patience * MS };
+    return (struct swap_opt){ (uint64_t)residence * MS, (uint64_t)patience * MS,
+                              (uint64_t)patience * MS / AGE_STEPS };
 }
 
 /* The models that yield, and no others. */
@@ -259,6 +263,7 @@ enum room swap_make_room(struct pool *p, int i, struct pool_instance *m, bool fi
     for (;;) {
         enum swap_verdict v = look_for_room(p, i, m, &lack, &look_ns);
 
+        if (lack.bytes && pool_shrink_park(p, lack.bytes)) continue;
         if (v == SWAP_NEVER) {
             explain_lack(p, m, e);
             return ROOM_NEVER;
@@ -315,6 +320,7 @@ static void drop_unwanted(struct pool *p)
 
 bool swap_load_next(struct pool *p)
 {
+    struct swap_opt opt = plan_options(p);
     int first = NEVER, i;
 
     p->look_ns = UINT64_MAX;
@@ -322,7 +328,7 @@ bool swap_load_next(struct pool *p)
     make_view(p, NULL);
     memset(p->skip, 0, p->n_view * sizeof *p->skip);
     set_wants_room(p, true); /* before the look: an end of use meanwhile is news */
-    while ((i = swapplan_next(p->view, (int)p->n_view, p->skip)) >= 0) {
+    while ((i = swapplan_next(p->view, (int)p->n_view, p->skip, &opt)) >= 0) {
         if (load_slot(p, i, first == NEVER)) {
             clear_yields(p);
             return true;

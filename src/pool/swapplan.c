@@ -1,17 +1,29 @@
 /* swapplan.c - the order of loads, and the choice of models that make room. */
 #include "pool/swapplan.h"
 
+#include <limits.h>
+
 enum { RESIDENCE_LOADS = 4 }; /* a model stays at least so many times as long as it took to load */
 
 #define COST_LEAST_NS 10000000.0 /* loads shorter than this cost the same */
 
-int swapplan_next(const struct swap_model *m, int n, const bool *skip)
+/* Does a come before b? Times are compared with the priorities as an offset, which stays the same
+ * while both wait: nobody overtakes for ever. */
+static bool waits_before(const struct swap_model *a, const struct swap_model *b,
+                         const struct swap_opt *o)
+{
+    int64_t later = (int64_t)(a->since_ns - b->since_ns);
+
+    return later < ((int64_t)a->priority - b->priority) * (int64_t)o->age_ns;
+}
+
+int swapplan_next(const struct swap_model *m, int n, const bool *skip, const struct swap_opt *opt)
 {
     int best = -1;
 
     for (int i = 0; i < n; i++) {
         if (!m[i].wanted || (skip && skip[i])) continue;
-        if (best < 0 || m[i].since_ns < m[best].since_ns) best = i;
+        if (best < 0 || waits_before(&m[i], &m[best], opt)) best = i;
     }
     return best;
 }
@@ -39,6 +51,7 @@ static bool goes_before(const struct swap_model *a, const struct swap_model *b, 
 {
     double x = score(a, now), y = score(b, now);
 
+    if (a->priority != b->priority) return a->priority < b->priority;
     return x > y || (!(x < y) && a->ready_ns < b->ready_ns);
 }
 
@@ -69,14 +82,16 @@ struct choice_of {
     int n;
     const struct swap_opt *opt;
     uint64_t now;
-    bool busy; /* those in use, too */
+    bool busy;    /* those in use, too */
+    int priority; /* models of a higher one stay; INT_MAX: none do */
 };
 
 static bool fits(const struct choice_of *c, int i)
 {
     const struct swap_model *m = &c->m[i];
 
-    return may_go(m) && (c->busy || !m->in_use) && c->now >= stays_until(m, c->opt);
+    return may_go(m) && (c->busy || !m->in_use) && m->priority <= c->priority &&
+           c->now >= stays_until(m, c->opt);
 }
 
 static int pick_best(const struct choice_of *c, const unsigned char *act)
@@ -94,15 +109,29 @@ static void clear(unsigned char *act, int n)
     for (int i = 0; i < n; i++) act[i] = SWAP_KEEP;
 }
 
+/* The chosen one that is not needed beside the others and would be missed most; -1: all are. */
+static int find_spare(const struct choice_of *c, const struct swap_lack *lack,
+                      const unsigned char *act, const struct swap_lack *given)
+{
+    int best = -1;
+
+    for (int i = 0; i < c->n; i++) {
+        struct swap_lack rest = without(*given, &c->m[i]);
+        if (!act[i] || !is_enough(lack, &rest)) continue;
+        if (best < 0 || goes_before(&c->m[best], &c->m[i], c->now)) best = i;
+    }
+    return best;
+}
+
 /* Drops those that are not needed beside the others: a large one may have come after small ones. */
 static void prune(const struct choice_of *c, const struct swap_lack *lack, unsigned char *act,
                   struct swap_lack given)
 {
-    for (int i = 0; i < c->n; i++) {
-        struct swap_lack rest = without(given, &c->m[i]);
-        if (!act[i] || !is_enough(lack, &rest)) continue;
+    int i;
+
+    while ((i = find_spare(c, lack, act, &given)) >= 0) {
         act[i] = SWAP_KEEP;
-        given = rest;
+        given = without(given, &c->m[i]);
     }
 }
 
@@ -164,11 +193,10 @@ enum swap_verdict swapplan_room(const struct swap_model *m, int n, int to,
                                 const struct swap_lack *lack, const struct swap_opt *opt,
                                 uint64_t now_ns, unsigned char *act, uint64_t *look_ns)
 {
-    struct choice_of c = { m, n, opt, now_ns, false };
     uint64_t aged_ns = m[to].since_ns + opt->patience_ns;
-
-    struct swap_lack later = lack_after_leaving(m, n, *lack), nothing = { 0 };
     bool aged = now_ns >= aged_ns;
+    struct choice_of c = { m, n, opt, now_ns, false, aged ? INT_MAX : m[to].priority };
+    struct swap_lack later = lack_after_leaving(m, n, *lack), nothing = { 0 };
 
     *look_ns = UINT64_MAX;
     clear(act, n);

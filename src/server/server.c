@@ -28,6 +28,7 @@
 #include "server/limit.h"
 #include "server/metrics.h"
 #include "server/origin.h"
+#include "server/parkfile.h"
 #include "server/routes.h"
 #include "server/server_impl.h"
 #include "server/startlog.h"
@@ -304,6 +305,7 @@ static int open_pool(struct server *v, struct err *e)
                           .arg = v };
 
     workerflags_engine(s, &o.engine);
+    workerflags_park(s, &o.park);
     if (v->workers) o.host = supervisor_host(v->workers);
     return pool_open(&v->pool, &o, e);
 }
@@ -326,6 +328,13 @@ static int add_model_flags(void *arg, const char *id, struct arena *a, const cha
     return i < 0 ? 0 : workerflags_of_model(&registry_at(v->registry, i)->opt, a, flags, max);
 }
 
+static int open_park(void *arg, const char *id, const char *path)
+{
+    const struct server *v = arg;
+
+    return strcmp(v->s->park, "file") == 0 ? parkfile_open(v->s->park_dir, id, path) : -1;
+}
+
 /* Some model runs in a process of its own. Models that come later have the server's setting. */
 static bool needs_workers(struct server *v)
 {
@@ -343,6 +352,7 @@ static int open_workers(struct server *v, struct err *e)
                                 .build = TERN_VERSION,
                                 .isolates = is_isolated,
                                 .add_flags = add_model_flags,
+                                .open_park = open_park,
                                 .arg = v,
                                 .hang_ms = (int)v->s->watchdog_ms };
 

@@ -62,7 +62,9 @@ struct settings {
     double kv_overcommit, stretch;
     int64_t step_ms, age_ms;
     bool prefix_cache, warm, vram_only, allow_nan;
-    char *prefix_scope;   /* "server" or "tenant" */
+    char *prefix_scope;    /* "server" or "tenant" */
+    char *park, *park_dir; /* "off", "memory" or "file" */
+    int64_t park_limit;    /* bytes */
     int64_t memory_limit; /* bytes of weights, KV cache and scratch of all models; 0: none; -1: what
                            * the machine has */
 

@@ -164,6 +164,14 @@ const struct knob settings_knobs[] = {
     { .name = "prefix-scope", .kind = KNOB_CHOICE, .at = AT(prefix_scope), .choices = "server|tenant",
       .dflt = "server",
       .help = "who shares prefixes: all requests, or only those of one tenant" },
+    { .name = "park", .kind = KNOB_CHOICE, .at = AT(park), .choices = "off|memory|file", .dflt = "off",
+      .help = "keep cached prefixes of models that are unloaded or sleep: in memory, or in files, which also "
+              "outlive the server" },
+    { .name = "park-dir", .kind = KNOB_TEXT, .at = AT(park_dir), .dflt = "",
+      .help = "folder for the files of --park file; it is made if it is not there" },
+    { .name = "park-limit", .kind = KNOB_SIZE, .at = AT(park_limit), .least = 0, .most = 1024 * 1024 * GI,
+      .dflt = "1G",
+      .help = "bytes of all parked prefixes; those of the model that was used longest ago are dropped" },
     { .name = "memory-limit", .kind = KNOB_SIZE, .at = AT(memory_limit), .least = 0,
       .most = 1024 * 1024 * GI, .words = "none|auto", .dflt = "auto",
       .help = "memory of weights, KV cache and scratch of all models; auto: what the machine, the "

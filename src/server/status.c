@@ -196,12 +196,14 @@ static void write_pool_view(struct jsonw *w, struct server *v, int i)
     jsonw_key(w, "preload"), jsonw_bool(w, m->preload);
     jsonw_key(w, "pinned"), jsonw_bool(w, m->pinned);
     write_int(w, "keep_alive_ms", m->keep_ms);
+    write_int(w, "priority", m->priority);
     write_int(w, "uses", now.n_uses);
     write_int(w, "waits_for_load", now.n_waits);
     jsonw_key(w, "yields"), jsonw_bool(w, now.yields);
     write_int(w, "idle_ms", now.idle_ms);
     write_int(w, "expires_ms", now.expires_ms);
     write_int(w, "planned_bytes", (int64_t)now.bytes);
+    write_int(w, "kv_parked", now.parked_blocks);
     write_int(w, "loads", (int64_t)counter_get(&c->loads));
     write_int(w, "load_failures", (int64_t)counter_get(&c->load_failures));
     write_int(w, "evictions", (int64_t)counter_get(&c->unloads[POOL_UNLOAD_ROOM]));
@@ -264,6 +266,7 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     write_text(w, "sizes", now ? i.sizes : "");
     write_model_memory(w, &i);
     write_kv_blocks(w, i.block_tokens, s);
+    write_int(w, "kv_restored", i.n_restored);
     write_grammars(w, s);
     write_effective(w, &i.opt);
     write_int(w, "running", s ? gauge_get(&s->running) : 0);
@@ -385,6 +388,7 @@ static void write_process(struct jsonw *w, struct server *v)
     write_int(w, "kv", (int64_t)kv);
     write_int(w, "scratch", (int64_t)scratch);
     write_int(w, "limit", memory_limit(v));
+    write_int(w, "parked", (int64_t)pool_parked_bytes(v->pool));
     jsonw_end(w);
 
     http_stats(v->http, &h);

@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "engine/options.h"
+#include "pool/pool.h"
 #include "pool/registry.h"
 
 #include <string.h>
@@ -120,6 +121,15 @@ void workerflags_engine(const struct settings *s, struct engine_opt *o)
                               .age_ms = (int)s->age_ms,
                               .no_prefix = !s->prefix_cache,
                               .allow_nan = s->allow_nan };
+}
+
+void workerflags_park(const struct settings *s, struct pool_park_opt *o)
+{
+    *o = (struct pool_park_opt){ .where = strcmp(s->park, "memory") == 0 ? POOL_PARK_MEMORY
+                                          : strcmp(s->park, "file") == 0 ? POOL_PARK_FILE
+                                                                         : POOL_PARK_OFF,
+                                 .max_bytes = (uint64_t)s->park_limit,
+                                 .dir = s->park_dir };
 }
 
 void workerflags_api(const struct settings *s, struct api_opt *o)

@@ -11,6 +11,7 @@
 struct api_opt;
 struct engine_opt;
 struct model_opt;
+struct pool_park_opt;
 
 /* "--ctx=4096", ...: *n of them, in the arena. NULL: no memory. */
 const char **workerflags_make(const struct settings *s, struct arena *a, int *n);
@@ -20,5 +21,7 @@ int workerflags_of_model(const struct model_opt *o, struct arena *a, const char 
 
 /* Options as the settings say. --gpu-layers 0 means the CPU. */
 void workerflags_engine(const struct settings *s, struct engine_opt *o);
+/* How KV blocks are parked; the strings are borrowed. */
+void workerflags_park(const struct settings *s, struct pool_park_opt *o);
 void workerflags_api(const struct settings *s, struct api_opt *o);
 #endif

@@ -202,6 +202,7 @@ static void write_more(struct buf *out, const struct engine_info *i)
     jsonw_obj(&w);
     jsonw_key(&w, "sizes"), jsonw_str(&w, str_c(i->sizes));
     jsonw_key(&w, "kv_tokens"), jsonw_int(&w, i->opt.kv_tokens);
+    jsonw_key(&w, "kv_restored"), jsonw_int(&w, i->n_restored);
     jsonw_key(&w, "max_queue_tokens"), jsonw_int(&w, i->opt.max_queue_tokens);
     jsonw_end(&w);
 }

@@ -55,7 +55,8 @@ static uint64_t read_oom_kills(void)
 
 /* ---- start ---- */
 
-static int set_up(posix_spawn_file_actions_t *fa, posix_spawnattr_t *at, int fd, int shared)
+static int set_up(posix_spawn_file_actions_t *fa, posix_spawnattr_t *at, int fd, int shared,
+                  int park)
 {
     sigset_t none, dflt;
     int rc;
@@ -64,9 +65,11 @@ static int set_up(posix_spawn_file_actions_t *fa, posix_spawnattr_t *at, int fd,
     sigfillset(&dflt);
     sigdelset(&dflt, SIGKILL);
     sigdelset(&dflt, SIGSTOP);
-    /* Both descriptors are HIGH_FD or more: neither is overwritten before it is duplicated. */
+    /* All descriptors are HIGH_FD or more: none is overwritten before it is duplicated. */
     if ((rc = posix_spawn_file_actions_adddup2(fa, fd, PROCESS_FD)) != 0) return rc;
     if (shared >= 0 && (rc = posix_spawn_file_actions_adddup2(fa, shared, PROCESS_SHARED_FD)) != 0)
+        return rc;
+    if (park >= 0 && (rc = posix_spawn_file_actions_adddup2(fa, park, PROCESS_PARK_FD)) != 0)
         return rc;
     if ((rc = posix_spawn_file_actions_addopen(fa, 0, "/dev/null", O_RDONLY, 0)) != 0) return rc;
     if ((rc = posix_spawn_file_actions_adddup2(fa, 2, 1)) != 0) return rc;
@@ -93,7 +96,7 @@ static void filter_env(char *out[ENV_MAX + 1])
     out[n] = NULL;
 }
 
-static int spawn(pid_t *pid, char *const argv[], int fd, int shared)
+static int spawn(pid_t *pid, char *const argv[], int fd, int shared, int park)
 {
     posix_spawn_file_actions_t fa;
     posix_spawnattr_t at;
@@ -106,7 +109,7 @@ static int spawn(pid_t *pid, char *const argv[], int fd, int shared)
         posix_spawn_file_actions_destroy(&fa);
         return rc;
     }
-    if ((rc = set_up(&fa, &at, fd, shared)) == 0)
+    if ((rc = set_up(&fa, &at, fd, shared, park)) == 0)
         rc = posix_spawn(pid, "/proc/self/exe", &fa, &at, argv, env);
     posix_spawnattr_destroy(&at);
     posix_spawn_file_actions_destroy(&fa);
@@ -146,10 +149,21 @@ static int watch_process(struct process *p, struct err *e)
     return E_IO;
 }
 
-int process_start(struct process *p, char *const argv[], int shared, int *fd,
+/* A descriptor of HIGH_FD or more for the same file; -1: there is none. */
+static int move_high(int fd) { return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD); }
+
+bool process_has_park(void)
+{
+    struct stat st;
+
+    return fstat(PROCESS_PARK_FD, &st) == 0 && S_ISREG(st.st_mode) &&
+           fcntl(PROCESS_PARK_FD, F_SETFD, FD_CLOEXEC) == 0;
+}
+
+int process_start(struct process *p, char *const argv[], int shared, int park, int *fd,
                   unsigned char token[PROCESS_TOKEN], struct err *e)
 {
-    int fds[2], rc;
+    int fds[2], rc, high;
 
     *p = (struct process){ .pidfd = -1 };
     if (pthread_mutex_init(&p->lock, NULL) != 0) return err_nomem(e, "a mutex");
@@ -159,12 +173,14 @@ int process_start(struct process *p, char *const argv[], int shared, int *fd,
     }
     if ((rc = make_pair(fds, e)) != OK) goto out;
     p->oom = read_oom_kills();
+    high = move_high(park);
     /* Into the buffer of a new socket: it does not block. */
     if (send(fds[0], token, PROCESS_TOKEN, MSG_NOSIGNAL) != PROCESS_TOKEN)
         rc = err_set(e, E_IO, "worker: send: %s", strerror(errno));
-    else if ((rc = spawn(&p->pid, argv, fds[1], shared)) != 0)
+    else if ((rc = spawn(&p->pid, argv, fds[1], shared, high)) != 0)
         rc = err_set(e, E_IO, "cannot start a worker process: %s", strerror(rc));
     else rc = watch_process(p, e);
+    if (high >= 0) close(high);
     close(fds[1]);
     if (rc == OK && fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0) *fd = fds[0];
     else close(fds[0]);

@@ -16,7 +16,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PROCESS_FD = 3, PROCESS_SHARED_FD = 4, PROCESS_TOKEN = 32, PROCESS_TERM_MS = 5000 };
+enum {
+    PROCESS_FD = 3,
+    PROCESS_SHARED_FD = 4,
+    PROCESS_PARK_FD = 5,
+    PROCESS_TOKEN = 32,
+    PROCESS_TERM_MS = 5000
+};
 
 /* How a process ended. */
 enum process_end {
@@ -41,11 +47,12 @@ struct process {
     uint64_t oom; /* oom_kill of the cgroup when it began */
 };
 
-/* argv[0] is the name the process shows; ends with NULL. shared: becomes PROCESS_SHARED_FD; -1: there
- * is none. *fd: our end of the socket, which does not
- * block; token: to be used in the handshake. */
-int process_start(struct process *p, char *const argv[], int shared, int *fd,
+/* argv[0] is the name the process shows; ends with NULL. shared and park: become PROCESS_SHARED_FD and
+ * PROCESS_PARK_FD; -1: there is none. *fd: our end of the socket, which does not block; token: to be
+ * used in the handshake. */
+int process_start(struct process *p, char *const argv[], int shared, int park, int *fd,
                   unsigned char token[PROCESS_TOKEN], struct err *e);
+bool process_has_park(void); /* in the child: was it given a file for parked KV blocks? */
 /* Memory of n bytes that a child can map, too: its descriptor, or -1. */
 int process_share(size_t n, void **mem);
 void *process_map_shared(size_t n); /* in the child: that memory; NULL: there is none */

@@ -366,6 +366,9 @@ void supervisor_stop(struct supervisor *v)
     if (!v) return;
     pthread_mutex_lock(&v->lock);
     v->stopping = true;
+    /* All at once: each may take a while, and stop_isolated waits for one after the other. */
+    for (struct worker *w = v->workers; w; w = w->next)
+        if (w->has_proc && !w->expected) w->expected = process_signal(&w->proc, SIGTERM);
     pthread_cond_broadcast(&v->changed);
     pthread_mutex_unlock(&v->lock);
 }

@@ -33,6 +33,8 @@ struct supervisor_opt {
     bool (*isolates)(void *arg, const char *id);
     /* Writes up to max flags of this model's own, and returns how many. NULL: none. */
     int (*add_flags)(void *arg, const char *id, struct arena *a, const char **flags, int max);
+    /* Opens the file in which this model may park its KV blocks; -1: none. NULL: none. */
+    int (*open_park)(void *arg, const char *id, const char *path);
     void *arg;
     int ping_ms, silent_ms; /* of links; 0: 500 and 10000 */
     int hang_ms;            /* a step of the engine that takes longer; 0: not looked at */

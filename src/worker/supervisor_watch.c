@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     CUT_MS = 1000,  /* a process may live for so long without its link */
@@ -244,6 +245,7 @@ static void add_more(struct worker *w, struct str more)
     w->info.sizes = sizes ? arena_cstr(&w->arena, str_c(sizes)) : NULL;
     if (!w->info.sizes) w->info.sizes = "";
     w->info.opt.kv_tokens = (int)json_integer_value(json_object_get(root, "kv_tokens"));
+    w->info.n_restored = (int)json_integer_value(json_object_get(root, "kv_restored"));
     w->info.opt.max_queue_tokens =
         (int)json_integer_value(json_object_get(root, "max_queue_tokens"));
     json_decref(root);
@@ -326,15 +328,17 @@ static int start_process(struct worker *w, int *fd, unsigned char token[PROCESS_
     const char *argv[FLAGS_MAX + 12] = { "tern", "worker", "--fd",    "3",
                                          "--id", w->id,    "--model", w->path };
     struct arena own = { 0 };
-    int n = 8, rc;
+    int n = 8, rc, park;
 
     if (o->n_flags > FLAGS_MAX / 2) return err_set(e, E_INTERNAL, "too many flags of a worker");
     for (int i = 0; i < o->n_flags; i++) argv[n++] = o->flags[i];
     if (o->add_flags) n += o->add_flags(o->arg, w->id, &own, argv + n, FLAGS_MAX - n);
     argv[n] = NULL;
-    rc = own.failed
-             ? err_nomem(e, "the flags of a worker")
-             : process_start(&w->proc, (char *const *)argv, w->record->shared_fd, fd, token, e);
+    park = o->open_park ? o->open_park(o->arg, w->id, w->path) : -1;
+    rc = own.failed ? err_nomem(e, "the flags of a worker")
+                    : process_start(&w->proc, (char *const *)argv, w->record->shared_fd, park, fd,
+                                    token, e);
+    if (park >= 0) close(park);
     arena_release(&own);
     if (rc != OK) return rc;
     pthread_mutex_lock(&w->sup->lock);

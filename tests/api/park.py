@@ -1,0 +1,164 @@
+"""Parked KV blocks from outside: a prompt, its model unloaded or put to sleep, the same prompt again is read from the cache and
+answered with the same text; also after a restart of the server, and with models in processes of their own. Starts its
+servers itself; run by tests/cli/park.sh."""
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TERN = os.environ["TERN"]
+PROMPT = "Once upon a time there was a little bird who lived in a tall tree near the sea. " * 6
+
+
+class Server:
+    def __init__(self, top, *flags):
+        self.log = tempfile.NamedTemporaryFile("w+", dir=top, suffix=".log", delete=False)
+        self.proc = subprocess.Popen([TERN, "serve", "--models-dir", f"{top}/models", "--port", "0", "-t", "1", "-c", "1024",
+                                      "--kv-tokens", "4096", *flags], stdout=subprocess.DEVNULL, stderr=self.log)
+        self.port = int(self.wait_log(r"listens on http://[^:]*:(\d+)").group(1))
+
+    def text(self):
+        return open(self.log.name).read()
+
+    def wait_log(self, pattern):
+        for _ in range(1200):
+            m = re.search(pattern, self.text())
+            if m:
+                return m
+            assert self.proc.poll() is None, self.text()
+            time.sleep(0.05)
+        raise AssertionError(f"no {pattern} in: {self.text()}")
+
+    def ask(self, method, path, body=None):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        c.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+        r = c.getresponse()
+        data = json.loads(r.read() or b"null")
+        c.close()
+        assert r.status == 200, (path, r.status, data)
+        return data
+
+    def complete(self):
+        r = self.ask("POST", "/v1/completions", {"model": "ada", "prompt": PROMPT, "max_tokens": 12, "temperature": 0,
+                                                 "ignore_eos": True})
+        return r["usage"]["prompt_tokens_details"]["cached_tokens"], r["choices"][0]["text"]
+
+    def status(self):
+        s = self.ask("GET", "/status")
+        return s, s["models"][0]
+
+    def stop(self):
+        self.proc.send_signal(signal.SIGTERM)
+        assert self.proc.wait(60) == 0, self.text()
+
+
+def unload(s):
+    s.ask("POST", "/models/unload", {"model": "ada"})
+
+
+def in_memory(top):
+    s = Server(top, "--park", "memory")
+    cached, text = s.complete()
+    assert cached == 0
+    for leave in (unload, lambda s: s.ask("POST", "/sleep"), unload):
+        leave(s)
+        status, m = s.status()
+        assert status["memory"]["parked"] > 0 and m["kv_parked"] > 4, (status["memory"], m)
+        again, same = s.complete()
+        assert again > 64 and same == text, (again, same, text)
+        status, m = s.status()
+        assert status["memory"]["parked"] == 0 and m["kv_restored"] > 4, (status["memory"], m)
+    assert status["settings"]["park"]["value"] == "memory"
+    s.stop()
+
+
+def off_by_default(top):
+    s = Server(top)
+    s.complete()
+    unload(s)
+    assert s.complete()[0] == 0
+    assert s.status()[0]["memory"]["parked"] == 0
+    s.stop()
+
+
+def files_of(top):
+    return [f"{top}/parked/{f}" for f in os.listdir(f"{top}/parked")]
+
+
+def in_files(top, *flags):
+    flags = ("--park", "file", "--park-dir", f"{top}/parked", *flags)
+    s = Server(top, *flags)
+    cached, text = s.complete()
+    assert cached == 0
+    unload(s)
+    again, same = s.complete()
+    assert again > 64 and same == text, (again, same, text)
+    s.stop()
+    assert len(files_of(top)) == 1, files_of(top)
+    assert all(os.stat(f).st_mode & 0o777 == 0o600 and os.stat(f).st_size > 10000 for f in files_of(top))
+    s = Server(top, *flags)
+    again, same = s.complete()
+    assert again > 64 and same == text, (again, same, text)
+    assert s.status()[1]["kv_restored"] > 4
+    s.stop()
+    for f in files_of(top):
+        with open(f, "r+b") as out:
+            out.write(b"nonsense")
+    s = Server(top, *flags)
+    again, same = s.complete()
+    assert again == 0 and same == text, (again, same, text)
+    assert "ignored" in s.text(), s.text()
+    unload(s)
+    assert s.complete()[0] > 64  # the damaged file was replaced
+    s.stop()
+    shutil.rmtree(f"{top}/parked")
+
+
+def isolated_in_files(top):
+    in_files(top, "--isolate")
+
+
+def isolated_in_memory(top):
+    s = Server(top, "--park", "memory", "--isolate")
+    cached, text = s.complete()
+    pid = s.status()[1]["pid"]
+    for _ in range(2):
+        s.ask("POST", "/sleep")
+        again, same = s.complete()
+        assert again > 64 and same == text, (again, same, text)
+        assert s.status()[1]["pid"] == pid
+    unload(s)  # the process ends, and its memory with it
+    assert s.complete()[0] == 0
+    s.stop()
+
+
+def wrong_settings(top):
+    r = subprocess.run([TERN, "serve", "--models-dir", f"{top}/models", "--port", "0", "--park", "file"], capture_output=True,
+                       text=True, timeout=60)
+    assert r.returncode == 2 and "park-dir" in r.stderr, (r.returncode, r.stderr)
+
+
+def main():
+    bad = 0
+    for case in (in_memory, off_by_default, in_files, isolated_in_files, wrong_settings):
+        top = tempfile.mkdtemp()
+        try:
+            os.mkdir(f"{top}/models")
+            shutil.copy("models/tern-tales.gguf", f"{top}/models/ada.gguf")
+            case(top)
+            print("ok park:", case.__name__.replace("_", " "), flush=True)
+        except Exception as e:  # noqa: every failure is reported, and the next case runs
+            bad = 1
+            print(f"not ok park: {case.__name__}: {type(e).__name__}: {str(e)[-2000:]}".replace("\n", " | "), flush=True)
+        finally:
+            shutil.rmtree(top)
+    sys.exit(bad)
+
+
+main()
