@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include "base/clock.h"
+#include "api/params.h"
 #include "base/jsonpeek.h"
 #include "engine/stats.h"
 #include "worker/breaker.h"
@@ -110,6 +111,29 @@ static void the_member_of_the_outermost_object_is_found(void **state)
     }
 }
 
+static void members_are_found_in_one_pass(void **state)
+{
+    static const char json[] =
+        "{\"ttl\": -1.5e3, \"keep_alive\" : \"5m\", \"x\":{\"ttl\":7},\"b\":true}";
+    struct jsonpeek_member m[] = {
+        { .key = "keep_alive" }, { .key = "ttl" }, { .key = "none" }, { .key = "b" }, { .key = "x" }
+    };
+    int64_t ms = 0;
+
+    (void)state;
+    jsonpeek_members(str_c(json), m, 5);
+    assert_true(m[0].found == JSONPEEK_FOUND && m[0].is_text && str_is(m[0].value, "5m"));
+    assert_true(m[1].found == JSONPEEK_FOUND && !m[1].is_text && str_is(m[1].value, "-1.5e3"));
+    for (int i = 2; i < 5; i++) assert_int_equal(m[i].found, JSONPEEK_ABSENT);
+    assert_true(params_parse_keep(m[0].value, true, &ms) && ms == 300000);
+    assert_true(params_parse_keep(m[1].value, false, &ms) && ms == -1);
+    assert_true(params_parse_keep(STR("0"), false, &ms) && ms == 0);
+    assert_false(params_parse_keep(STR("soon"), true, &ms));
+    assert_false(params_parse_keep(STR("1e"), false, &ms));
+    jsonpeek_members(STR("{\"ttl\":1"), m, 2);
+    assert_int_equal(m[1].found, JSONPEEK_UNKNOWN);
+}
+
 /* ---- counters ---- */
 
 static void counters_are_copied_without_their_bounds(void **state)
@@ -216,6 +240,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(rare_deaths_do_not),
         cmocka_unit_test(a_trial_that_goes_well_is_over),
         cmocka_unit_test(the_member_of_the_outermost_object_is_found),
+        cmocka_unit_test(members_are_found_in_one_pass),
         cmocka_unit_test(counters_are_copied_without_their_bounds),
         cmocka_unit_test(the_end_of_a_process_is_told),
         cmocka_unit_test(a_process_that_ignores_sigterm_is_killed),

@@ -29,22 +29,39 @@ static const struct forward_ops *ops_of(const struct call *c) { return c->api->o
 
 /* ---- on a request thread ---- */
 
-/* The model that the body names is READY and runs elsewhere. Only that field is read: everything
- * else is the business of the other process. */
+enum { PEEK_MODEL, PEEK_KEEP_ALIVE, PEEK_TTL, N_PEEK };
+
+/* How long the model stays after the call. Of two fields the later in the table of params.c wins, and a
+ * wrong one is refused by the other process. */
+static int64_t keep_of(const struct jsonpeek_member *m)
+{
+    int64_t ms = POOL_KEEP_DEFAULT;
+
+    for (int i = PEEK_KEEP_ALIVE; i <= PEEK_TTL; i++)
+        if (m[i].found == JSONPEEK_FOUND) params_parse_keep(m[i].value, m[i].is_text, &ms);
+    return ms;
+}
+
+/* The model that the body names is READY and runs elsewhere. Only its name, and how long it stays, are
+ * read: everything else is the business of the other process. */
 bool forward_claims(struct call *c)
 {
-    struct buf name = { 0 };
+    struct jsonpeek_member m[N_PEEK] = { { .key = "model" },
+                                         { .key = "keep_alive" },
+                                         { .key = "ttl" } };
     bool claims = false;
 
     if (!ops_of(c)) return false;
     if (c->model) return c->fw.on = !c->model->engine; /* it has waited for its model */
-    if (jsonpeek_text(c->body, "model", &name) != JSONPEEK_UNKNOWN && !name.failed &&
-        pool_find(c->api->opt.pool, buf_str(&name), &c->model, NULL) == OK) {
+    jsonpeek_members(c->body, m, N_PEEK);
+    if (m[PEEK_MODEL].found == JSONPEEK_UNKNOWN) return c->fw.on = false;
+    if (m[PEEK_MODEL].found == JSONPEEK_ABSENT || !m[PEEK_MODEL].is_text)
+        m[PEEK_MODEL].value = STR("");
+    if (pool_find(c->api->opt.pool, m[PEEK_MODEL].value, &c->model, NULL) == OK) {
         claims = !c->model->engine;
-        if (claims) pool_touch(c->model, POOL_KEEP_DEFAULT);
+        if (claims) pool_touch(c->model, keep_of(m));
         else pool_release(c->model), c->model = NULL;
     }
-    buf_release(&name);
     return c->fw.on = claims;
 }
 

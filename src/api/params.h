@@ -109,6 +109,8 @@ void params_drop_body(struct params *p);
 /* Overwrites the fields of io that the body gave. */
 void params_sample(const struct params *p, struct sample_opt *io);
 
+/* The value of keep_alive or ttl: seconds, or with is_text a time such as "5m". false: neither. */
+bool params_parse_keep(struct str s, bool is_text, int64_t *ms);
 /* "12", "interactive" or "batch"; false: none of these. */
 bool params_parse_priority(struct str s, int *out);
 #endif

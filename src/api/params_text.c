@@ -299,11 +299,27 @@ static bool parse_duration(struct str s, double *ms)
     return true;
 }
 
+/* A negative time, and one of more than ten years: for ever. */
+static int64_t keep_of(double ms)
+{
+    const double most = 1e3 * 86400 * 365 * 10;
+
+    return ms >= 0 && ms <= most ? (int64_t)ms : -1;
+}
+
+bool params_parse_keep(struct str s, bool is_text, int64_t *ms)
+{
+    double v;
+
+    if (is_text ? !parse_duration(s, &v) : !str_to_f64(s, &v)) return false;
+    *ms = keep_of(is_text ? v : v * 1e3);
+    return true;
+}
+
 /* A number of seconds, or a text with units; a negative one: for ever. */
 int params_read_keep_alive(struct params *p, struct body_reader *r, const char *param,
                            const json_t *v)
 {
-    const double most = 1e3 * 86400 * 365 * 10;
     double ms = 0;
 
     if (json_is_number(v)) ms = json_number_value(v) * 1e3;
@@ -312,6 +328,6 @@ int params_read_keep_alive(struct params *p, struct body_reader *r, const char *
                            "must be a number of seconds, or a time such as \"5m\"; 0: the model is "
                            "unloaded after the answer, -1: it stays");
     p->has_keep = true;
-    p->keep_ms = ms < 0 || ms > most ? -1 : (int64_t)ms;
+    p->keep_ms = keep_of(ms);
     return OK;
 }

@@ -1,4 +1,4 @@
-"""Parked KV blocks from outside: a prompt, its model unloaded or put to sleep, the same prompt again is read from the cache and
+"""Models that leave and come back, from outside. Parked KV blocks: a prompt, its model unloaded or put to sleep, the same prompt again is read from the cache and
 answered with the same text; also after a restart of the server, and with models in processes of their own. Starts its
 servers itself; run by tests/cli/park.sh."""
 import http.client
@@ -138,6 +138,28 @@ def isolated_in_memory(top):
     s.stop()
 
 
+def keep_alive(top, *flags):
+    """Of a request to a model that is ready, wherever it runs."""
+    s = Server(top, *flags)
+    body = {"model": "ada", "prompt": "Once", "max_tokens": 2}
+    s.ask("POST", "/v1/completions", body)
+    for more, least, most in (({}, 200e3, 300e3), ({"keep_alive": "10m"}, 500e3, 600e3), ({"ttl": 40}, 20e3, 40e3),
+                              ({"keep_alive": -1}, -1, -1), ({"ttl": 1e3}, 900e3, 1000e3), ({"x": {"ttl": 1}}, 200e3, 300e3)):
+        s.ask("POST", "/v1/completions", {**body, **more})
+        assert least <= s.status()[1]["expires_ms"] <= most, (more, s.status()[1]["expires_ms"])
+    s.ask("POST", "/v1/completions", {**body, "keep_alive": 0})
+    for _ in range(1200):
+        if s.status()[1]["state"] == "unloaded":
+            break
+        time.sleep(0.05)
+    assert s.status()[1]["state"] == "unloaded", s.status()[1]
+    s.stop()
+
+
+def isolated_keep_alive(top):
+    keep_alive(top, "--isolate")
+
+
 def wrong_settings(top):
     r = subprocess.run([TERN, "serve", "--models-dir", f"{top}/models", "--port", "0", "--park", "file"], capture_output=True,
                        text=True, timeout=60)
@@ -146,7 +168,7 @@ def wrong_settings(top):
 
 def main():
     bad = 0
-    for case in (in_memory, off_by_default, in_files, isolated_in_files, wrong_settings):
+    for case in (in_memory, off_by_default, in_files, isolated_in_files, keep_alive, isolated_keep_alive, wrong_settings):
         top = tempfile.mkdtemp()
         try:
             os.mkdir(f"{top}/models")
