@@ -91,7 +91,7 @@ struct pool {
     unsigned n_changes;           /* how often they became more or fewer; the thread's */
     struct park *park;            /* NULL: off; the thread's */
     _Atomic uint64_t parked_bytes;
-    uint64_t look_ns;             /* when a load that waits for room asks again; the thread's */
+    uint64_t look_ns; /* when a load that waits for room asks again; the thread's */
     /* The thread's, for swapplan.h; n_view of them. Not allocated when they are needed: a load that
      * cannot even be planned would have nobody to report to. */
     struct swap_model view[POOL_MODELS_MAX];
