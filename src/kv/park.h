@@ -8,8 +8,8 @@
  *
  * The bytes of all sets together are bounded; sets that were used longest ago are dropped first.
  * With a folder every set is a file there, and with a descriptor the one set is the file behind it,
- * for a process that may open none. Files are readable by their owner only, because prompts can be computed back
- * from keys and values. The format has a version and checksums: a file that is
+ * for a process that may open none. Files are readable by their owner only, because prompts can be
+ * computed back from keys and values. The format has a version and checksums: a file that is
  * damaged, cut off or of another version is ignored with a warning, and a block is handed out only
  * after its checksum was found right.
  *
