@@ -82,7 +82,10 @@ struct pool_host {
     void (*drain)(struct pool_instance *m);               /* takes no more requests */
     void (*abort)(struct pool_instance *m);               /* cancels what it has */
     bool (*is_idle)(struct pool_instance *m);
-    void (*stop)(struct pool_instance *m);  /* ends its threads; facts can still be read */
+    void (*stop)(struct pool_instance *m); /* ends its threads; facts can still be read */
+    /* Before close of a model that is to sleep: keeps what the next instance can begin with. NULL:
+     * there is nothing to keep. */
+    void (*sleep)(struct pool_instance *m);
     void (*close)(struct pool_instance *m); /* frees what the steps made, also after a failed one */
     /* Anonymous memory that the instance's own process has taken. NULL: it runs in this one. */
     uint64_t (*own_bytes)(const struct pool_instance *m);

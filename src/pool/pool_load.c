@@ -51,6 +51,16 @@ static void note_closed(struct pool *p, struct slot *s)
     if (before) pool_report_change(p);
 }
 
+static void sleep_if_asked(struct pool *p, struct slot *s, struct pool_instance *m)
+{
+    bool sleeps;
+
+    pthread_mutex_lock(&p->lock);
+    sleeps = s->sleeps && !atomic_load(&p->stop);
+    pthread_mutex_unlock(&p->lock);
+    if (sleeps && m->host->sleep && m->host->error(m, NULL) == OK) m->host->sleep(m);
+}
+
 void load_close_unused(struct pool *p)
 {
     struct pool_instance *list, *next;
@@ -62,6 +72,7 @@ void load_close_unused(struct pool *p)
     for (; list; list = next) {
         struct slot *s = slot_of(list);
         next = list->next;
+        sleep_if_asked(p, s, list);
         load_close(p, list);
         note_closed(p, s);
     }

@@ -8,7 +8,8 @@
  *
  * The pool has a host of its own, which plans as for a model of this process, but by the memory that
  * the server's pool has for it, and then waits for the server's answer: another room, by which it plans
- * again, or the permission to load. A model that fails ends the worker: the server starts another one. */
+ * again, or the permission to load. A model that fails ends the worker: the server starts another one.
+ * After SLEEP the model is unloaded, and with WAKE the same begins again. */
 #include "worker/child.h"
 
 #include "base/arena.h"
@@ -64,7 +65,9 @@ struct child {
     bool is_open;  /* the loop's: the handshake is over */
     bool reported; /* READY or FAILED */
     bool draining;
-    struct engine_stats *shared; /* our counters for the server; NULL: none */
+    struct pool_wait sleep, wake; /* of the pool, after SLEEP and WAKE */
+    atomic_bool asleep;           /* SLEEP is done, ASLEEP is to be sent */
+    struct engine_stats *shared;  /* our counters for the server; NULL: none */
     struct loop_timer *progress;
     struct sandbox_info sandbox;
     int percent; /* last PROGRESS */
@@ -287,6 +290,50 @@ static void report_state(struct child *c)
     }
 }
 
+/* ---- sleeping ---- */
+
+/* On the pool's thread, or on the loop if there was nothing to do. */
+static void on_unloaded(struct pool_wait *w)
+{
+    struct child *c = w->arg;
+
+    atomic_store_explicit(&c->asleep, true, memory_order_release);
+    loop_wake(c->loop);
+}
+
+static void fall_asleep(struct child *c)
+{
+    c->sleep = (struct pool_wait){ .done = on_unloaded, .arg = c };
+    if (pool_unload(c->pool, 0, true, &c->sleep) == POOL_NOW) on_unloaded(&c->sleep);
+}
+
+/* The next load is planned and admitted anew. */
+static void report_asleep(struct child *c)
+{
+    struct pool_view v;
+    struct buf b = { 0 };
+
+    if (!atomic_exchange_explicit(&c->asleep, false, memory_order_acquire)) return;
+    pool_view(c->pool, 0, &v);
+    pthread_mutex_lock(&c->lock);
+    c->plan_due = false;
+    if (c->gate != GATE_ENDED) c->gate = GATE_SHUT;
+    pthread_mutex_unlock(&c->lock);
+    c->reported = false;
+    if (c->shared) engine_stats_clear_gauges(c->shared);
+    msg_write_asleep(&b, &(struct msg_asleep){ v.parked_blocks });
+    send_json(c, FRAME_ASLEEP, &b);
+}
+
+/* READY or FAILED is reported as after the start. */
+static void on_loaded(struct pool_wait *w) { pool_release(w->model); }
+
+static void wake_up(struct child *c)
+{
+    c->wake = (struct pool_wait){ .done = on_loaded, .arg = c, .by_operator = true };
+    if (pool_load(c->pool, 0, &c->wake) == POOL_NOW) on_loaded(&c->wake);
+}
+
 /* The server reads them when it is asked for them. */
 static void share_stats(struct child *c)
 {
@@ -301,6 +348,7 @@ static void on_wake(void *arg)
 
     api_process_events(c->api);
     share_stats(c);
+    report_asleep(c);
     send_plan(c);
     if (atomic_exchange_explicit(&c->changed, false, memory_order_acquire)) report_state(c);
 }
@@ -402,6 +450,8 @@ static void on_frame(void *arg, struct link *l, struct link_stream *s, const str
     case FRAME_REFUSE: on_refuse(c, f); break;
     case FRAME_DRAIN: drain(c); break;
     case FRAME_STOP: end_child(c, OK, NULL); break;
+    case FRAME_SLEEP: fall_asleep(c); break;
+    case FRAME_WAKE: wake_up(c); break;
     default: break;
     }
 }

@@ -45,6 +45,9 @@ enum frame_type {
     FRAME_READY,     /* worker: the model answers; its facts */
     FRAME_FAILED,    /* worker: the model does not load, or its engine has failed */
     FRAME_ROOM,      /* server: memory for the model's sizes; the worker plans by it */
+    FRAME_SLEEP,     /* server: give the model's memory back, and stay */
+    FRAME_ASLEEP,    /* worker: that is done */
+    FRAME_WAKE,      /* server: load the model again; ROOM follows */
 
     FRAME_REQUEST = 32, /* server: opens a stream: the head of an HTTP request */
     FRAME_BODY,         /* server: bytes of the body; the last has FRAME_LAST */

@@ -147,6 +147,10 @@ static const struct field failure_fields[] = {
     { 0 },
 };
 
+static const struct field asleep_fields[] = {
+    F(struct msg_asleep, I64, parked_blocks),
+};
+
 static const struct field progress_fields[] = {
     F(struct msg_progress, TEXT, stage, .max = WORD_MAX),
     F(struct msg_progress, I64, percent, MUST, .max = 100),
@@ -555,6 +559,7 @@ DEFINE(status_reply, FRAME_STATUS_REPLY)
 DEFINE(room, FRAME_ROOM)
 DEFINE(plan, FRAME_PLAN)
 DEFINE(admit, FRAME_ADMIT)
+DEFINE(asleep, FRAME_ASLEEP)
 DEFINE(failure, FRAME_FAILED)
 DEFINE(progress, FRAME_PROGRESS)
 DEFINE(ready, FRAME_READY)

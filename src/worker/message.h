@@ -93,6 +93,10 @@ struct msg_admit {
     bool fill_kv;          /* the KV cache is taken before READY, not when it is used */
 };
 
+struct msg_asleep {
+    int64_t parked_blocks; /* of the KV cache, that come back with WAKE */
+};
+
 /* REFUSE and FAILED. */
 struct msg_failure {
     const char *code; /* err_name: "memory", "format" */
@@ -171,6 +175,7 @@ MSG_DECLARE(status_reply);
 MSG_DECLARE(room);
 MSG_DECLARE(plan);
 MSG_DECLARE(admit);
+MSG_DECLARE(asleep);
 MSG_DECLARE(failure);
 MSG_DECLARE(progress);
 MSG_DECLARE(ready);

@@ -91,8 +91,7 @@ void supervisor_read_stats(struct supervisor *v, const char *id, struct engine_s
 
 /* ---- steps: on the pool's thread ---- */
 
-/* Waits until the phase is `wanted` or later. */
-static int wait_for_phase(struct worker *w, enum worker_phase wanted, struct err *e)
+int worker_wait(struct worker *w, enum worker_phase wanted, struct err *e)
 {
     struct supervisor *v = w->sup;
     int rc = OK;
@@ -133,6 +132,7 @@ static struct worker *add_worker(struct supervisor *v, struct pool_instance *m, 
         return NULL;
     }
     *w = (struct worker){ .sup = v, .next = v->workers, .record = r, .m = m };
+    w->model = m->model;
     w->path = pool_path(m->model);
     w->id = m->id;
     v->workers = w;
@@ -148,24 +148,38 @@ static void ask_for_plan(struct worker *w, const struct pool_instance *m)
     loop_wake(w->sup->opt.loop);
 }
 
+static int wait_for_plan(struct worker *w, struct pool_instance *m, struct err *e)
+{
+    int rc;
+
+    m->host_data = w;
+    ask_for_plan(w, m);
+    if ((rc = worker_wait(w, WORKER_PLANNED, e)) == OK || !w->woken || w->sup->stopping) return rc;
+    supervisor_give_up(w, e);
+    m->host_data = NULL;
+    *e = (struct err){ 0 };
+    return OK;
+}
+
 static int plan_isolated(struct pool_instance *m, struct err *e)
 {
     struct supervisor *v = supervisor_of(m);
     struct err why = { 0 };
     struct worker *w;
-    int rc;
+    int rc = OK;
 
     if (v->opt.isolates && !v->opt.isolates(v->opt.arg, m->id)) {
         m->host = &pool_local;
         return pool_local.plan(m, e);
     }
     pthread_mutex_lock(&v->lock);
-    w = m->host_data ? m->host_data : add_worker(v, m, &why);
-    rc = w ? OK : why.code;
+    w = m->host_data ? m->host_data : supervisor_wake(v, m);
+    if (w) rc = wait_for_plan(w, m, &why);
+    if (!m->host_data) { /* none has slept, or it has not woken */
+        w = add_worker(v, m, &why);
+        rc = w ? wait_for_plan(w, m, &why) : why.code;
+    }
     if (w) {
-        m->host_data = w;
-        ask_for_plan(w, m);
-        rc = wait_for_phase(w, WORKER_PLANNED, &why);
         m->need = w->need;
         m->sizes = w->sizes;
         m->refused = w->refused;
@@ -185,7 +199,7 @@ static int open_isolated(struct pool_instance *m, struct err *e)
     if (w->phase == WORKER_PLANNED) w->phase = WORKER_ADMITTED;
     w->fill_kv = m->fill_kv;
     loop_wake(v->opt.loop);
-    rc = wait_for_phase(w, WORKER_READY, e);
+    rc = worker_wait(w, WORKER_READY, e);
     if (rc == OK) m->info = &w->info;
     pthread_mutex_unlock(&v->lock);
     return rc;
@@ -253,6 +267,8 @@ static void end_process(struct pool_instance *m, int ms)
 
 static void stop_isolated(struct pool_instance *m) { end_process(m, STOP_MS); }
 
+static void sleep_isolated(struct pool_instance *m) { supervisor_sleep(supervisor_of(m), m); }
+
 static void close_isolated(struct pool_instance *m)
 {
     struct supervisor *v = supervisor_of(m);
@@ -289,13 +305,18 @@ static void process_worker(struct supervisor *v, struct worker *w)
 {
     struct pool_instance *m;
     enum worker_phase phase;
+    bool may_go;
 
     pthread_mutex_lock(&v->lock);
     phase = w->phase;
     m = w->m;
+    may_go = !m && worker_may_go(w);
     pthread_mutex_unlock(&v->lock);
-    if (!m) free_worker(v, w);
+    if (!m && may_go) free_worker(v, w);
+    else if (!m) return;
+    else if (phase == WORKER_ASKED && w->has_proc) worker_send_wake(w);
     else if (phase == WORKER_ASKED) worker_start(w);
+    else if (phase == WORKER_TIRED) worker_send_sleep(w);
     else if (phase == WORKER_STARTED) worker_send_room(w);
     else if (phase == WORKER_ADMITTED) worker_admit(w);
 }
@@ -334,6 +355,7 @@ static const struct pool_host steps = { .plan = plan_isolated,
                                         .abort = drain_isolated,
                                         .is_idle = is_isolated_idle,
                                         .stop = stop_isolated,
+                                        .sleep = sleep_isolated,
                                         .close = close_isolated,
                                         .own_bytes = own_bytes_of_isolated };
 
@@ -376,7 +398,10 @@ void supervisor_stop(struct supervisor *v)
 void supervisor_close(struct supervisor *v)
 {
     if (!v) return;
-    while (v->workers) free_worker(v, v->workers);
+    while (v->workers) {
+        worker_end_asleep(v->workers);
+        free_worker(v, v->workers);
+    }
     while (v->records) {
         struct record *next = v->records->next;
         if (v->records->shared) munmap(v->records->shared, sizeof *v->records->shared);

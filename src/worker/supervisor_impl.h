@@ -23,6 +23,9 @@ enum worker_phase {
     WORKER_ADMITTED, /* the pool's thread waits for READY; ADMIT is to be sent */
     WORKER_LOADING,
     WORKER_READY,
+    WORKER_TIRED,  /* the pool's thread waits for ASLEEP; SLEEP is to be sent */
+    WORKER_DOZING, /* until ASLEEP */
+    WORKER_ASLEEP, /* a process without a model */
     WORKER_DEAD
 };
 
@@ -41,6 +44,7 @@ struct worker {
     struct worker *next;
     struct record *record;
     const char *path, *id; /* the pool's */
+    const struct pool_model *model;
     struct process proc;
     bool has_proc;
     struct link *link; /* the loop's, as is the rest up to the lock */
@@ -54,7 +58,9 @@ struct worker {
     atomic_int n_relays;
 
     enum worker_phase phase; /* supervisor.lock, as is the rest */
-    struct pool_instance *m; /* NULL: the instance is closed, and the worker can be freed */
+    struct pool_instance *m; /* NULL: the instance is closed, and the worker sleeps or is freed */
+    bool woken;              /* it has slept, and is to plan again */
+    int n_parked;            /* KV blocks that were parked when it fell asleep */
     struct sizes_room room;  /* for the next plan */
     bool room_due;           /* ROOM is to be sent */
     struct membudget need;   /* WORKER_PLANNED, as are the next two */
@@ -80,13 +86,28 @@ struct supervisor {
 };
 
 struct record *supervisor_record(struct supervisor *v, const char *id); /* NULL: no memory */
+/* With the lock: waits until the phase is `wanted` or later. */
+int worker_wait(struct worker *w, enum worker_phase wanted, struct err *e);
+
+/* ---- supervisor_sleep.c ---- */
+bool supervisor_sleep(struct supervisor *v, struct pool_instance *m);
+struct worker *supervisor_wake(struct supervisor *v, struct pool_instance *m);
+void supervisor_give_up(struct worker *w, const struct err *e); /* it did not wake */
+void worker_send_sleep(struct worker *w);
+void worker_send_wake(struct worker *w);
+void worker_on_asleep(struct worker *w, const struct frame *f);
+bool worker_may_go(struct worker *w);
+void worker_end_asleep(struct worker *w); /* at the end of the supervisor */
 
 /* ---- supervisor_watch.c: on the loop ---- */
 void worker_start(struct worker *w);
 void worker_send_room(struct worker *w); /* if it is due */
 void worker_admit(struct worker *w);
-void worker_look(struct worker *w, uint64_t now); /* ten times a second */
-void worker_release(struct worker *w);            /* what belongs to the loop */
+void worker_look(struct worker *w, uint64_t now);                 /* ten times a second */
+void worker_release(struct worker *w);                            /* what belongs to the loop */
+void worker_set_phase(struct worker *w, enum worker_phase phase); /* never back */
+/* The worker is not trusted any more: it sent something that makes no sense. */
+void worker_refuse_frame(struct worker *w, const struct frame *f, const struct err *e);
 
 /* ---- relay.c ---- */
 void relay_frame(struct link_stream *s, const struct frame *f);

@@ -127,7 +127,7 @@ static void on_closed(void *arg, struct link *l, enum link_why why, const struct
     die_if_over(w);
 }
 
-static void set_phase(struct worker *w, enum worker_phase phase)
+void worker_set_phase(struct worker *w, enum worker_phase phase)
 {
     pthread_mutex_lock(&w->sup->lock);
     if (w->phase < phase) w->phase = phase;
@@ -136,7 +136,7 @@ static void set_phase(struct worker *w, enum worker_phase phase)
 }
 
 /* A frame that says nothing sensible, or comes at the wrong time: the worker is not trusted any more. */
-static void refuse_frame(struct worker *w, const struct frame *f, const struct err *e)
+void worker_refuse_frame(struct worker *w, const struct frame *f, const struct err *e)
 {
     if (e->code != OK) w->cause = *e;
     else
@@ -177,17 +177,18 @@ static void on_plan(struct worker *w, const struct frame *f)
 
     if (w->phase != WORKER_STARTED || msg_read_plan(&m, &a, frame_payload(f), &e) != OK) {
         arena_release(&a);
-        refuse_frame(w, f, &e);
+        worker_refuse_frame(w, f, &e);
         return;
     }
     pthread_mutex_lock(&w->sup->lock);
+    w->woken = false;
     w->need = need_of(&m);
     w->sizes = (struct sizes){ .n_ctx = (int)m.n_ctx, .kv_tokens = (int)m.kv_tokens };
     w->refused = (struct err){ 0 };
     if (m.refused[0]) err_set(&w->refused, E_DEVICE_MEMORY, "%s", m.refused);
     pthread_mutex_unlock(&w->sup->lock);
     arena_release(&a);
-    set_phase(w, WORKER_PLANNED);
+    worker_set_phase(w, WORKER_PLANNED);
 }
 
 static void on_progress(struct worker *w, const struct frame *f)
@@ -257,14 +258,14 @@ static void on_ready(struct worker *w, const struct frame *f)
     struct err e = { 0 };
 
     if (w->phase != WORKER_LOADING || msg_read_ready(&m, &w->arena, frame_payload(f), &e) != OK) {
-        refuse_frame(w, f, &e);
+        worker_refuse_frame(w, f, &e);
         return;
     }
     fill_info(&w->info, &m);
     add_more(w, m.more);
     w->load_ms = m.load_ms;
     w->warm_ms = m.warm_ms;
-    set_phase(w, WORKER_READY);
+    worker_set_phase(w, WORKER_READY);
 }
 
 /* The worker ends by itself afterwards. */
@@ -297,6 +298,7 @@ static void on_frame(void *arg, struct link *l, struct link_stream *s, const str
     case FRAME_PROGRESS: on_progress(w, f); break;
     case FRAME_READY: on_ready(w, f); break;
     case FRAME_FAILED: on_failed(w, f); break;
+    case FRAME_ASLEEP: worker_on_asleep(w, f); break;
     default: break;
     }
 }
@@ -383,7 +385,7 @@ void worker_start(struct worker *w)
     struct err e = { 0 };
     int fd;
 
-    set_phase(w, WORKER_STARTED);
+    worker_set_phase(w, WORKER_STARTED);
     if (start_process(w, &fd, token, &e) != OK) {
         w->cause = e;
         worker_die(w);
@@ -420,7 +422,7 @@ void worker_admit(struct worker *w)
     struct buf b = { 0 };
     bool fill_kv;
 
-    set_phase(w, WORKER_LOADING);
+    worker_set_phase(w, WORKER_LOADING);
     pthread_mutex_lock(&w->sup->lock);
     fill_kv = w->fill_kv;
     pthread_mutex_unlock(&w->sup->lock);

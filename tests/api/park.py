@@ -138,6 +138,67 @@ def isolated_in_memory(top):
     s.stop()
 
 
+def rss(pid):
+    return 1024 * int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{pid}/status").read()).group(1))
+
+
+def sleeping(top, *flags):
+    """A model that sleeps gives its memory back, and keeps its process."""
+    s = Server(top, *flags)
+    text = s.complete()[1]
+    status, m = s.status()
+    pid = m.get("pid", status["pid"])
+    weights = m["memory"]["weights"]
+    for _ in range(3):
+        full = rss(pid)
+        s.ask("POST", "/sleep")
+        status, m = s.status()
+        assert m["state"] == "sleeping" and m["planned_bytes"] == 0, m
+        assert s.ask("GET", "/is_sleeping")["is_sleeping"]
+        assert rss(pid) < full - weights / 2, (rss(pid), full, weights)
+        s.ask("POST", "/wake_up")
+        status, m = s.status()
+        assert m["state"] == "ready" and m.get("pid", status["pid"]) == pid, m
+        assert s.complete()[1] == text
+    assert "worker" not in m or (m["worker"]["starts"], m["worker"]["restarts"]) == (1, 0), m["worker"]
+    return s, pid, text
+
+
+def ends(pid):
+    for _ in range(1200):
+        if not os.path.exists(f"/proc/{pid}"):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def isolated_sleeping(top):
+    s, pid, text = sleeping(top, "--isolate")
+    s.ask("POST", "/sleep")
+    os.kill(pid, signal.SIGKILL)  # while it sleeps: the next request gets another process
+    assert ends(pid)
+    assert s.complete()[1] == text
+    pid = s.status()[1]["pid"]
+    s.ask("POST", "/sleep")
+    os.replace(shutil.copy(f"{top}/models/ada.gguf", f"{top}/new"), f"{top}/models/ada.gguf")
+    assert s.complete()[1] == text  # its sandbox knows the old file only, if the kernel has Landlock
+    s.ask("POST", "/sleep")
+    pid = s.status()[1]["pid"]
+    unload(s)  # what sleeps can be unloaded, and the process ends
+    assert ends(pid)
+    assert s.status()[1]["state"] == "unloaded"
+    assert s.complete()[1] == text
+    pid = s.status()[1]["pid"]
+    s.ask("POST", "/sleep")
+    assert s.status()[1]["pid"] == pid
+    s.stop()
+    assert ends(pid)
+
+
+def local_sleeping(top):
+    sleeping(top)[0].stop()
+
+
 def keep_alive(top, *flags):
     """Of a request to a model that is ready, wherever it runs."""
     s = Server(top, *flags)
@@ -168,7 +229,7 @@ def wrong_settings(top):
 
 def main():
     bad = 0
-    for case in (in_memory, off_by_default, in_files, isolated_in_files, keep_alive, isolated_keep_alive, wrong_settings):
+    for case in (in_memory, off_by_default, in_files, isolated_in_files, isolated_in_memory, local_sleeping, isolated_sleeping, keep_alive, isolated_keep_alive, wrong_settings):
         top = tempfile.mkdtemp()
         try:
             os.mkdir(f"{top}/models")
