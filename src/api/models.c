@@ -20,6 +20,7 @@ void models_write_status(struct jsonw *w, struct pool *p, int i)
     jsonw_key(w, "value"), jsonw_str(w, str_c(values[v.state]));
     jsonw_key(w, "failed"), jsonw_bool(w, v.state == POOL_FAILED);
     jsonw_key(w, "progress"), jsonw_int(w, v.progress);
+    jsonw_key(w, "tier"), jsonw_str(w, str_c(tier_name(v.tier)));
     if (v.state == POOL_FAILED) jsonw_key(w, "error"), jsonw_str(w, str_c(v.err.msg));
     jsonw_end(w);
 }

@@ -117,6 +117,23 @@ int call_hand_over(struct call *c, const struct call_job *job, size_t bytes, boo
     return OK;
 }
 
+enum { HINTS_MAX = 4 }; /* of one request */
+
+/* X-Tern-Hint: names of models that will be needed soon, separated by commas. Others are ignored. */
+static void take_hints(struct call *c)
+{
+    struct str rest = http_header(c->q, "x-tern-hint");
+    struct pool *p = c->api->opt.pool;
+
+    for (int n = 0; rest.n && n < HINTS_MAX; n++) {
+        ptrdiff_t comma = str_find(rest, STR(","));
+        struct str name = str_trim(comma < 0 ? rest : str_take(rest, (size_t)comma));
+        int i = name.n ? pool_index(p, name) : -1;
+        if (i >= 0) pool_hint(p, i);
+        rest = comma < 0 ? STR("") : str_skip(rest, (size_t)comma + 1);
+    }
+}
+
 /* The deadline of the headers is known before the body is read; its errors are reported after. */
 void call_begin(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
                 const struct call_job *job)
@@ -127,6 +144,7 @@ void call_begin(struct api *a, struct http_req *q, const struct api_who *who, co
     if (!c) return;
     call_borrow_request(c);
     c->p.stop = &c->work.stop;
+    take_hints(c);
     if (call_hand_over(c, job, c->body.n, true, &e) != OK) call_fail(c, &e, NULL);
     call_end_handler(c);
 }

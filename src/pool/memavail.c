@@ -151,7 +151,7 @@ static bool read_group_file(struct text *t, const char *root, const struct versi
 
 /* "max" is no number: no limit. */
 static void read_group(struct memavail *m, const char *root, const struct version *v,
-                       struct str path)
+                       struct str path, bool cache_is_free)
 {
     uint64_t limit, usage, cache, used;
     struct text t;
@@ -161,7 +161,7 @@ static void read_group(struct memavail *m, const char *root, const struct versio
     if (!read_group_file(&t, root, v, path, v->usage)) return;
     if (!read_number(str_of(t.p, t.n), &usage)) return;
     used = usage;
-    if (read_group_file(&t, root, v, path, "memory.stat"))
+    if (cache_is_free && read_group_file(&t, root, v, path, "memory.stat"))
         for (int i = 0; i < 2; i++)
             if (find_number(&t, str_c(v->cache[i]), &cache)) used -= cache < used ? cache : used;
     lower(m, used < limit ? limit - used : 0, limit, v->name);
@@ -169,16 +169,16 @@ static void read_group(struct memavail *m, const char *root, const struct versio
 
 /* The group and all above it. A path that climbs is not followed. */
 static void read_groups(struct memavail *m, const char *root, const struct version *v,
-                        struct str path)
+                        struct str path, bool cache_is_free)
 {
     if (str_find(path, STR("..")) >= 0 || path.n == 0 || path.p[0] != '/') path = STR("");
     while (path.n > 0) {
         while (path.n > 0 && path.p[path.n - 1] == '/') path.n--;
         if (path.n == 0) break;
-        read_group(m, root, v, path);
+        read_group(m, root, v, path, cache_is_free);
         while (path.n > 0 && path.p[path.n - 1] != '/') path.n--;
     }
-    read_group(m, root, v, STR(""));
+    read_group(m, root, v, STR(""), cache_is_free);
 }
 
 /* "memory" is in a list of controllers: "4:memory:/x", "5:cpu,memory:/x". */
@@ -194,7 +194,7 @@ static bool has_memory(struct str list)
 }
 
 /* Lines "0::/path" (version 2) and "N:controllers:/path" (version 1). */
-static void read_cgroups(struct memavail *m, const char *root)
+static void read_cgroups(struct memavail *m, const char *root, bool cache_is_free)
 {
     struct text t;
     struct str rest, line;
@@ -209,8 +209,8 @@ static void read_cgroups(struct memavail *m, const char *root)
         if ((b = str_find(tail, STR(":"))) < 0) continue;
         list = str_take(tail, (size_t)b);
         tail = str_skip(tail, (size_t)b + 1);
-        if (list.n == 0) read_groups(m, root, &version_2, tail);
-        else if (has_memory(list)) read_groups(m, root, &version_1, tail);
+        if (list.n == 0) read_groups(m, root, &version_2, tail, cache_is_free);
+        else if (has_memory(list)) read_groups(m, root, &version_1, tail, cache_is_free);
     }
 }
 
@@ -258,7 +258,20 @@ void memavail_read(struct memavail *out, const char *root)
 {
     *out = (struct memavail){ UINT64_MAX, UINT64_MAX, UINT64_MAX, 0, "nothing" };
     read_meminfo(out, root);
-    read_cgroups(out, root);
+    read_cgroups(out, root, true);
     read_address_space(out, root);
     out->own = read_own(root, "/proc/self/statm");
+}
+
+uint64_t memavail_unused(const char *root)
+{
+    struct memavail m = { UINT64_MAX, UINT64_MAX, UINT64_MAX, 0, "" };
+    uint64_t free;
+    struct text t;
+
+    if (!read_text(&t, root, "/proc/meminfo")) return UINT64_MAX;
+    if (find_number(&t, STR("MemFree:"), &free) && free <= LIMIT_MOST / 1024)
+        lower(&m, free * 1024, m.total, "MemFree");
+    read_cgroups(&m, root, false);
+    return m.free;
 }

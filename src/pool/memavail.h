@@ -18,4 +18,7 @@ struct memavail {
 void memavail_read(struct memavail *out, const char *root);
 /* `own` of another process; 0: not known. Any thread. */
 uint64_t memavail_own(int pid, const char *root);
+/* Bytes that nothing uses now, not even the page cache: taking them makes nobody give something up.
+ * UINT64_MAX: not known. Any thread. */
+uint64_t memavail_unused(const char *root);
 #endif

@@ -60,6 +60,7 @@ static struct slot *make_slot(const struct pool_model *m)
     hist_init(&s->counts.wait_s, hist_e2e, (int)(sizeof hist_e2e / sizeof *hist_e2e));
     s->asked = s->at_start = m->preload;
     s->asked_ns = clock_ns();
+    atomic_init(&s->cached_1000, -1);
     put_state(s, m->preload ? POOL_LOADING : POOL_UNLOADED);
     if (s->m.id && s->m.path) return s;
     free_slot(s);
@@ -300,7 +301,7 @@ static int start_pool(struct pool *p, struct err *e)
         if ((rc = add_named(p, i, e)) != OK) return rc;
     if ((rc = thread_start(&p->thread, "tern-pool", pool_main, p, e)) != OK) return rc;
     p->has_thread = true;
-    return OK;
+    return p->opt.tiers ? ahead_start(p, e) : OK;
 }
 
 int pool_open(struct pool **out, const struct pool_opt *opt, struct err *e)
@@ -328,6 +329,7 @@ void pool_stop(struct pool *p)
 {
     if (!p || p->stopped) return;
     p->stopped = true;
+    ahead_stop(p);
     if (p->has_thread) {
         ask_to_stop(p);
         pthread_join(p->thread, NULL);
@@ -459,6 +461,7 @@ void pool_view(struct pool *p, int i, struct pool_view *out)
     for (struct pool_instance *m = p->open; m; m = m->next)
         if (m->model == &s->m) out->bytes += m->bytes;
     if (s->now) view_instance(s, s->now, out);
+    ahead_view(s, out);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -520,6 +523,7 @@ static struct pool_instance *use_model(struct pool *p, struct slot *s)
     if ((m = s->yields ? NULL : s->now)) {
         atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
         m->used_ns = clock_ns();
+        ahead_note_use(p, s);
     }
     pthread_mutex_unlock(&p->lock);
     return m;

@@ -33,6 +33,7 @@
 #include "base/str.h"
 #include "engine/options.h"
 #include "pool/membudget.h"
+#include "pool/tiers.h"
 #include "sample/sampleopt.h"
 
 #include <stdatomic.h>
@@ -146,6 +147,8 @@ struct pool_opt {
     uint64_t memory_limit; /* bytes of all models; one that does not fit is not loaded. 0: no limit;
                             * POOL_MEMORY_AUTO: what the machine has when a model is loaded */
     struct pool_park_opt park;
+    bool tiers;           /* look at the page cache: pool_view.tier; see pool_ahead.c */
+    bool read_ahead;      /* with it: files of models that are probably needed next */
     const char *sys_root; /* a folder that stands for "/" when memory is looked up; NULL: "/" */
     const char *chat_template;    /* a file to use instead of the models' own; NULL or "": none */
     bool warm;                    /* a short run before READY */
@@ -213,6 +216,9 @@ void pool_release(struct pool_instance *m); /* NULL is allowed; never waits */
 #define POOL_KEEP_SAME (-3)
 void pool_touch(struct pool_instance *m, int64_t keep_ms);
 
+/* Model i is probably needed soon: its file is read ahead, if memory is left over. Any thread. */
+void pool_hint(struct pool *p, int i);
+
 /* ---- loading and unloading ---- */
 
 /* Somebody who waits for a model: filled in and kept by the caller until done was called, or
@@ -277,7 +283,10 @@ struct pool_view { /* of one model at one moment */
     int64_t idle_ms;     /* since its last use; -1: not READY */
     int64_t expires_ms;  /* until it is unloaded for want of use; -1: never */
     bool yields;         /* takes no new calls: others wait for its memory */
-    int parked_blocks;   /* KV blocks that were parked when it was last unloaded */
+    enum tier tier;
+    double cached;        /* share of its file in the page cache; -1: not known */
+    uint64_t ahead_bytes; /* that were read ahead so far */
+    int parked_blocks;    /* KV blocks that were parked when it was last unloaded */
 };
 void pool_view(struct pool *p, int i, struct pool_view *out);
 uint64_t pool_bytes(struct pool *p);        /* of all instances that are not closed */

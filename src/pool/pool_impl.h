@@ -59,6 +59,14 @@ struct slot {
     uint64_t
         again_ns; /* FAILED: when a request may cause another load; 0: with another file only */
     atomic_int parked_blocks;
+    double uses; /* lately, at uses_ns: tier_decay */
+    uint64_t uses_ns;
+    struct slot *after; /* the model that was used next after this one, */
+    int n_after;        /* so many times in a row */
+    uint64_t hint_ns;
+    atomic_int cached_1000; /* thousandths of its file in the page cache; -1: not known */
+    _Atomic uint64_t ahead_bytes;
+    uint64_t ahead_ns; /* when it was last read ahead; that thread's */
     /* the thread's */
     struct file_id file;           /* what the path named when it failed */
     struct pool_instance *pending; /* planned, and waiting for room */
@@ -89,6 +97,8 @@ struct pool {
     int n_taken;                  /* such instances; the thread's */
     struct pool_instance *taken;  /* these; the thread's */
     unsigned n_changes;           /* how often they became more or fewer; the thread's */
+    struct slot *last_used;       /* under the lock, as is the next */
+    struct ahead *ahead;          /* NULL: tiers are not looked at */
     struct park *park;            /* NULL: off; the thread's */
     _Atomic uint64_t parked_bytes;
     uint64_t look_ns; /* when a load that waits for room asks again; the thread's */
@@ -149,6 +159,12 @@ void load_watch(struct pool *p); /* engines that have failed, and models to be o
 void load_close_unused(struct pool *p);
 void load_close(struct pool *p, struct pool_instance *m);
 uint64_t load_next_retry(struct pool *p);
+
+/* ---- pool_ahead.c ---- */
+int ahead_start(struct pool *p, struct err *e);
+void ahead_stop(struct pool *p);
+void ahead_note_use(struct pool *p, struct slot *s);          /* with the lock held */
+void ahead_view(const struct slot *s, struct pool_view *out); /* with the lock held */
 
 /* ---- pool_park.c: the thread's ---- */
 int pool_open_park(struct pool *p, struct err *e);

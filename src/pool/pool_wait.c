@@ -94,6 +94,7 @@ static enum pool_wait_now begin_load(struct pool *p, struct slot *s, struct pool
         return end_now(w, E_QUEUE_FULL);
     }
     append_wait(p, s, w);
+    if (!w->by_operator) ahead_note_use(p, s);
     s->on_purpose = s->sleeps = s->cancel_load = false;
     if (w->by_operator) s->by_operator = true, s->reopens = false;
     if (w->by_operator && !s->asked && state_of(s) != POOL_READY) {

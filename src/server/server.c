@@ -298,6 +298,8 @@ static int open_pool(struct server *v, struct err *e)
                           .max_loaded = (int)s->models_max,
                           .max_waits = (int)s->request_queue,
                           .warm = s->warm,
+                          .tiers = true,
+                          .read_ahead = s->read_ahead,
                           .chat_template = s->chat_template,
                           .memory_limit =
                               s->memory_limit < 0 ? POOL_MEMORY_AUTO : (uint64_t)s->memory_limit,

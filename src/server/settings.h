@@ -65,6 +65,7 @@ struct settings {
     char *prefix_scope;    /* "server" or "tenant" */
     char *park, *park_dir; /* "off", "memory" or "file" */
     int64_t park_limit;    /* bytes */
+    bool read_ahead;
     int64_t memory_limit; /* bytes of weights, KV cache and scratch of all models; 0: none; -1: what
                            * the machine has */
 

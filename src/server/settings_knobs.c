@@ -30,6 +30,9 @@ const struct knob settings_knobs[] = {
               "never. Models of -m stay loaded" },
     { .name = "models-max", .kind = KNOB_INT, .at = AT(models_max), .least = 0, .most = 1000, .dflt = "0",
       .help = "models loaded at once; 0: as many as memory allows" },
+    { .name = "read-ahead", .kind = KNOB_BOOL, .at = AT(read_ahead), .dflt = "true",
+      .help = "read the file of the model that is probably asked for next into memory that nothing uses; see "
+              "also the header X-Tern-Hint" },
     { .name = "isolate", .kind = KNOB_BOOL, .at = AT(isolate), .dflt = "false",
       .help = "run every model in a process of its own, which may crash without the server" },
     { .name = "sandbox", .kind = KNOB_BOOL, .at = AT(sandbox), .dflt = "true",

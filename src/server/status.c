@@ -203,6 +203,9 @@ static void write_pool_view(struct jsonw *w, struct server *v, int i)
     write_int(w, "idle_ms", now.idle_ms);
     write_int(w, "expires_ms", now.expires_ms);
     write_int(w, "planned_bytes", (int64_t)now.bytes);
+    write_text(w, "tier", tier_name(now.tier));
+    write_num(w, "cached", round3(now.cached));
+    write_int(w, "read_ahead_bytes", (int64_t)now.ahead_bytes);
     write_int(w, "kv_parked", now.parked_blocks);
     write_int(w, "loads", (int64_t)counter_get(&c->loads));
     write_int(w, "load_failures", (int64_t)counter_get(&c->load_failures));

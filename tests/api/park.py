@@ -35,9 +35,9 @@ class Server:
             time.sleep(0.05)
         raise AssertionError(f"no {pattern} in: {self.text()}")
 
-    def ask(self, method, path, body=None):
+    def ask(self, method, path, body=None, headers={}):
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        c.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+        c.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json", **headers})
         r = c.getresponse()
         data = json.loads(r.read() or b"null")
         c.close()
@@ -221,6 +221,26 @@ def isolated_keep_alive(top):
     keep_alive(top, "--isolate")
 
 
+def tiers(top):
+    """The state that is shown, and a hint in a header of a request to another model."""
+    shutil.copy("models/tern-tales.gguf", f"{top}/models/bob.gguf")
+    fd = os.open(f"{top}/models/bob.gguf", os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    s = Server(top)
+    s.ask("POST", "/v1/completions", {"model": "ada", "prompt": "Once", "max_tokens": 2}, {"X-Tern-Hint": "nobody, bob"})
+    for _ in range(1200):
+        ada, bob = s.ask("GET", "/status")["models"]
+        if bob["tier"] == "cached" and ada["tier"] == "warm":
+            break
+        time.sleep(0.05)
+    assert (ada["tier"], bob["tier"], bob["state"]) == ("warm", "cached", "unloaded"), (ada, bob)
+    assert bob["cached"] >= 0.9, bob
+    assert [m["status"]["tier"] for m in s.ask("GET", "/models")["data"]] == ["warm", "cached"]
+    s.stop()
+
+
 def wrong_settings(top):
     r = subprocess.run([TERN, "serve", "--models-dir", f"{top}/models", "--port", "0", "--park", "file"], capture_output=True,
                        text=True, timeout=60)
@@ -229,7 +249,7 @@ def wrong_settings(top):
 
 def main():
     bad = 0
-    for case in (in_memory, off_by_default, in_files, isolated_in_files, isolated_in_memory, local_sleeping, isolated_sleeping, keep_alive, isolated_keep_alive, wrong_settings):
+    for case in (in_memory, off_by_default, in_files, isolated_in_files, isolated_in_memory, local_sleeping, isolated_sleeping, keep_alive, isolated_keep_alive, tiers, wrong_settings):
         top = tempfile.mkdtemp()
         try:
             os.mkdir(f"{top}/models")
