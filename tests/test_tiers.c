@@ -6,6 +6,7 @@
 #include "pool/tiers.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #define SEC UINT64_C(1000000000)

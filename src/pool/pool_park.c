@@ -79,7 +79,7 @@ void pool_save_blocks(struct pool_instance *m)
     int n = 0;
 
     if (!p->park || !m->engine) return;
-    if (p->stopped && !park_has_files(p->park)) return; /* nobody will take them */
+    if (atomic_load(&p->stop) && !park_has_files(p->park)) return; /* nobody will take them */
     if (!park_has_files(p->park)) park_set_room(p->park, find_room(p, m));
     engine_stop(m->engine);
     if (engine_park(m->engine, p->park, &n, &e) != OK)

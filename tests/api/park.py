@@ -16,11 +16,15 @@ TERN = os.environ["TERN"]
 PROMPT = "Once upon a time there was a little bird who lived in a tall tree near the sea. " * 6
 
 
+servers = []
+
+
 class Server:
     def __init__(self, top, *flags):
         self.log = tempfile.NamedTemporaryFile("w+", dir=top, suffix=".log", delete=False)
         self.proc = subprocess.Popen([TERN, "serve", "--models-dir", f"{top}/models", "--port", "0", "-t", "1", "-c", "1024",
                                       "--kv-tokens", "4096", *flags], stdout=subprocess.DEVNULL, stderr=self.log)
+        servers.append(self.proc)
         self.port = int(self.wait_log(r"listens on http://[^:]*:(\d+)").group(1))
 
     def text(self):
@@ -260,6 +264,10 @@ def main():
             bad = 1
             print(f"not ok park: {case.__name__}: {type(e).__name__}: {str(e)[-2000:]}".replace("\n", " | "), flush=True)
         finally:
+            for p in servers:
+                p.kill()  # one that has ended is left alone
+                p.wait()
+            servers.clear()
             shutil.rmtree(top)
     sys.exit(bad)
 
