@@ -137,6 +137,29 @@ INLINE void store_sub(struct panel *p, int s, int lane, __m256i v[8], const stru
     }
 }
 
+/* Scales of 8 rows (or minima), 16 numbers each, become lanes: to[s][lane + row]. Without `half`, every
+ * second one. times: a factor. */
+INLINE void store_scales(float (*to)[LANES], int lane, const struct w256 w[8], const bool minima,
+                         const float times, const bool half)
+{
+    for (int part = 0; part < (half ? 2 : 1); part++) {
+        __m256i v[8];
+        UNROLL
+        for (int r = 0; r < 8; r++) {
+            const float *at = minima ? w[r].m : w[r].d;
+            __m256 a = _mm256_loadu_ps(at + 8 * part);
+            if (!half) { /* the even ones of a and b: pairs in the order 0, 2, 1, 3 */
+                a = _mm256_shuffle_ps(a, _mm256_loadu_ps(at + 8), 0x88);
+                a = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xd8));
+            }
+            v[r] = _mm256_castps_si256(_mm256_mul_ps(a, _mm256_set1_ps(times)));
+        }
+        transpose8(v);
+        UNROLL
+        for (int k = 0; k < 8; k++) _mm256_storeu_si256((__m256i *)(to[8 * part + k] + lane), v[k]);
+    }
+}
+
 /* 8 rows of a super-block. n_rows of them exist; the others are zeros. */
 INLINE void unpack_256(struct panel *p, int lane, const char *src, size_t stride, int n_rows,
                        const int kind, const struct form f)
@@ -152,13 +175,10 @@ INLINE void unpack_256(struct panel *p, int lane, const char *src, size_t stride
         } else {
             memset(&w[r], 0, sizeof w[r]);
         }
-        for (int s = 0; s < SUBS * (f.half ? 2 : 1); s++) {
-            float d = w[r].d[f.half ? s : 2 * s];
-            p->d[s][lane + r] = d;
-            if (f.has_min) p->m[s][lane + r] = w[r].m[f.half ? s : 2 * s];
-            else if (f.is_signed) p->m[s][lane + r] = -128 * d;
-        }
     }
+    store_scales(p->d, lane, w, false, 1, f.half);
+    if (f.has_min) store_scales(p->m, lane, w, true, 1, f.half);
+    else if (f.is_signed) store_scales(p->m, lane, w, false, -128, f.half);
     for (int s = 0; s < SUBS; s++) {
         __m256i v[8];
         UNROLL
@@ -426,6 +446,8 @@ INLINE void run_rows(const struct gemm_job *j, const void *xp, int row0, int row
                 unpack_chunk(w, j, row, n_rows, b0, b1, f);
                 for (; t + TOKENS <= n; t += TOKENS)
                     run_tokens(w, xp, blocks, t0 + t, t, b0, b1, j->cols, TOKENS, f);
+                for (; TOKENS > 4 && t + 4 <= n; t += 4)
+                    run_tokens(w, xp, blocks, t0 + t, t, b0, b1, j->cols, TOKENS > 4 ? 4 : 1, f);
                 for (; t + 2 <= n; t += 2)
                     run_tokens(w, xp, blocks, t0 + t, t, b0, b1, j->cols, 2, f);
                 if (t < n) run_tokens(w, xp, blocks, t0 + t, t, b0, b1, j->cols, 1, f);

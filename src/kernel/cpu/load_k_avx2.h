@@ -27,16 +27,33 @@ INLINE __m256i bits(__m256i v, const int at, const int n, const int to)
     return _mm256_and_si256(v, mask);
 }
 
-/* Scales and minima of Q4_K and Q5_K: eight of each, for 32 elements; stored twice, for 16. */
+/* Eight bytes as numbers, times `by`. */
+INLINE __m256 scale_bytes(uint64_t v, float by)
+{
+    __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)v));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(by));
+}
+
+/* A number for 32 elements becomes two for 16. */
+INLINE void store_twice(float to[16], __m256 v)
+{
+    __m256 a = _mm256_unpacklo_ps(v, v), b = _mm256_unpackhi_ps(v, v);
+    _mm256_storeu_ps(to, _mm256_permute2f128_ps(a, b, 0x20));
+    _mm256_storeu_ps(to + 8, _mm256_permute2f128_ps(a, b, 0x31));
+}
+
+/* Scales and minima of Q4_K and Q5_K: eight of each, for 32 elements (quant_k4_scale, four at a time). */
 INLINE void scales_45(struct w256 *w, uint16_t d16, uint16_t min16, const uint8_t *scales)
 {
-    float d = _cvtsh_ss(d16), min = _cvtsh_ss(min16);
-    for (int j = 0; j < 8; j++) {
-        int sc, m;
-        quant_k4_scale(scales, j, &sc, &m);
-        w->d[2 * j] = w->d[2 * j + 1] = d * (float)sc;
-        w->m[2 * j] = w->m[2 * j + 1] = -min * (float)m;
-    }
+    const uint32_t six = 0x3f3f3f3f, high = 0x30303030, low = 0x0f0f0f0f;
+    uint32_t s[3];
+    uint64_t sc, m;
+
+    memcpy(s, scales, sizeof s);
+    sc = (s[0] & six) | (uint64_t)((s[2] & low) | (s[0] >> 2 & high)) << 32;
+    m = (s[1] & six) | (uint64_t)((s[2] >> 4 & low) | (s[1] >> 2 & high)) << 32;
+    store_twice(w->d, scale_bytes(sc, _cvtsh_ss(d16)));
+    store_twice(w->m, scale_bytes(m, -_cvtsh_ss(min16)));
 }
 
 /* Each 32 bytes hold two sub-blocks: low and high nibbles. */
@@ -77,9 +94,12 @@ INLINE void load_q6_k(struct w256 *w, const struct block_q6_k *b)
         w->q[4 * i + 2] = _mm256_or_si256(bits(l0, 4, 4, 0), bits(h, 4, 2, 4));
         w->q[4 * i + 3] = _mm256_or_si256(bits(l1, 4, 4, 0), bits(h, 6, 2, 4));
     }
-    for (int j = 0; j < 16; j++) {
-        w->d[j] = d * b->scales[j];
-        w->m[j] = -32 * w->d[j];
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        __m128i sc = _mm_loadl_epi64((const __m128i *)(b->scales + 8 * i));
+        __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(sc)), _mm256_set1_ps(d));
+        _mm256_storeu_ps(w->d + 8 * i, v);
+        _mm256_storeu_ps(w->m + 8 * i, _mm256_mul_ps(v, _mm256_set1_ps(-32)));
     }
 }
 
