@@ -18,8 +18,10 @@
 #include "net/http.h"
 #include "net/loop.h"
 #include "pool/pool.h"
+#include "worker/supervisor.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -41,6 +43,8 @@ struct world {
     struct http *http;
     struct pool *pool;
     struct api *api;
+    struct supervisor *workers; /* NULL: the model runs in this process */
+    bool (*more)(struct world *me, struct http_req *q);
     pthread_t thread;
     pthread_mutex_t lock;
     struct ended ended[256];
@@ -101,7 +105,8 @@ static void handle_request(void *arg, struct http_req *q)
         api_status(me->api, &b);
         http_reply(q, 200, "application/json", b.p, b.n);
         buf_release(&b);
-    } else fail_send_status(q, 404, "not_found", "no such path", who.correlation);
+    } else if (!me->more || !me->more(me, q))
+        fail_send_status(q, 404, "not_found", "no such path", who.correlation);
 }
 
 static void on_wake(void *arg)
@@ -112,6 +117,7 @@ static void on_wake(void *arg)
     if (violated) fprintf(stderr, "connections: %s\n", violated);
     assert(!violated);
     api_process_events(me->api);
+    supervisor_process(me->workers);
     api_models_changed(me->api);
 }
 
@@ -128,7 +134,20 @@ struct setup {
     struct api_opt api;
     size_t max_unread;
     const struct pool_host *host;
+    const struct supervisor_opt *workers;               /* models run in processes */
+    int retry_ms;                                       /* of the pool */
+    bool (*more)(struct world *me, struct http_req *q); /* further routes, on the loop */
 };
+
+static void open_workers(struct world *me, const struct setup *s, struct pool_opt *po)
+{
+    struct supervisor_opt o = *s->workers;
+    struct err e;
+
+    o.loop = me->loop;
+    if (supervisor_open(&me->workers, &o, &e) != OK) fail_msg("%s", e.msg);
+    po->host = supervisor_host(me->workers);
+}
 
 static struct world *world_open(struct setup s)
 {
@@ -144,6 +163,7 @@ static struct world *world_open(struct setup s)
                            .n = 1,
                            .engine = s.engine,
                            .host = s.host,
+                           .retry_ms = s.retry_ms,
                            .changed = on_pool_change,
                            .arg = me };
     struct err e;
@@ -151,8 +171,11 @@ static struct world *world_open(struct setup s)
     pthread_mutex_init(&me->lock, NULL);
     snprintf(me->path, sizeof me->path, "%s/api-%d", temp_dir(), n++);
     po.engine.n_threads = 1;
-    if (loop_open(&me->loop, &e) != OK || pool_open(&me->pool, &po, &e) != OK)
-        fail_msg("%s", e.msg);
+    if (loop_open(&me->loop, &e) != OK) fail_msg("%s", e.msg);
+    if (s.workers) open_workers(me, &s, &po);
+    if (pool_open(&me->pool, &po, &e) != OK) fail_msg("%s", e.msg);
+    me->more = s.more;
+    if (s.workers) s.api.forward = &supervisor_forward;
     s.api.loop = me->loop;
     s.api.pool = me->pool;
     s.api.ended = on_ended;
@@ -160,11 +183,11 @@ static struct world *world_open(struct setup s)
     if (api_open(&me->api, &s.api, &e) != OK || http_open(&me->http, me->loop, &ho, &e) != OK)
         fail_msg("%s", e.msg);
     loop_on_wake(me->loop, on_wake, me);
+    pthread_create(&me->thread, NULL, run_loop, me);
     while (!pool_is_ready(me->pool)) {
         if (pool_state(me->pool, 0, &e) == POOL_FAILED) fail_msg("%s", e.msg);
         usleep(2000);
     }
-    pthread_create(&me->thread, NULL, run_loop, me);
     return me;
 }
 
@@ -172,9 +195,11 @@ static void world_close(struct world *me)
 {
     loop_stop(me->loop);
     pthread_join(me->thread, NULL);
+    supervisor_stop(me->workers);
     pool_stop(me->pool);
     api_close(me->api);
     pool_close(me->pool);
+    supervisor_close(me->workers);
     http_close(me->http);
     loop_close(me->loop);
     pthread_mutex_destroy(&me->lock);
@@ -200,7 +225,7 @@ static void answer_release(struct answer *a)
 static int connect_to(struct world *me)
 {
     struct sockaddr_un json_at = { .sun_family = AF_UNIX };
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct timeval limit = { .tv_sec = 300 }; /* sanitizers are slow */
 
     memcpy(json_at.sun_path, me->path, sizeof me->path);
@@ -241,7 +266,10 @@ static int send_request(struct world *me, const char *path, const char *headers,
 static bool read_more(int fd, struct buf *b)
 {
     char part[8192];
-    ssize_t n = recv(fd, part, sizeof part, 0);
+    ssize_t n;
+
+    do n = recv(fd, part, sizeof part, 0);
+    while (n < 0 && errno == EINTR);
     if (n > 0) buf_add(b, part, (size_t)n);
     return n > 0;
 }

@@ -6,6 +6,9 @@
 
 #include "tern.h"
 
+#include "base/confine.h"
+#include "base/mem.h"
+
 #include "worker/sandbox.h"
 
 #include <dirent.h>
@@ -348,22 +351,71 @@ static void the_parts_of_a_model_belong_to_it(void **state)
     assert_int_equal(run_child(&file, read_first, (void *)beside).code, 0);
 }
 
+static const char *make_dir(const char *name)
+{
+    static char path[8][4096];
+    static int n;
+    char *p = path[n++ % 8];
+
+    snprintf(p, sizeof path[0], "%s/%s", temp_dir(), name);
+    if (mkdir(p, 0700) != 0 && errno != EEXIST) fail_msg("%s: %s", p, strerror(errno));
+    return p;
+}
+
+/* Links of a folder are followed into the folder itself, the blobs of a cache, and the folder of models
+ * that the model lies in; nowhere else. */
 static void links_in_a_models_folder_lead_to_its_files(void **state)
 {
-    char dir[4096], link[4200], target[4200];
-    struct sandbox_opt opt = { .model = dir };
+    char link[4200], blob[4200], *below;
+    const char *secret = temp_file("secret", "x", 1), *dir, *all;
+    struct sandbox_opt opt = { 0 };
 
     (void)state;
     if (!have_landlock()) skip();
-    snprintf(target, sizeof target, "%s", temp_file("blob", "x", 1));
-    snprintf(dir, sizeof dir, "%s/snapshot", temp_dir());
+    all = make_dir("hub");
+    make_dir("hub/blobs"), make_dir("hub/snapshots");
+    opt.model = dir = make_dir("hub/snapshots/1");
     snprintf(link, sizeof link, "%s/model.safetensors", dir);
-    assert_int_equal(mkdir(dir, 0700), 0);
-    assert_int_equal(symlink(target, link), 0);
+    assert_int_equal(symlink(secret, link), 0); /* outside */
+    assert_int_equal(run_child(&opt, read_first, link).code, EACCES);
+    opt.model = below = confine_path(all, "snapshots/1"); /* a model of a folder of models */
+    assert_int_equal(run_child(&opt, read_first, link).code, EACCES);
+    mem_free(below);
+    opt.model = below =
+        confine_path(temp_dir(), "hub/snapshots/1"); /* which has the other file, too */
     assert_int_equal(run_child(&opt, read_first, link).code, 0);
+    mem_free(below);
+    opt.model = dir;
     assert_int_equal(unlink(link), 0);
-    assert_int_equal(run_child(&opt, read_first, target).code, EACCES);
-    assert_int_equal(rmdir(dir), 0);
+    snprintf(blob, sizeof blob, "%s/blobs/1234", all);
+    assert_int_equal(rename(temp_file("blob", "x", 1), blob), 0);
+    assert_int_equal(symlink("../../blobs/1234", link), 0);
+    assert_int_equal(run_child(&opt, read_first, link).code, 0);
+    assert_int_equal(run_child(&opt, read_first, (void *)secret).code, EACCES);
+}
+
+static void links_of_parts_and_subfolders_are_not_followed_elsewhere(void **state)
+{
+    const char *secret = temp_file("secret", "x", 1), *dir, *elsewhere;
+    char one[4200], two[4200], onnx[4200], inside[4200];
+    struct sandbox_opt opt = { .model = one }, folder = { 0 };
+
+    (void)state;
+    if (!have_landlock()) skip();
+    dir = make_dir("parts"), elsewhere = make_dir("elsewhere");
+    snprintf(one, sizeof one, "%s/p-00001-of-00002.gguf", dir);
+    snprintf(two, sizeof two, "%s/p-00002-of-00002.gguf", dir);
+    assert_int_equal(rename(temp_file("part", "x", 1), one), 0);
+    assert_int_equal(symlink(secret, two), 0);
+    assert_int_equal(run_child(&opt, read_first, one).code, 0);
+    assert_int_equal(run_child(&opt, read_first, two).code, EACCES);
+    folder.model = dir;
+    snprintf(onnx, sizeof onnx, "%s/onnx", dir);
+    snprintf(inside, sizeof inside, "%s/onnx/file", dir);
+    assert_int_equal(symlink(elsewhere, onnx), 0);
+    snprintf(two, sizeof two, "%s/file", elsewhere);
+    assert_int_equal(rename(temp_file("file", "x", 1), two), 0);
+    assert_int_equal(run_child(&folder, read_first, inside).code, EACCES);
 }
 
 /* ---- what holds besides ---- */
@@ -629,6 +681,7 @@ int main(void)
         cmocka_unit_test(only_the_model_and_system_files_can_be_read),
         cmocka_unit_test(the_parts_of_a_model_belong_to_it),
         cmocka_unit_test(links_in_a_models_folder_lead_to_its_files),
+        cmocka_unit_test(links_of_parts_and_subfolders_are_not_followed_elsewhere),
         cmocka_unit_test(the_state_is_said_in_words),
         cmocka_unit_test(there_is_no_core_file_and_no_new_privilege),
         cmocka_unit_test(a_worker_dies_with_its_parent),

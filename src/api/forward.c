@@ -224,7 +224,8 @@ void forward_fill_end(const struct call *c, struct api_end *out)
 void forward_lost(struct forward *f, const struct err *e)
 {
     struct call *c = call_of(f);
-    bool again = c->q && !c->gone && !c->head_sent && f->n_before++ == 0;
+    bool again = c->q && !c->gone && !c->head_sent && !pool_is_ending(c->api->opt.pool) &&
+                 f->n_before++ == 0;
 
     f->relay = NULL;
     if (again) {
@@ -238,12 +239,33 @@ void forward_lost(struct forward *f, const struct err *e)
     call_end_if_done(c);
 }
 
+/* Nobody starts the process again: the server ends, or the model was unloaded meanwhile. */
+static bool is_given_up(struct call *c, struct err *e)
+{
+    struct pool *p = c->api->opt.pool;
+    enum pool_state state;
+    int i;
+
+    if (pool_is_ending(p)) {
+        err_set(e, E_SHUTDOWN, "the server is shutting down");
+        return true;
+    }
+    i = pool_index(p, str_c(c->model_id));
+    state = i < 0 ? POOL_UNLOADED : pool_state(p, i, NULL);
+    if (state == POOL_READY || state == POOL_LOADING || state == POOL_FAILED) return false;
+    err_set(e, E_WORKER, "the process of model '%s' ended while the model was unloaded",
+            c->model_id);
+    return true;
+}
+
 /* false: it goes on waiting. */
 static bool try_again(struct call *c, struct err *e)
 {
-    int rc = pool_find_by(c->api->opt.pool, str_c(c->model_id), c->deadline_ns, &c->model, e);
     uint64_t now = clock_ns();
+    int rc;
 
+    if (is_given_up(c, e)) return true;
+    rc = pool_find_by(c->api->opt.pool, str_c(c->model_id), c->deadline_ns, &c->model, e);
     if (rc == OK) rc = forward_start(c, e);
     if (rc != OK && c->model) pool_release(c->model), c->model = NULL;
     if (rc == OK) return true;

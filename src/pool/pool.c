@@ -630,6 +630,8 @@ void pool_abort(struct pool *p)
     drain_all(p, true);
 }
 
+bool pool_is_ending(const struct pool *p) { return atomic_load(&p->stop); }
+
 bool pool_is_idle(struct pool *p)
 {
     bool idle = true;

@@ -300,4 +300,6 @@ int pool_n_loaded(struct pool *p);  /* models that are READY or FAILED */
 void pool_drain(struct pool *p);    /* every engine takes no more requests */
 void pool_abort(struct pool *p);    /* every engine cancels what it has */
 bool pool_is_idle(struct pool *p);
+/* No model is loaded any more: pool_drain, pool_abort or pool_stop was called. */
+bool pool_is_ending(const struct pool *p);
 #endif

@@ -389,6 +389,7 @@ void metrics_get(struct visit *t)
     write_load_times(v, &out);
     write_load_phases(v, &out);
     metrics_write_pool(v, &out);
+    metrics_write_workers(v, &out);
     write_http(v, &out);
     write_process(v, &out);
     if (*v->s->metrics_compat) metrics_write_compat(v, v->s->metrics_compat, &out);

@@ -34,7 +34,8 @@ void metrics_write_table(struct server *v, const struct metric *table, size_t n,
 /* metrics_compat.c: the same numbers under the names of other servers; dialects: "vllm,llamacpp" */
 void metrics_write_compat(struct server *v, const char *dialects, struct buf *out);
 
-void metrics_write_pool(struct server *v, struct buf *out); /* metrics_pool.c */
+void metrics_write_pool(struct server *v, struct buf *out);    /* metrics_pool.c */
+void metrics_write_workers(struct server *v, struct buf *out); /* metrics_worker.c */
 
 void metrics_init(struct server *v); /* before the first request */
 uint64_t metrics_rss(void);          /* resident memory of the process in bytes; 0: unknown */

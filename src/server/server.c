@@ -296,6 +296,8 @@ static int open_pool(struct server *v, struct err *e)
     struct pool_opt o = { .registry = v->registry,
                           .keep_ms = s->keep_alive_ms,
                           .max_loaded = (int)s->models_max,
+                          .residence_ms = (int)s->residence_ms,
+                          .patience_ms = (int)s->patience_ms,
                           .max_waits = (int)s->request_queue,
                           .warm = s->warm,
                           .tiers = true,
@@ -356,6 +358,8 @@ static int open_workers(struct server *v, struct err *e)
                                 .add_flags = add_model_flags,
                                 .open_park = open_park,
                                 .arg = v,
+                                .silent_ms = (int)v->s->worker_silence_ms,
+                                .load_ms = (int)v->s->load_timeout_ms,
                                 .hang_ms = (int)v->s->watchdog_ms };
 
     if (!needs_workers(v)) return OK;

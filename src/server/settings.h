@@ -45,10 +45,12 @@ struct settings {
     int n_models, n_aliases;
     struct settings_model more[SETTINGS_MODELS]; /* what the file says about models[i] besides */
     char *models_dir, *preload;
-    int64_t keep_alive_ms; /* of models of the folder; MODEL_FOREVER: for ever */
-    int64_t models_max;    /* loaded at once; 0: as many as memory allows */
-    bool isolate;          /* every model in a process of its own */
-    bool sandbox;          /* such processes are confined */
+    int64_t keep_alive_ms;             /* of models of the folder; MODEL_FOREVER: for ever */
+    int64_t models_max;                /* loaded at once; 0: as many as memory allows */
+    bool isolate;                      /* every model in a process of its own */
+    bool sandbox;                      /* such processes are confined */
+    int64_t residence_ms, patience_ms; /* swapplan.h */
+    int64_t load_timeout_ms, worker_silence_ms; /* of isolated models; load 0: no limit */
 
     char *config;        /* YAML file */
     char *chat_template; /* file with a template that replaces those of the models */

@@ -216,14 +216,19 @@ static void write_pool_view(struct jsonw *w, struct server *v, int i)
 static void write_worker(struct jsonw *w, struct server *v, const char *id)
 {
     struct supervisor_view x;
+    uint64_t restarts = 0;
 
     if (!v->workers || !supervisor_view(v->workers, id, &x)) return;
     jsonw_key(w, "pid"), jsonw_int(w, x.pid);
     jsonw_key(w, "worker"), jsonw_obj(w);
     jsonw_key(w, "starts"), jsonw_int(w, (int64_t)x.starts);
-    jsonw_key(w, "restarts"), jsonw_int(w, (int64_t)x.restarts);
+    for (int i = 0; i < N_SUPERVISOR_DEATHS; i++) restarts += x.restarts[i];
+    jsonw_key(w, "restarts"), jsonw_int(w, (int64_t)restarts);
+    jsonw_key(w, "breaker"), jsonw_str(w, str_c(supervisor_breaker_name(x.breaker)));
     jsonw_key(w, "calls"), jsonw_int(w, x.calls);
     jsonw_key(w, "retried"), jsonw_int(w, (int64_t)x.retried);
+    jsonw_key(w, "requests"), jsonw_int(w, (int64_t)x.requests);
+    jsonw_key(w, "connections"), jsonw_int(w, (int64_t)x.connections);
     jsonw_key(w, "steps"), jsonw_int(w, x.steps);
     jsonw_key(w, "rtt_us"), jsonw_int(w, (int64_t)x.rtt_us);
     jsonw_key(w, "deaths"), jsonw_obj(w);

@@ -25,6 +25,10 @@ struct breaker {                     /* zeroed: closed, no deaths */
     uint64_t began_ns;   /* of the process that runs now, or ran last */
 };
 
+static inline bool breaker_is_open(const struct breaker *b, uint64_t now)
+{
+    return b->open_until > now;
+}
 bool breaker_allows(struct breaker *b, uint64_t now, int *retry_ms); /* retry_ms: if it does not */
 void breaker_note_start(struct breaker *b, uint64_t now);
 void breaker_note_death(struct breaker *b, uint64_t now);

@@ -5,8 +5,15 @@
  *
  * Bytes of the answer are passed on as they come. The worker may send more only when the client has
  * read what was sent before (link_consumed), so a slow client costs one window of memory here and
- * its queue in the worker. A relay lives from begin until END, or until the link is lost; f is NULL
- * once the API has forgotten it. Everything belongs to the loop's thread. */
+ * its queue in the worker. At the end of the server it may send all at once: the rest waits here, as
+ * that of a local call does. A relay lives from begin until END, or until the link is lost; f is NULL
+ * once the API has forgotten it.
+ *
+ * The worker is not trusted. The head of a reply is checked before anything of it reaches the client:
+ * status, content type, names and values of headers; bodies that are collected here are bounded.
+ * Headers of other names are left out. A worker that sends something else is killed, and its calls end as those of one that died.
+ *
+ * Everything belongs to the loop's thread. */
 #include "worker/supervisor_impl.h"
 
 #include "base/clock.h"
@@ -16,29 +23,48 @@
 #include "worker/front_impl.h"
 
 #include <signal.h>
-
 #include <stdio.h>
+#include <strings.h>
+
+#define BODY_MAX (256ull << 20) /* of one reply that is not streamed */
+#define HELD_MAX (512ull << 20) /* of all such replies of a worker that are not complete */
 
 struct relay {
     struct forward *f; /* NULL: forgotten */
     struct worker *w;
+    struct relay *prev, *next; /* of the worker */
     struct link_stream *s;
     struct str body; /* of the request, from what is still to send; the HTTP request's */
     struct arena arena;
     struct msg_reply reply; /* its texts are in the arena */
     bool has_reply, body_sent;
-    struct buf out; /* of a reply that is not streamed */
-    size_t owed;    /* bytes of a streamed reply that the client has yet to read */
+    bool bad;           /* the worker broke the rules: nothing more of it is passed on */
+    bool pours;         /* the worker may send although the client has not read */
+    uint64_t cancel_ns; /* END is awaited since then; 0: it was not cancelled */
+    struct buf out;     /* of a reply that is not streamed */
+    size_t owed;        /* bytes of a streamed reply that the client has yet to read */
 };
 
 /* Headers of a request that the API of a worker reads. */
 static const char *const passed_on[] = { "x-deadline", "x-stainless-timeout", "x-priority",
                                          "content-type" };
+/* Headers of its replies that are passed on, and their content types. */
+static const char *const reply_headers[] = { "retry-after", "x-should-retry",
+                                             "x-tern-ignored-fields", "cache-control",
+                                             "x-accel-buffering" };
+static const char *const reply_types[] = { "application/json", "text/event-stream; charset=utf-8" };
 
 static void free_relay(struct relay *r)
 {
+    struct worker *w = r->w;
+
+    if (r->prev) r->prev->next = r->next;
+    else w->relays = r->next;
+    if (r->next) r->next->prev = r->prev;
     if (r->s) r->s->user = NULL;
-    atomic_fetch_sub(&r->w->n_relays, 1);
+    w->held_bytes -= r->out.n;
+    atomic_fetch_sub(&w->n_relays, 1);
+    if (r->f && r->f->q) http_on_sent(r->f->q, NULL, NULL);
     if (r->f) r->f->relay = NULL;
     arena_release(&r->arena);
     buf_release(&r->out);
@@ -96,7 +122,9 @@ static struct relay *make_relay(struct forward *f, struct worker *w)
     struct relay *r = mem_new(struct relay);
 
     if (!r) return NULL;
-    *r = (struct relay){ .f = f, .w = w, .body = http_body(f->q) };
+    *r = (struct relay){ .f = f, .w = w, .body = http_body(f->q), .next = w->relays };
+    if (w->relays) w->relays->prev = r;
+    w->relays = r;
     atomic_fetch_add(&w->n_relays, 1);
     return r;
 }
@@ -150,7 +178,8 @@ static void on_sent(void *arg)
 static void give_credit(struct relay *r, size_t n)
 {
     r->owed += n;
-    if (!r->f || !r->f->q || http_is_gone(r->f->q) || http_unsent(r->f->q) == 0) on_sent(r);
+    if (r->pours || !r->f || !r->f->q || http_is_gone(r->f->q) || http_unsent(r->f->q) == 0)
+        on_sent(r);
 }
 
 static void cancel(struct forward *f, enum forward_why why)
@@ -164,57 +193,111 @@ static void cancel(struct forward *f, enum forward_why why)
     msg_write_cancel(&b, &(struct msg_cancel){ reasons[why] });
     if (!b.failed && r->s) link_stream_send(r->s, FRAME_CANCEL, buf_str(&b));
     buf_release(&b);
+    if (!r->cancel_ns) r->cancel_ns = clock_ns();
+    if (why != FORWARD_SHUTDOWN) return;
+    r->pours = true;
+    on_sent(r);
 }
 
 /* The worker does not keep to the protocol: nothing of what it says is passed on any more. */
-static void distrust(struct relay *r)
+static void distrust(struct relay *r, const char *why)
 {
-    r->has_reply = false;
+    log_error("the process of model '%s' (pid %d) is killed: %s", r->w->id, (int)r->w->proc.pid,
+              why);
+    r->bad = true;
     process_signal(&r->w->proc, SIGKILL);
+}
+
+static bool is_one_of(const char *name, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcasecmp(name, list[i]) == 0) return true;
+    return false;
+}
+#define IS_ONE_OF(name, list) is_one_of(name, list, sizeof(list) / sizeof *(list))
+
+/* Can the text stand in a line of an HTTP head? */
+static bool is_plain(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f) return false;
+    return true;
+}
+
+/* NULL: the head of a reply can be passed on; else what is wrong with it. */
+static const char *check_reply(const struct msg_reply *m)
+{
+    if (m->status < 200 || m->status > 599) return "the status of its reply is not one of HTTP";
+    if (!IS_ONE_OF(m->type, reply_types)) return "its reply has an unknown content type";
+    if (!m->streamed && (uint64_t)m->body_bytes > BODY_MAX) return "its reply is too long";
+    for (int i = 0; i < m->n_headers; i++)
+        if (!is_plain(m->headers[i].name) || !is_plain(m->headers[i].value))
+            return "a header of its reply has control characters";
+    return NULL;
+}
+
+static void set_headers(struct relay *r)
+{
+    for (int i = 0; i < r->reply.n_headers; i++)
+        if (IS_ONE_OF(r->reply.headers[i].name, reply_headers))
+            http_set_header(r->f->q, r->reply.headers[i].name, r->reply.headers[i].value);
 }
 
 /* The rest of the request's body is not sent any more: it may be freed from here on. */
 static void on_reply(struct relay *r, const struct frame *fr)
 {
     struct err e = { 0 };
+    const char *wrong;
 
     r->body_sent = true;
     if (msg_read_reply(&r->reply, &r->arena, frame_payload(fr), &e) != OK) {
-        log_error("%s", e.msg);
-        distrust(r);
+        distrust(r, e.msg);
+        return;
+    }
+    if ((wrong = check_reply(&r->reply))) {
+        distrust(r, wrong);
         return;
     }
     r->has_reply = true;
-    if (!r->f || !r->f->q) return;
-    for (int i = 0; i < r->reply.n_headers; i++)
-        http_set_header(r->f->q, r->reply.headers[i].name, r->reply.headers[i].value);
-    if (!r->reply.streamed) return;
+    if (!r->reply.streamed || !r->f || !r->f->q) return;
+    set_headers(r);
     http_on_sent(r->f->q, on_sent, r);
     if (!forward_begin(r->f, (int)r->reply.status, r->reply.type) && r->f)
         cancel(r->f, FORWARD_GONE);
 }
 
+/* Only here are the headers set: the call may still be repeated before. */
 static void answer(struct relay *r, const char *p, size_t n)
 {
-    if (r->f && r->f->q) forward_answer(r->f, (int)r->reply.status, r->reply.type, p, n);
+    if (!r->f || !r->f->q) return;
+    set_headers(r);
+    forward_answer(r->f, (int)r->reply.status, r->reply.type, p, n);
+}
+
+static void collect(struct relay *r, const struct frame *fr)
+{
+    if (r->out.n + fr->n > (uint64_t)r->reply.body_bytes) {
+        distrust(r, "its reply is longer than its head says");
+    } else if (r->w->held_bytes + fr->n > HELD_MAX) {
+        distrust(r, "its replies are too long");
+    } else {
+        size_t before = r->out.n;
+        buf_add(&r->out, fr->p, fr->n);
+        r->w->held_bytes += r->out.n - before;
+    }
 }
 
 /* A whole body in one frame is not copied. */
 static void on_data(struct relay *r, const struct frame *fr)
 {
-    if (!r->has_reply) return; /* refused: the worker is about to end */
     if (r->reply.streamed) {
         if (r->f && fr->n) forward_write(r->f, fr->p, fr->n);
     } else if (r->out.n == 0 && fr->n == (uint64_t)r->reply.body_bytes) {
         answer(r, fr->p, fr->n);
-    } else if (r->out.n + fr->n > (uint64_t)r->reply.body_bytes) {
-        log_error("model '%s': a reply is longer than its head says", r->w->id);
-        distrust(r);
-        return;
     } else {
-        buf_add(&r->out, fr->p, fr->n);
+        collect(r, fr);
     }
-    give_credit(r, fr->n);
+    if (!r->bad) give_credit(r, fr->n);
 }
 
 static void on_end(struct relay *r, const struct frame *fr)
@@ -242,6 +325,10 @@ void relay_frame(struct link_stream *s, const struct frame *f)
     struct relay *r = s->user;
 
     if (!r) return;
+    if (r->bad) {
+        if (f->type == FRAME_END) relay_lost(r->w, s); /* the link forgets it */
+        return;
+    }
     switch (f->type) {
     case FRAME_REPLY: on_reply(r, f); break;
     case FRAME_DATA: on_data(r, f); break;
@@ -263,6 +350,21 @@ void relay_lost(struct worker *w, struct link_stream *s)
     r->s = NULL;
     free_relay(r);
     if (f) forward_lost(f, &e);
+}
+
+/* A client that reads slowly delays END, too: that is no hang. */
+bool relay_is_stuck(struct worker *w, uint64_t now, int ms)
+{
+    for (struct relay *r = w->relays; r; r = r->next) {
+        if (r->cancel_ns && r->owed) r->cancel_ns = now;
+        if (r->cancel_ns && now > r->cancel_ns + (uint64_t)ms * 1000000) return true;
+    }
+    return false;
+}
+
+void relay_free_all(struct worker *w)
+{
+    while (w->relays) free_relay(w->relays);
 }
 
 static void drop(struct forward *f)

@@ -4,7 +4,9 @@
  * that runs: rights of later versions are named here.
  *
  * Contents can be read of: the model, the folders and files that the owner names, and system files
- * that the C library, hwloc and the engine look at. Nothing can be written but the device files of
+ * that the C library, hwloc and the engine look at. A symbolic link in the model's folder is followed
+ * only into the places that a model may use (`roots`): whoever made the folder may not name files of
+ * others. Nothing can be written but the device files of
  * a GPU. Directory names can be listed everywhere, because hwloc begins at "/". The worker's own
  * /proc folder is among the files, those of other processes are not: they would show the server's
  * environment. */
@@ -13,11 +15,13 @@
 #include "base/buf.h"
 #include "base/confine.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/landlock.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,10 +47,15 @@ struct
     uint64_t fs, net, scoped;
 };
 
+enum { ROOTS_MAX = 6 };
+
 struct view {
     int fd;           /* of the rule set */
     uint64_t handled; /* rights that are denied where no rule grants them */
     struct err *e;
+    char *
+        roots[ROOTS_MAX]; /* [n_roots] where links of the model may lead; resolved, from realpath */
+    int n_roots;
 };
 
 int landlock_version(void)
@@ -55,24 +64,90 @@ int landlock_version(void)
     return v > 0 ? (int)v : 0;
 }
 
-/* Grants rights on a file, or on a folder and all below it. A path that is not there is skipped, and
- * so is a confined one that leads out of its folder. */
-static int grant(struct view *v, const char *path, uint64_t rights)
+/* Grants rights on an open file, or on a folder and all below it. Closes fd. */
+static int grant_open(struct view *v, int fd, const char *path, uint64_t rights)
 {
-    struct landlock_path_beneath_attr rule = { 0 };
+    struct landlock_path_beneath_attr rule = { .parent_fd = fd };
     struct stat st;
     int rc = OK;
 
-    rule.parent_fd = confine_open(path, O_PATH);
-    if (rule.parent_fd < 0) return OK;
-    if (fstat(rule.parent_fd, &st) != 0) st.st_mode = 0;
+    if (fstat(fd, &st) != 0) st.st_mode = 0;
     rule.allowed_access = rights & v->handled;
     if (!S_ISDIR(st.st_mode)) rule.allowed_access &= ~(uint64_t)LIST;
     if (rule.allowed_access &&
         syscall(SYS_landlock_add_rule, v->fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
         rc = err_set(v->e, E_IO, "sandbox: Landlock: %s: %s", path, strerror(errno));
-    close(rule.parent_fd);
+    close(fd);
     return rc;
+}
+
+/* A path that is not there is skipped, and so is a confined one that leads out of its folder. */
+static int grant(struct view *v, const char *path, uint64_t rights)
+{
+    int fd = confine_open(path, O_PATH);
+
+    return fd < 0 ? OK : grant_open(v, fd, path, rights);
+}
+
+/* ---- roots ---- */
+
+static bool is_inside(const char *root, const char *real)
+{
+    size_t n = strlen(root);
+
+    if (n > 0 && root[n - 1] == '/') n--; /* "/" */
+    return strncmp(root, real, n) == 0 && (real[n] == '/' || real[n] == 0);
+}
+
+static void add_root(struct view *v, const char *path)
+{
+    char *real = v->n_roots < ROOTS_MAX ? realpath(path, NULL) : NULL;
+
+    if (real) v->roots[v->n_roots++] = real;
+}
+
+/* The folder of a model. In a cache of Hugging Face's tools it is NAME/snapshots/REVISION, and holds
+ * links to files in NAME/blobs. */
+static void add_folder_root(struct view *v, const char *dir)
+{
+    char *real = realpath(dir, NULL), *slash = real ? strrchr(real, '/') : NULL;
+    struct buf blobs = { 0 };
+
+    add_root(v, dir);
+    if (slash) *slash = 0;
+    if (slash && str_ends(str_c(real), STR("/snapshots"))) {
+        buf_put_str(&blobs, str_of(real, strlen(real) - strlen("/snapshots")));
+        buf_puts(&blobs, "/blobs");
+        if (!blobs.failed) add_root(v, buf_cstr(&blobs));
+    }
+    buf_release(&blobs);
+    free(real);
+}
+
+static void release_roots(struct view *v)
+{
+    while (v->n_roots > 0) free(v->roots[--v->n_roots]);
+}
+
+/* Grants what lies in one of the roots; a confined path does not leave its own. The kernel names what
+ * was opened, so that the path cannot be another one by the time of the check. */
+static int grant_inside(struct view *v, const char *path, uint64_t rights)
+{
+    int fd = confine_open(path, O_PATH);
+    char self[40], real[PATH_MAX];
+    ssize_t n;
+
+    if (fd < 0) return OK;
+    if (confine_is(path)) return grant_open(v, fd, path, rights);
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    n = readlink(self, real, sizeof real - 1);
+    real[n > 0 ? n : 0] = 0;
+    for (int i = 0; i < v->n_roots; i++)
+        if (is_inside(v->roots[i], real)) return grant_open(v, fd, path, rights);
+    log_warn("sandbox: '%s' leads to '%s', outside the model's folder, and cannot be read", path,
+             real);
+    close(fd);
+    return OK;
 }
 
 static int grant_all(struct view *v, const char *const *paths, uint64_t rights)
@@ -83,8 +158,9 @@ static int grant_all(struct view *v, const char *const *paths, uint64_t rights)
     return rc;
 }
 
-/* Calls grant for the entries of a folder that match. */
+/* Calls `give` for the entries of a folder that match. */
 static int grant_entries(struct view *v, const char *dir, uint64_t rights,
+                         int (*give)(struct view *v, const char *path, uint64_t rights),
                          bool (*match)(const struct dirent *f, const char *arg), const char *arg)
 {
     DIR *d = file_opendir(dir);
@@ -96,7 +172,7 @@ static int grant_entries(struct view *v, const char *dir, uint64_t rights,
         if (!match(f, arg)) continue;
         buf_printf(&path, "%s/%s", dir, f->d_name);
         rc = buf_check(&path, v->e);
-        if (rc == OK) rc = grant(v, buf_cstr(&path), rights);
+        if (rc == OK) rc = give(v, buf_cstr(&path), rights);
         buf_release(&path);
     }
     closedir(d);
@@ -124,11 +200,11 @@ static bool is_sibling(const struct dirent *f, const char *name)
            strncmp(f->d_name, name, strlen(name) - PART_TAIL) == 0;
 }
 
-/* A cache of Hugging Face's tools holds symbolic links to files in another folder. */
+/* Some file systems do not say what an entry is. */
 static bool is_link(const struct dirent *f, const char *arg)
 {
     (void)arg;
-    return f->d_type == DT_LNK;
+    return f->d_type == DT_LNK || (f->d_type == DT_UNKNOWN && f->d_name[0] != '.');
 }
 
 static bool is_onnx_folder(const struct dirent *f, const char *arg)
@@ -141,15 +217,35 @@ static int grant_folder(struct view *v, const char *dir)
 {
     int rc = grant(v, dir, READ | LIST);
 
-    if (rc == OK) rc = grant_entries(v, dir, READ, is_link, NULL);
+    if (rc == OK) rc = grant_entries(v, dir, READ, grant_inside, is_link, NULL);
     if (rc == OK) { /* its subfolder onnx/ may be a link or hold links */
         struct buf sub = { 0 };
         buf_printf(&sub, "%s/onnx", dir);
         if ((rc = buf_check(&sub, v->e)) == OK)
-            rc = grant_entries(v, buf_cstr(&sub), READ, is_link, NULL);
+            rc = grant_entries(v, buf_cstr(&sub), READ, grant_inside, is_link, NULL);
         buf_release(&sub);
     }
-    return rc == OK ? grant_entries(v, dir, READ | LIST, is_onnx_folder, NULL) : rc;
+    if (rc != OK) return rc;
+    return grant_entries(v, dir, READ | LIST, grant_inside, is_onnx_folder, NULL);
+}
+
+/* The folder that the path names, and the one that the file is in. An ONNX model in onnx/ belongs to
+ * the folder above. */
+static void add_file_roots(struct view *v, const char *path)
+{
+    char *real = realpath(path, NULL);
+    const char *both[] = { path, real };
+
+    for (int i = 0; i < 2; i++) {
+        const char *slash = both[i] ? strrchr(both[i], '/') : NULL;
+        struct buf dir = { 0 };
+        if (!both[i]) continue;
+        buf_put_str(&dir, slash ? str_of(both[i], (size_t)(slash - both[i]) + 1) : STR("."));
+        if (str_ends(buf_str(&dir), STR("/onnx/"))) buf_puts(&dir, "..");
+        if (!dir.failed) add_folder_root(v, buf_cstr(&dir));
+        buf_release(&dir);
+    }
+    free(real);
 }
 
 /* A GGUF file stands alone, or with its other parts. Any other file has its tokenizer and settings
@@ -161,11 +257,16 @@ static int grant_model(struct view *v, const char *path)
     size_t n = strlen(name);
     int rc;
 
-    if (file_is_dir(path)) return grant_folder(v, path);
+    if (file_is_dir(path)) {
+        add_folder_root(v, path);
+        return grant_folder(v, path);
+    }
+    add_file_roots(v, path);
     buf_put_str(&dir, slash ? str_of(path, (size_t)(slash - path)) : STR("."));
     if (slash == path) buf_putc(&dir, '/');
     if ((rc = buf_check(&dir, v->e)) == OK) rc = grant(v, path, READ);
-    if (rc == OK && is_part(name)) rc = grant_entries(v, buf_cstr(&dir), READ, is_sibling, name);
+    if (rc == OK && is_part(name))
+        rc = grant_entries(v, buf_cstr(&dir), READ, grant_inside, is_sibling, name);
     if (rc == OK && !(n > 5 && strcasecmp(name + n - 5, ".gguf") == 0)) {
         rc = grant_folder(v, buf_cstr(&dir));
         if (rc == OK && str_ends(buf_str(&dir), STR("/onnx"))) {
@@ -244,7 +345,8 @@ static int grant_gpu(struct view *v)
     int rc = grant_all(v, gpu_files, READ | LIST);
 
     if (rc == OK)
-        rc = grant_entries(v, "/dev", READ | WRITE | LIST | FS_IOCTL_DEV, is_gpu_device, NULL);
+        rc = grant_entries(v, "/dev", READ | WRITE | LIST | FS_IOCTL_DEV, grant, is_gpu_device,
+                           NULL);
     if (rc == OK) rc = grant_plugin(v);
     return rc == OK ? grant_library_path(v) : rc;
 }
@@ -278,6 +380,7 @@ int landlock_enter(const struct sandbox_opt *opt, int version, struct err *e)
     if (rc == OK && opt->gpu) rc = grant_gpu(&v);
     if (rc == OK && syscall(SYS_landlock_restrict_self, v.fd, 0) != 0)
         rc = err_set(e, E_IO, "sandbox: Landlock: %s", strerror(errno));
+    release_roots(&v);
     close(v.fd);
     return rc;
 }

@@ -22,6 +22,11 @@ const char *supervisor_death_name(int i)
     return i == SUPERVISOR_HUNG ? "hung" : process_end_name((enum process_end)i);
 }
 
+const char *supervisor_breaker_name(enum supervisor_breaker b)
+{
+    return b == BREAKER_OPEN ? "open" : b == BREAKER_ON_TRIAL ? "trial" : "closed";
+}
+
 static struct supervisor *supervisor_of(const struct pool_instance *m)
 {
     return (struct supervisor *)m->host;
@@ -52,28 +57,46 @@ struct record *supervisor_record(struct supervisor *v, const char *id)
     return v->records = r;
 }
 
+static void view_record(const struct record *r, struct supervisor_view *out)
+{
+    out->starts = r->starts;
+    out->retried = r->retried;
+    out->requests = r->requests;
+    out->connections = r->connections;
+    out->breaker = breaker_is_open(&r->breaker, clock_ns()) ? BREAKER_OPEN
+                   : r->breaker.on_trial                    ? BREAKER_ON_TRIAL
+                                                            : BREAKER_CLOSED;
+    memcpy(out->restarts, r->restarts, sizeof out->restarts);
+    memcpy(out->deaths, r->deaths, sizeof out->deaths);
+}
+
+static void view_worker(const struct worker *w, struct supervisor_view *out)
+{
+    struct link_stats s = { 0 };
+
+    if (w->link) {
+        link_stats(w->link, &s);
+        out->requests += s.streams;
+        out->connections += s.streams > 0;
+    }
+    if (w->phase == WORKER_DEAD || !w->has_proc) return;
+    out->pid = w->proc.pid;
+    out->calls = atomic_load(&w->n_relays);
+    out->steps = (int64_t)w->beat.steps;
+    out->step_ms = w->beat.step_ms;
+    out->rtt_us = s.rtt_us;
+}
+
 bool supervisor_view(struct supervisor *v, const char *id, struct supervisor_view *out)
 {
     struct record *r;
-    struct worker *w;
 
     *out = (struct supervisor_view){ 0 };
     pthread_mutex_lock(&v->lock);
     if ((r = find_record(v, id))) {
-        out->starts = r->starts;
-        out->restarts = r->starts > 0 ? r->starts - 1 : 0;
-        out->retried = r->retried;
-        memcpy(out->deaths, r->deaths, sizeof out->deaths);
-        for (w = v->workers; w && (w->record != r || w->phase == WORKER_DEAD);) w = w->next;
-        if (w && w->has_proc) {
-            struct link_stats s = { 0 };
-            if (w->link) link_stats(w->link, &s);
-            out->pid = w->proc.pid;
-            out->calls = atomic_load(&w->n_relays);
-            out->steps = (int64_t)w->beat.steps;
-            out->step_ms = w->beat.step_ms;
-            out->rtt_us = s.rtt_us;
-        }
+        view_record(r, out);
+        for (struct worker *w = v->workers; w; w = w->next)
+            if (w->record == r) view_worker(w, out);
     }
     pthread_mutex_unlock(&v->lock);
     return r != NULL;
@@ -249,6 +272,16 @@ static uint64_t own_bytes_of_isolated(const struct pool_instance *m)
     return pid ? memavail_own(pid, "") : 0;
 }
 
+/* At the end of the server all processes have the same time. With the lock. */
+static int time_to_end(const struct supervisor *v, int ms)
+{
+    int64_t left = v->opt.stop_ms;
+
+    if (!v->stopping) return ms;
+    left -= (int64_t)((clock_ns() - v->stop_ns) / 1000000);
+    return left > 0 ? (int)left : 0;
+}
+
 /* The loop may run or not: only the process is touched. */
 static void end_process(struct pool_instance *m, int ms)
 {
@@ -260,12 +293,16 @@ static void end_process(struct pool_instance *m, int ms)
     pthread_mutex_lock(&v->lock);
     w->expected = true;
     has_proc = w->has_proc;
+    ms = time_to_end(v, ms);
     pthread_mutex_unlock(&v->lock);
     if (has_proc && !process_stop(&w->proc, ms))
         log_warn("the process of model '%s' did not end within %d ms and was killed", w->id, ms);
 }
 
-static void stop_isolated(struct pool_instance *m) { end_process(m, STOP_MS); }
+static void stop_isolated(struct pool_instance *m)
+{
+    end_process(m, supervisor_of(m)->opt.stop_ms);
+}
 
 static void sleep_isolated(struct pool_instance *m) { supervisor_sleep(supervisor_of(m), m); }
 
@@ -321,15 +358,23 @@ static void process_worker(struct supervisor *v, struct worker *w)
     else if (phase == WORKER_ADMITTED) worker_admit(w);
 }
 
-void supervisor_process(struct supervisor *v)
+/* Others only add at the front, so the list can be followed without the lock. */
+static struct worker *first_worker(struct supervisor *v)
 {
-    struct worker *w, *next;
+    struct worker *w;
 
-    if (!v) return;
     pthread_mutex_lock(&v->lock);
     w = v->workers;
     pthread_mutex_unlock(&v->lock);
-    for (; w; w = next) {
+    return w;
+}
+
+void supervisor_process(struct supervisor *v)
+{
+    struct worker *next;
+
+    if (!v) return;
+    for (struct worker *w = first_worker(v); w; w = next) {
         next = w->next;
         process_worker(v, w);
     }
@@ -342,7 +387,7 @@ static void on_tick(void *arg)
 
     loop_timer_set(v->tick, TICK_MS); /* first: it cannot fail then */
     supervisor_process(v);
-    for (struct worker *w = v->workers; w; w = w->next) worker_look(w, now);
+    for (struct worker *w = first_worker(v); w; w = w->next) worker_look(w, now);
 }
 
 /* ---- life ---- */
@@ -368,6 +413,7 @@ int supervisor_open(struct supervisor **out, const struct supervisor_opt *opt, s
     v->opt = *opt;
     if (!v->opt.ping_ms) v->opt.ping_ms = 500;
     if (!v->opt.silent_ms) v->opt.silent_ms = 10000;
+    if (!v->opt.stop_ms) v->opt.stop_ms = STOP_MS;
     if (pthread_mutex_init(&v->lock, NULL) != 0 || pthread_cond_init(&v->changed, NULL) != 0) {
         mem_free(v);
         return err_nomem(e, "a mutex");
@@ -388,9 +434,11 @@ void supervisor_stop(struct supervisor *v)
     if (!v) return;
     pthread_mutex_lock(&v->lock);
     v->stopping = true;
-    /* All at once: each may take a while, and stop_isolated waits for one after the other. */
-    for (struct worker *w = v->workers; w; w = w->next)
-        if (w->has_proc && !w->expected) w->expected = process_signal(&w->proc, SIGTERM);
+    v->stop_ns = clock_ns();
+    for (struct worker *w = v->workers; w; w = w->next) {
+        w->expected = true;
+        if (w->has_proc) process_signal(&w->proc, SIGTERM);
+    }
     pthread_cond_broadcast(&v->changed);
     pthread_mutex_unlock(&v->lock);
 }

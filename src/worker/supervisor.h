@@ -9,7 +9,8 @@
  *     close: SIGTERM, 5 s, SIGKILL
  *
  * One process per instance. Its death is noticed by its pidfd and by the end of its link; a process
- * that is silent, or whose engine has worked on one step for too long, is killed. The calls it had
+ * that is silent, whose load makes no progress, whose engine works on one step for too long, or that
+ * does not end a cancelled request, is killed. The calls it had
  * hear of that (forward_lost), the pool is told (pool_wake), and its back-off starts another one,
  * unless the breaker is open. Steps of the host run on the pool's thread and wait for the loop;
  * everything else belongs to the loop's thread. */
@@ -37,7 +38,10 @@ struct supervisor_opt {
     int (*open_park)(void *arg, const char *id, const char *path);
     void *arg;
     int ping_ms, silent_ms; /* of links; 0: 500 and 10000 */
-    int hang_ms;            /* a step of the engine that takes longer; 0: not looked at */
+    int hang_ms; /* a step of the engine, or the end of a cancelled request, that takes longer is a
+                  * hang; 0: not looked at */
+    int stop_ms; /* processes have so long to end with the server; 0: 3000 */
+    int load_ms; /* a load without progress for so long is one, too; 0: not looked at */
 };
 
 /* Why processes ended, beside enum process_end. */
@@ -48,18 +52,27 @@ int supervisor_open(struct supervisor **out, const struct supervisor_opt *opt, s
 const struct pool_host *supervisor_host(struct supervisor *v); /* pool_opt.host */
 extern const struct forward_ops supervisor_forward;            /* api_opt.forward */
 void supervisor_process(struct supervisor *v);                 /* after a wake-up of the loop */
-/* The loop ends: steps that wait for it fail. Before pool_stop. NULL is allowed. */
+/* The loop ends: steps that wait for it fail, and all processes are asked to end, side by side. Before
+ * pool_stop, which waits for them. NULL is allowed. */
 void supervisor_stop(struct supervisor *v);
 void supervisor_close(
     struct supervisor *v); /* after pool_close, before loop_close; NULL is allowed */
 
-struct supervisor_view { /* of one model */
+enum supervisor_breaker { BREAKER_CLOSED, BREAKER_ON_TRIAL, BREAKER_OPEN };
+
+struct supervisor_view { /* of one model, over all its processes */
     pid_t pid;           /* 0: no process */
-    uint64_t starts, restarts, deaths[N_SUPERVISOR_DEATHS], retried;
+    uint64_t starts;
+    uint64_t restarts[N_SUPERVISOR_DEATHS]; /* starts after a death, by its kind */
+    uint64_t deaths[N_SUPERVISOR_DEATHS];   /* that were not asked for */
+    uint64_t retried;                       /* requests that another process had before */
+    uint64_t requests, connections;         /* sent to it, and connections that carried them */
+    enum supervisor_breaker breaker;
     int calls;
     int64_t steps, step_ms; /* of the last heartbeat */
-    uint64_t rtt_us;
+    uint64_t rtt_us;        /* of it */
 };
+const char *supervisor_breaker_name(enum supervisor_breaker b); /* "closed", "trial", "open" */
 /* Counters of the model's worker, also of the processes before a restart. Unchanged if it has none.
  * The loop's thread. */
 void supervisor_read_stats(struct supervisor *v, const char *id, struct engine_stats *out);

@@ -36,7 +36,9 @@ struct record {
     struct breaker breaker;
     int shared_fd; /* memory with the worker's counters; -1: none */
     struct engine_stats *shared;
-    uint64_t starts, deaths[N_SUPERVISOR_DEATHS], retried;
+    uint64_t starts, restarts[N_SUPERVISOR_DEATHS], deaths[N_SUPERVISOR_DEATHS], retried;
+    uint64_t requests, connections; /* of links that are closed */
+    int last_death;                 /* that no start has followed yet; 0: none */
 };
 
 struct worker {
@@ -53,8 +55,12 @@ struct worker {
     bool hung;
     uint64_t cut_ns; /* when the link ended */
     struct msg_beat beat;
-    struct relay *relays;
-    struct err cause; /* FAILED said so; code OK: nothing */
+    struct relay *relays; /* requests that it has */
+    uint64_t held_bytes;  /* of their replies that are not complete */
+    bool loads;           /* PLAN or READY is awaited */
+    uint64_t moved_ns;    /* when the load last made progress */
+    int percent;          /* of it */
+    struct err cause;     /* FAILED said so; code OK: nothing */
     atomic_int n_relays;
 
     enum worker_phase phase; /* supervisor.lock, as is the rest */
@@ -79,7 +85,8 @@ struct supervisor {
     struct supervisor_opt opt;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool stopping;          /* under the lock */
+    bool stopping;          /* under the lock, as is the next */
+    uint64_t stop_ns;       /* when processes were asked to end */
     struct worker *workers; /* additions under the lock; removals by the loop, under the lock */
     struct record *records; /* under the lock */
     struct loop_timer *tick;
@@ -113,4 +120,6 @@ void worker_refuse_frame(struct worker *w, const struct frame *f, const struct e
 void relay_frame(struct link_stream *s, const struct frame *f);
 void relay_writable(struct link_stream *s);
 void relay_lost(struct worker *w, struct link_stream *s);
+bool relay_is_stuck(struct worker *w, uint64_t now, int ms); /* a cancelled one does not end */
+void relay_free_all(struct worker *w);                       /* those that the API has forgotten */
 #endif

@@ -61,8 +61,9 @@ static void worker_die(struct worker *w)
         if (w->record->shared) engine_stats_clear_gauges(w->record->shared);
         if (w->m) pool = w->m->pool;
         if (!expected) {
-            w->record->deaths[kind_of_death(w)]++;
-            if (w->cause.code == OK) breaker_note_death(&w->record->breaker, clock_ns());
+            w->record->last_death = kind_of_death(w);
+            w->record->deaths[w->record->last_death]++;
+            if (w->cause.code == OK || w->hung) breaker_note_death(&w->record->breaker, clock_ns());
         }
     }
     pthread_cond_broadcast(&v->changed);
@@ -135,6 +136,23 @@ void worker_set_phase(struct worker *w, enum worker_phase phase)
     pthread_mutex_unlock(&w->sup->lock);
 }
 
+static enum worker_phase phase_of(struct worker *w)
+{
+    enum worker_phase phase;
+
+    pthread_mutex_lock(&w->sup->lock);
+    phase = w->phase;
+    pthread_mutex_unlock(&w->sup->lock);
+    return phase;
+}
+
+/* The worker is to send PLAN or READY. */
+static void expect_progress(struct worker *w)
+{
+    w->loads = true;
+    w->moved_ns = clock_ns();
+}
+
 /* A frame that says nothing sensible, or comes at the wrong time: the worker is not trusted any more. */
 void worker_refuse_frame(struct worker *w, const struct frame *f, const struct err *e)
 {
@@ -175,7 +193,7 @@ static void on_plan(struct worker *w, const struct frame *f)
     struct arena a = { 0 };
     struct err e = { 0 };
 
-    if (w->phase != WORKER_STARTED || msg_read_plan(&m, &a, frame_payload(f), &e) != OK) {
+    if (phase_of(w) != WORKER_STARTED || msg_read_plan(&m, &a, frame_payload(f), &e) != OK) {
         arena_release(&a);
         worker_refuse_frame(w, f, &e);
         return;
@@ -188,6 +206,7 @@ static void on_plan(struct worker *w, const struct frame *f)
     if (m.refused[0]) err_set(&w->refused, E_DEVICE_MEMORY, "%s", m.refused);
     pthread_mutex_unlock(&w->sup->lock);
     arena_release(&a);
+    w->loads = false;
     worker_set_phase(w, WORKER_PLANNED);
 }
 
@@ -196,9 +215,11 @@ static void on_progress(struct worker *w, const struct frame *f)
     struct msg_progress m = { 0 };
     struct arena a = { 0 };
 
-    if (msg_read_progress(&m, &a, frame_payload(f), NULL) == OK) {
+    if (msg_read_progress(&m, &a, frame_payload(f), NULL) == OK && m.percent <= 100) {
+        if (m.percent > w->percent) w->moved_ns = clock_ns();
+        w->percent = (int)m.percent;
         pthread_mutex_lock(&w->sup->lock);
-        if (w->m) pool_set_progress(w->m, (int)m.percent);
+        if (w->m) pool_set_progress(w->m, w->percent);
         pthread_mutex_unlock(&w->sup->lock);
     }
     arena_release(&a);
@@ -257,7 +278,8 @@ static void on_ready(struct worker *w, const struct frame *f)
     struct msg_ready m = { 0 };
     struct err e = { 0 };
 
-    if (w->phase != WORKER_LOADING || msg_read_ready(&m, &w->arena, frame_payload(f), &e) != OK) {
+    if (phase_of(w) != WORKER_LOADING ||
+        msg_read_ready(&m, &w->arena, frame_payload(f), &e) != OK) {
         worker_refuse_frame(w, f, &e);
         return;
     }
@@ -265,6 +287,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     add_more(w, m.more);
     w->load_ms = m.load_ms;
     w->warm_ms = m.warm_ms;
+    w->loads = false;
     worker_set_phase(w, WORKER_READY);
 }
 
@@ -322,6 +345,15 @@ static void on_heard(void *arg, struct link *l, const struct msg_beat *beat)
 
 /* ---- start ---- */
 
+/* A start after a death is a restart; one after an unload is not. With the lock. */
+static void note_start(struct record *r)
+{
+    r->starts++;
+    if (r->last_death) r->restarts[r->last_death]++;
+    r->last_death = 0;
+    breaker_note_start(&r->breaker, clock_ns());
+}
+
 /* "tern: model" is what ps shows. */
 static int start_process(struct worker *w, int *fd, unsigned char token[PROCESS_TOKEN],
                          struct err *e)
@@ -345,8 +377,7 @@ static int start_process(struct worker *w, int *fd, unsigned char token[PROCESS_
     if (rc != OK) return rc;
     pthread_mutex_lock(&w->sup->lock);
     w->has_proc = true;
-    w->record->starts++;
-    breaker_note_start(&w->record->breaker, clock_ns());
+    note_start(w->record);
     pthread_mutex_unlock(&w->sup->lock);
     log_info("model '%s' runs in process %d", w->id, (int)w->proc.pid);
     return OK;
@@ -386,6 +417,7 @@ void worker_start(struct worker *w)
     int fd;
 
     worker_set_phase(w, WORKER_STARTED);
+    expect_progress(w);
     if (start_process(w, &fd, token, &e) != OK) {
         w->cause = e;
         worker_die(w);
@@ -423,6 +455,7 @@ void worker_admit(struct worker *w)
     bool fill_kv;
 
     worker_set_phase(w, WORKER_LOADING);
+    expect_progress(w);
     pthread_mutex_lock(&w->sup->lock);
     fill_kv = w->fill_kv;
     pthread_mutex_unlock(&w->sup->lock);
@@ -430,6 +463,23 @@ void worker_admit(struct worker *w)
     if (b.failed || !w->link || !link_send(w->link, FRAME_ADMIT, buf_str(&b)))
         process_signal(&w->proc, SIGKILL);
     buf_release(&b);
+}
+
+/* It answers heartbeats, and does not do its work. */
+static void look_for_hang(struct worker *w, uint64_t now)
+{
+    const struct supervisor_opt *o = &w->sup->opt;
+
+    if (w->hung || w->link_closed) return;
+    if (w->loads && o->load_ms > 0 && now > w->moved_ns + (uint64_t)o->load_ms * 1000000) {
+        err_set(&w->cause, E_WORKER,
+                "the process of model '%s' (pid %d) made no progress for %.1f s while it loaded, "
+                "and was killed (load-timeout)",
+                w->id, (int)w->proc.pid, o->load_ms / 1e3);
+        kill_hung(w, "its load makes no progress");
+    } else if (o->hang_ms > 0 && relay_is_stuck(w, now, o->hang_ms)) {
+        kill_hung(w, "a cancelled request does not end");
+    }
 }
 
 void worker_look(struct worker *w, uint64_t now)
@@ -440,12 +490,29 @@ void worker_look(struct worker *w, uint64_t now)
         else w->seen_end = true, die_if_over(w);
     } else if (w->link_closed && now - w->cut_ns > (uint64_t)CUT_MS * 1000000) {
         process_signal(&w->proc, SIGKILL);
+    } else {
+        look_for_hang(w, now);
     }
+}
+
+/* The counts of the link go on in those of the model. */
+static void keep_counts(struct worker *w)
+{
+    struct link_stats s;
+
+    if (!w->link) return;
+    link_stats(w->link, &s);
+    pthread_mutex_lock(&w->sup->lock);
+    w->record->requests += s.streams;
+    w->record->connections += s.streams > 0;
+    pthread_mutex_unlock(&w->sup->lock);
 }
 
 void worker_release(struct worker *w)
 {
+    keep_counts(w);
     if (w->exited) event_free(w->exited);
+    relay_free_all(w);
     link_close(w->link);
     w->exited = NULL;
     w->link = NULL;

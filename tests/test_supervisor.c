@@ -1,0 +1,545 @@
+/* The server's side of worker processes: hostile and hanging ones, deaths at bad moments, the end.
+ *
+ * The workers are this program again (see main): fakes that speak the protocol and then misbehave as the
+ * name of their model says. The model's file is never opened. */
+#include "api_world.h"
+
+#include "worker/link.h"
+#include "worker/message.h"
+#include "worker/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+enum { WAIT_MS = 120000, FLOOD = 900 << 10 };
+
+/* ---- a fake worker: its process ---- */
+
+static struct fake {
+    struct loop *loop;
+    struct link *link;
+    const char *id;
+    const char *log; /* file for a line about SIGTERM */
+    size_t flooded;
+} fake;
+
+static bool behaves(const char *what) { return strncmp(fake.id, what, strlen(what)) == 0; }
+
+static void send_text(enum frame_type type, struct buf *b)
+{
+    assert(!b->failed);
+    link_send(fake.link, type, buf_str(b));
+    buf_release(b);
+}
+
+static void fake_opened(void *arg, struct link *l)
+{
+    struct msg_plan m = { .devices = { { "cpu", 1000, 1000, 1000 } }, .n_devices = 1 };
+    struct buf b = { 0 };
+
+    (void)arg, (void)l;
+    if (behaves("no-plan")) return;
+    if (behaves("dies")) _exit(3);
+    msg_write_plan(&b, &m);
+    send_text(FRAME_PLAN, &b);
+}
+
+static void send_ready(void)
+{
+    struct msg_ready m = { .name = fake.id,
+                           .arch = "fake",
+                           .task = "generate",
+                           .dtype = "f16",
+                           .devices = "cpu",
+                           .kv_type = "f16",
+                           .n_ctx = 512,
+                           .max_seqs = 4,
+                           .digest = "",
+                           .sandbox = "" };
+    struct buf b = { 0 };
+
+    if (behaves("no-ready")) return;
+    msg_write_ready(&b, &m);
+    send_text(FRAME_READY, &b);
+}
+
+static void end_stream(struct link_stream *s)
+{
+    struct api_end end = { .model = "", .code = "", .finish = "stop", .gone = "", .status = 200 };
+    struct buf b = { 0 };
+
+    msg_write_end(&b, &end);
+    link_end_stream(s, buf_str(&b));
+    buf_release(&b);
+}
+
+/* The head of a reply, with one thing that is not allowed. */
+static void make_head(struct msg_reply *m)
+{
+    static char long_value[] = "7\r\nSet-Cookie: evil=1";
+
+    *m = (struct msg_reply){ .status = 200, .type = "application/json", .body_bytes = 11 };
+    if (behaves("stream")) m->streamed = true, m->type = "text/event-stream; charset=utf-8";
+    if (behaves("flood")) m->streamed = true, m->type = "text/event-stream; charset=utf-8";
+    if (behaves("bad-type")) m->type = "text/html";
+    if (behaves("bad-split-type")) m->type = "application/json\r\nSet-Cookie: evil=1";
+    if (behaves("bad-status-low")) m->status = 101;
+    if (behaves("bad-status-high")) m->status = 1000;
+    if (behaves("bad-split-name"))
+        m->headers[m->n_headers++] = (struct msg_pair){ "retry-after: 1\r\nset-cookie", "evil=1" };
+    if (behaves("bad-split-value"))
+        m->headers[m->n_headers++] = (struct msg_pair){ "retry-after", long_value };
+    if (behaves("bad-huge")) m->body_bytes = INT64_MAX;
+    if (behaves("bad-long")) m->body_bytes = 3;
+    if (behaves("good-header")) {
+        m->headers[m->n_headers++] = (struct msg_pair){ "Retry-After", "7" };
+        m->headers[m->n_headers++] = (struct msg_pair){ "set-cookie", "evil=1" };
+    }
+}
+
+static void pour(struct link_stream *s)
+{
+    static char bytes[FLOOD];
+
+    fake.flooded += link_write(s, bytes + fake.flooded, sizeof bytes - fake.flooded, false);
+    if (fake.flooded == sizeof bytes) end_stream(s);
+}
+
+static void answer(struct link_stream *s)
+{
+    struct msg_reply m;
+    struct buf b = { 0 };
+
+    if (behaves("hold") || behaves("no-end")) return;
+    make_head(&m);
+    msg_write_reply(&b, &m);
+    link_stream_send(s, FRAME_REPLY, buf_str(&b));
+    buf_release(&b);
+    if (behaves("stream-dies")) {
+        link_write(s, "data: {}\n\n", 10, false);
+        link_flush(fake.link);
+        raise(SIGKILL);
+    }
+    if (behaves("flood")) {
+        pour(s);
+        return;
+    }
+    link_write(s, "{\"ok\":true}", 11, false);
+    end_stream(s);
+}
+
+static void fake_frame(void *arg, struct link *l, struct link_stream *s, const struct frame *f)
+{
+    (void)arg, (void)l;
+    if (f->type == FRAME_ADMIT) send_ready();
+    if (f->type == FRAME_BODY) link_consumed(s, f->n);
+    if ((f->type == FRAME_REQUEST || f->type == FRAME_BODY) && (f->flags & FRAME_LAST)) answer(s);
+    if (f->type == FRAME_CANCEL && behaves("hold")) end_stream(s);
+}
+
+static void fake_writable(void *arg, struct link_stream *s)
+{
+    (void)arg;
+    if (behaves("flood")) pour(s);
+}
+
+static void fake_closed(void *arg, struct link *l, enum link_why why, const struct err *e)
+{
+    (void)arg, (void)l, (void)why, (void)e;
+    if (!behaves("stay")) _exit(0);
+}
+
+/* One that stays says that it was asked, and goes on. */
+static void on_term(void *arg)
+{
+    int fd;
+
+    (void)arg;
+    if (!behaves("stay")) _exit(0);
+    fd = open(fake.log, O_WRONLY | O_APPEND);
+    if (fd >= 0 && write(fd, "t", 1) == 1) close(fd);
+}
+
+static int run_fake(int argc, char **argv)
+{
+    unsigned char token[PROCESS_TOKEN];
+    struct err e = { 0 };
+    struct link_opt o = { .fd = PROCESS_FD,
+                          .role = FRAME_WORKER,
+                          .build = "fake",
+                          .check_peer = true,
+                          .ping_ms = 200,
+                          .opened = fake_opened,
+                          .frame = fake_frame,
+                          .writable = fake_writable,
+                          .closed = fake_closed };
+
+    if (argc < 9) return 9;
+    fake.id = argv[5];
+    fake.log = argv[8];
+    if (process_read_token(PROCESS_FD, token, &e) != OK || loop_open(&fake.loop, &e) != OK ||
+        loop_on_signal(fake.loop, SIGTERM, on_term, NULL, &e) != OK)
+        return 8;
+    o.loop = fake.loop;
+    o.token = str_of((char *)token, sizeof token);
+    if (link_open(&fake.link, &o, &e) != OK) return 7;
+    loop_run(fake.loop);
+    return 0;
+}
+
+/* ---- the server ---- */
+
+static const char *term_log;
+
+/* Further routes: the state of a worker, and the abort of all calls. */
+static bool handle_more(struct world *me, struct http_req *q)
+{
+    struct str path = http_path(q);
+    struct supervisor_view x = { 0 };
+    struct buf b = { 0 };
+    char id[64];
+
+    if (str_is(path, "/abort")) {
+        api_abort(me->api);
+    } else if (str_starts(path, STR("/worker/"))) {
+        snprintf(id, sizeof id, "%.*s", STR_ARG(str_skip(path, 8)));
+        supervisor_view(me->workers, id, &x);
+    } else {
+        return false;
+    }
+    buf_printf(&b,
+               "{\"pid\":%d,\"starts\":%d,\"hung\":%d,\"hung_restarts\":%d,\"requests\":%d,"
+               "\"connections\":%d,\"breaker\":%d,\"calls\":%d}",
+               (int)x.pid, (int)x.starts, (int)x.deaths[SUPERVISOR_HUNG],
+               (int)x.restarts[SUPERVISOR_HUNG], (int)x.requests, (int)x.connections,
+               (int)x.breaker, x.calls);
+    http_reply(q, 200, "application/json", b.p, b.n);
+    buf_release(&b);
+    return true;
+}
+
+static int add_model(const char *id)
+{
+    struct pool_model m = { .id = id, .path = repo("models/tern-tales.gguf"), .keep_ms = -1 };
+    struct err e = { 0 };
+    int at = -1;
+
+    if (pool_add(w->pool, &m, &at, &e) != OK) fail_msg("%s", e.msg);
+    return at;
+}
+
+static void open_world(struct supervisor_opt o)
+{
+    static const char *flags[1];
+
+    flags[0] = term_log = temp_file("term.log", "", 0);
+    o.build = "test";
+    o.flags = flags;
+    o.n_flags = 1;
+    o.ping_ms = 200;
+    o.silent_ms = 60000;
+    log_set_level(LOG_ERROR + 1);
+    w = world_open((struct setup){ .workers = &o, .retry_ms = 20, .more = handle_more });
+}
+
+static void close_world(void)
+{
+    world_close(w);
+    log_set_level(LOG_WARN);
+}
+
+static int ask_worker(const char *id, const char *what)
+{
+    char path[80];
+    struct answer a;
+    int n;
+
+    snprintf(path, sizeof path, "/worker/%s", id);
+    a = send_and_read(path, "", NULL);
+    n = int_at(a.json, what);
+    answer_release(&a);
+    return n;
+}
+
+static void wait_worker(const char *id, const char *what, int n)
+{
+    int got = -1;
+
+    for (int i = 0; i < WAIT_MS / 10 && (got = ask_worker(id, what)) != n; i++) usleep(10000);
+    if (got != n) fail_msg("%s of '%s' is %d, not %d", what, id, got, n);
+}
+
+static int send_to(const char *id, const char *headers)
+{
+    char body[200];
+
+    snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"x\"}", id);
+    return send_request(w, "/v1/completions", headers, body);
+}
+
+static void wait_model(int i, enum pool_state state)
+{
+    for (int k = 0; k < WAIT_MS && pool_state(w->pool, i, NULL) != state; k++) usleep(1000);
+    assert_string_equal(pool_state_name(pool_state(w->pool, i, NULL)), pool_state_name(state));
+}
+
+/* An answer must begin within half a minute: a call that waits for a restart in vain takes a whole. */
+static void check_error(int fd, int status, const char *code)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    struct answer a;
+    int n;
+
+    do n = poll(&p, 1, 30000);
+    while (n < 0 && errno == EINTR);
+    if (n != 1) fail_msg("no answer");
+    a = read_answer(fd);
+    if (a.status != status) fail_msg("status %d: %s", a.status, a.body.p);
+    assert_string_equal(text_at(a.json, "error.code"), code);
+    answer_release(&a);
+}
+
+/* ---- hostile replies ---- */
+
+static void a_reply_is_passed_on_as_it_is(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    add_model("good-header");
+    a = read_answer(send_to("tern-tales", ""));
+    assert_int_equal(a.status, 200);
+    assert_string_equal(a.body.p, "{\"ok\":true}");
+    answer_release(&a);
+    a = read_answer(send_to("good-header", ""));
+    assert_int_equal(a.status, 200);
+    assert_non_null(strcasestr(a.head.p, "\r\nretry-after: 7\r\n"));
+    assert_null(strcasestr(a.head.p, "cookie")); /* not one of the headers that a worker sets */
+    answer_release(&a);
+    for (int i = 0; i < 3; i++) a = read_answer(send_to("good-header", "")), answer_release(&a);
+    assert_int_equal(ask_worker("good-header", "requests"), 4);
+    assert_int_equal(ask_worker("good-header", "connections"), 1);
+    close_world();
+}
+
+static void a_reply_that_is_not_allowed_reaches_no_client(void **state)
+{
+    static const char *const names[] = { "bad-type",        "bad-split-type", "bad-status-low",
+                                         "bad-status-high", "bad-split-name", "bad-split-value",
+                                         "bad-huge",        "bad-long" };
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct answer a;
+        add_model(names[i]);
+        a = read_answer(send_to(names[i], ""));
+        if (a.status != 503) fail_msg("%s: %s%s", names[i], a.head.p, a.body.p);
+        assert_string_equal(text_at(a.json, "error.code"), "worker_lost");
+        assert_null(strcasestr(a.head.p, "cookie"));
+        assert_null(strcasestr(a.head.p, "retry-after: 7"));
+        answer_release(&a);
+    }
+    assert_int_equal(ask_worker("tern-tales", "starts"), 1); /* another model's process */
+    close_world();
+}
+
+/* ---- hangs ---- */
+
+static void a_load_without_progress_ends_and_others_are_loaded(void **state)
+{
+    static const char *const names[] = { "no-plan", "no-ready" };
+    struct answer a;
+
+    (void)state;
+    open_world((struct supervisor_opt){ .load_ms = 500 });
+    for (int i = 0; i < 2; i++) {
+        int at = add_model(names[i]);
+        struct err e = { 0 };
+        check_error(send_to(names[i], ""), 503, "worker_lost");
+        wait_model(at, POOL_FAILED);
+        pool_state(w->pool, at, &e);
+        assert_int_equal(e.code, E_WORKER);
+        assert_non_null(strstr(e.msg, "no progress"));
+        assert_int_equal(ask_worker(names[i], "hung"), 1);
+        assert_int_equal(ask_worker(names[i], "pid"), 0);
+    }
+    add_model("good");
+    a = read_answer(send_to("good", ""));
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+    close_world();
+}
+
+static void a_process_that_does_not_end_a_cancelled_request_is_killed(void **state)
+{
+    int fd;
+
+    (void)state;
+    open_world((struct supervisor_opt){ .hang_ms = 500 });
+    add_model("no-end");
+    fd = send_to("no-end", "X-Correlation-Id: left\r\n");
+    wait_worker("no-end", "calls", 1);
+    close(fd);
+    wait_worker("no-end", "hung", 1);
+    assert_string_equal(wait_ended(w, "left").gone, "closed");
+    wait_worker("no-end", "hung_restarts", 1);
+    wait_worker("no-end", "calls", 0);
+    close_world();
+}
+
+/* ---- deaths at bad moments ---- */
+
+static void a_stream_whose_process_dies_ends_with_an_error(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    add_model("stream-dies");
+    a = read_answer(send_to("stream-dies", ""));
+    assert_int_equal(a.status, 200);
+    assert_non_null(strstr(a.body.p, "worker_lost"));
+    answer_release(&a);
+    close_world();
+}
+
+static void a_death_while_the_server_drains_ends_the_calls(void **state)
+{
+    int fd, pid;
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    add_model("hold");
+    fd = send_to("hold", "");
+    wait_worker("hold", "calls", 1);
+    pid = ask_worker("hold", "pid");
+    pool_drain(w->pool);
+    kill(pid, SIGKILL);
+    check_error(fd, 503, "worker_lost");
+    close_world();
+}
+
+static void a_death_while_the_model_is_unloaded_ends_the_calls(void **state)
+{
+    int fd, pid, at;
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    at = add_model("hold");
+    fd = send_to("hold", "");
+    wait_worker("hold", "calls", 1);
+    pid = ask_worker("hold", "pid");
+    pool_unload(w->pool, at, false, NULL);
+    kill(pid, SIGKILL);
+    check_error(fd, 503, "worker_lost");
+    wait_model(at, POOL_UNLOADED);
+    close_world();
+}
+
+static void an_operator_closes_the_breaker(void **state)
+{
+    struct answer a;
+    int starts;
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    add_model("dies");
+    for (int i = 0; i < WAIT_MS / 10 && ask_worker("dies", "breaker") != BREAKER_OPEN; i++) {
+        a = read_answer(send_to("dies", "")); /* refused until its back-off is over */
+        assert_int_equal(a.status, 503);
+        answer_release(&a);
+        usleep(10000);
+    }
+    starts = ask_worker("dies", "starts");
+    assert_int_equal(starts, 5); /* BREAKER_DEATHS */
+    check_error(send_to("dies", ""), 503, "worker_lost");
+    assert_int_equal(ask_worker("dies", "starts"), starts);
+    a = send_and_read("/models/load", "", "{\"model\":\"dies\"}");
+    assert_int_not_equal(a.status, 200);
+    answer_release(&a);
+    assert_int_equal(ask_worker("dies", "starts"), starts + 1);
+    assert_int_equal(ask_worker("dies", "breaker"), BREAKER_CLOSED);
+    close_world();
+}
+
+/* ---- the end ---- */
+
+/* The client reads nothing, and the worker has more to send than its credit. */
+static void an_abort_does_not_wait_for_a_slow_client(void **state)
+{
+    struct answer a;
+    int fd;
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    add_model("flood");
+    fd = send_to("flood", "X-Correlation-Id: slow\r\n");
+    wait_worker("flood", "calls", 1);
+    usleep(100000); /* all that the credit allows is sent; what comes later is as good */
+    assert_int_equal(ask_worker("flood", "calls"), 1);
+    a = send_and_read("/abort", "", NULL);
+    answer_release(&a);
+    wait_ended(w, "slow");
+    wait_worker("flood", "calls", 0);
+    close(fd);
+    close_world();
+}
+
+static void *close_it(void *arg)
+{
+    (void)arg;
+    close_world();
+    return NULL;
+}
+
+static long size_of(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? (long)st.st_size : -1;
+}
+
+static void all_processes_are_asked_to_end_at_once(void **state)
+{
+    static const char *const names[] = { "stay-1", "stay-2", "stay-3" };
+    pthread_t thread;
+    int pid[3];
+
+    (void)state;
+    open_world((struct supervisor_opt){ .stop_ms = 10 * WAIT_MS });
+    for (int i = 0; i < 3; i++) {
+        struct answer a;
+        add_model(names[i]);
+        a = read_answer(send_to(names[i], ""));
+        assert_int_equal(a.status, 200);
+        answer_release(&a);
+        pid[i] = ask_worker(names[i], "pid");
+    }
+    pthread_create(&thread, NULL, close_it, NULL);
+    for (int i = 0; i < WAIT_MS && size_of(term_log) < 3; i++) usleep(1000);
+    assert_true(size_of(term_log) >= 3); /* all three were asked, and none has ended */
+    for (int i = 0; i < 3; i++) assert_int_equal(kill(pid[i], SIGKILL), 0);
+    pthread_join(thread, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reply_is_passed_on_as_it_is),
+        cmocka_unit_test(a_reply_that_is_not_allowed_reaches_no_client),
+        cmocka_unit_test(a_load_without_progress_ends_and_others_are_loaded),
+        cmocka_unit_test(a_process_that_does_not_end_a_cancelled_request_is_killed),
+        cmocka_unit_test(a_stream_whose_process_dies_ends_with_an_error),
+        cmocka_unit_test(a_death_while_the_server_drains_ends_the_calls),
+        cmocka_unit_test(a_death_while_the_model_is_unloaded_ends_the_calls),
+        cmocka_unit_test(an_operator_closes_the_breaker),
+        cmocka_unit_test(an_abort_does_not_wait_for_a_slow_client),
+        cmocka_unit_test(all_processes_are_asked_to_end_at_once),
+    };
+
+    if (argc > 1 && strcmp(argv[1], "worker") == 0) return run_fake(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
