@@ -173,6 +173,9 @@ $(FAULTS): $(B)/%: $(B)/%.o $(B)/tests/fault/fault.o $(B)/libserve.a $(B)/libcor
 	$(Q)$(CC) $(LDFLAGS) $(FAULT_LDFLAGS) -o $@ $< $(B)/tests/fault/fault.o $(B)/tests/support.o $(B)/libserve.a $(B)/libcore.a \
 	  $(SERVE_LIBS) $(LDLIBS) -lcmocka
 
+# Its own: what starts a process and moves bytes to it.
+$(B)/tests/fault/fault_worker: LDFLAGS += $(foreach f,posix_spawn socketpair memfd_create sendmsg recv fcntl syscall,-Wl$(,)--wrap=$(f))
+
 $(MUTANTS): $(MUTANTS_OBJ) $(B)/libserve.a $(B)/libcore.a
 	$(SAY) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(MUTANTS_OBJ) $(B)/libserve.a $(B)/libcore.a $(SERVE_LIBS) $(LDLIBS)

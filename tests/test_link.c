@@ -453,14 +453,14 @@ static void a_frame_larger_than_a_buffer_arrives(void **state)
 
     (void)state;
     world_connect(&w);
-    buf_puts(&b, "{\"n\":1,\"status\":\"");
-    while (b.n < 900000) buf_puts(&b, "0123456789");
+    buf_puts(&b, "{\"task\":\"generate\",\"name\":\"");
+    while (b.n < 250000) buf_puts(&b, "0123456789");
     buf_puts(&b, "\"}");
-    assert_true(link_send(w.worker.l, FRAME_STATUS_REPLY, buf_str(&b)));
-    PUMP(&w, w.server.n_type[FRAME_STATUS_REPLY] == 1);
+    assert_true(link_send(w.worker.l, FRAME_READY, buf_str(&b)));
+    PUMP(&w, w.server.n_type[FRAME_READY] == 1);
     assert_int_equal(w.server.last.n, b.n);
     assert_memory_equal(w.server.last.p, b.p, b.n);
-    assert_false(link_send(w.worker.l, FRAME_LOG, buf_str(&b))); /* over the limit of its type */
+    assert_false(link_send(w.worker.l, FRAME_PLAN, buf_str(&b))); /* over the limit of its type */
     assert_true(link_is_open(w.worker.l));
     buf_release(&b);
     world_release(&w);

@@ -171,6 +171,31 @@ static void a_log_event_is_one_line_in_each_format(void **state)
     buf_release(&out);
 }
 
+static void log_with_a_name(void)
+{
+    log_set_name("al\npha\"");
+    for (int f = LOG_PLAIN; f <= LOG_JSON; f++) {
+        log_set_format((enum log_format)f);
+        log_warn("hello");
+    }
+    log_set_format(LOG_PLAIN);
+    log_set_name("");
+    log_warn("again");
+}
+
+static void the_name_of_a_process_stands_in_its_lines(void **state)
+{
+    struct buf out = { 0 };
+
+    (void)state;
+    capture_stderr(log_with_a_name, &out);
+    assert_non_null(strstr(buf_cstr(&out), "tern: warning: [al?pha\"] hello\n"));
+    assert_non_null(strstr(buf_cstr(&out), "Z warning [al?pha\"] hello\n"));
+    assert_non_null(strstr(buf_cstr(&out), "\"worker\":\"al?pha\\\"\",\"msg\":\"hello\"}\n"));
+    assert_non_null(strstr(buf_cstr(&out), "tern: warning: again\n"));
+    buf_release(&out);
+}
+
 static void log_many_lines(void)
 {
     log_set_format(LOG_TEXT);
@@ -203,6 +228,7 @@ int main(void)
         cmocka_unit_test(metrics_are_written_in_prometheus_format),
         cmocka_unit_test(counts_from_many_threads_are_not_lost),
         cmocka_unit_test(a_log_event_is_one_line_in_each_format),
+        cmocka_unit_test(the_name_of_a_process_stands_in_its_lines),
         cmocka_unit_test(logging_does_not_block_when_stderr_is_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

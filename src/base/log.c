@@ -12,9 +12,11 @@
 /* JSON writes a control character as six bytes (\u001f), so a line of log_line has at most
  * LINE_BYTES bytes. */
 #define MSG_BYTES 1024
-#define LINE_BYTES (6 * MSG_BYTES + 128)
+#define NAME_BYTES 64
+#define LINE_BYTES (6 * MSG_BYTES + 2 * NAME_BYTES + 160)
 
 static int threshold = LOG_WARN, format = LOG_PLAIN; /* atomic: set at start-up, read anywhere */
+static char own_name[NAME_BYTES];
 static const char *const names[] = { "debug", "info", "warning", "error" };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* one writer; guards n_dropped */
@@ -25,6 +27,13 @@ void log_set_level(enum log_level least)
     __atomic_store_n(&threshold, (int)least, __ATOMIC_RELAXED);
 }
 void log_set_format(enum log_format f) { __atomic_store_n(&format, (int)f, __ATOMIC_RELAXED); }
+void log_set_name(const char *name)
+{
+    snprintf(own_name, sizeof own_name, "%s", name);
+    for (char *c = own_name; *c; c++)
+        if ((unsigned char)*c < ' ' || (unsigned char)*c >= 0x7f) *c = '?';
+}
+
 bool log_is_on(enum log_level level)
 {
     return (int)level >= __atomic_load_n(&threshold, __ATOMIC_RELAXED);
@@ -63,17 +72,20 @@ static enum log_format current_format(void)
 static void write_head(struct buf *b, enum log_level level, enum log_format f, struct str msg)
 {
     struct jsonw w = { .out = b };
+    const char *open = *own_name ? "[" : "", *close = *own_name ? "] " : "";
     char time[32];
 
     if (f == LOG_JSON) {
         jsonw_obj(&w);
         jsonw_key(&w, "time"), jsonw_str(&w, str_c(now_text(time)));
         jsonw_key(&w, "level"), jsonw_str(&w, str_c(names[level]));
+        if (*own_name) jsonw_key(&w, "worker"), jsonw_str(&w, str_c(own_name));
         jsonw_key(&w, "msg"), jsonw_str(&w, msg);
     } else if (f == LOG_TEXT) {
-        buf_printf(b, "%s %-7s %.*s", now_text(time), names[level], STR_ARG(msg));
+        buf_printf(b, "%s %-7s %s%s%s%.*s", now_text(time), names[level], open, own_name, close,
+                   STR_ARG(msg));
     } else {
-        buf_printf(b, "tern: %s: %.*s", names[level], STR_ARG(msg));
+        buf_printf(b, "tern: %s: %s%s%s%.*s", names[level], open, own_name, close, STR_ARG(msg));
     }
 }
 
@@ -94,7 +106,7 @@ static bool write_line(const struct buf *b, enum log_format f)
 /* Under lock. */
 static void report_dropped(enum log_format f)
 {
-    char space[256], msg[96];
+    char space[512], msg[96];
     struct buf b = { .p = space,
                      .cap = sizeof space }; /* large enough: never grows, not released */
 

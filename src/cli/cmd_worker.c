@@ -47,6 +47,7 @@ int cmd_worker(int argc, char **argv)
     if (settings_load(&s, argc - 4, argv + 4, &helped, &e) != OK) return cmd_usage("worker", &e);
     signal(SIGALRM, on_end_timeout);
     set_log(&s);
+    log_set_name(id);
     o.build = cmd_version();
     workerflags_engine(&s, &o.pool.engine);
     workerflags_api(&s, &o.api);

@@ -448,7 +448,6 @@ static void on_frame(void *arg, struct link *l, struct link_stream *s, const str
     case FRAME_ROOM: on_room(c, f); break;
     case FRAME_ADMIT: on_admit(c, f); break;
     case FRAME_REFUSE: on_refuse(c, f); break;
-    case FRAME_DRAIN: drain(c); break;
     case FRAME_STOP: end_child(c, OK, NULL); break;
     case FRAME_SLEEP: fall_asleep(c); break;
     case FRAME_WAKE: wake_up(c); break;

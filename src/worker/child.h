@@ -3,7 +3,7 @@
  * It has a loop, a pool with one model, the API, and instead of HTTP a link to the server that
  * started it. It plans the model's memory, asks the server for room (PLAN, ADMIT), loads, reports
  * READY, and answers relayed requests (front.h). It ends when the link closes, when the server says
- * STOP, or after DRAIN or SIGTERM when the last request has ended. */
+ * STOP, or after SIGTERM when the last request has ended. */
 #ifndef TERN_WORKER_CHILD_H
 #define TERN_WORKER_CHILD_H
 

@@ -32,11 +32,7 @@ enum frame_type {
     FRAME_ERROR,     /* both: why the sender closes the connection; the last */
     FRAME_PING,      /* both: heartbeat with a few numbers */
     FRAME_PONG,
-    FRAME_LOG,          /* worker: a line for the server's log */
-    FRAME_DRAIN,        /* server: no more requests will come; end when the last has ended */
-    FRAME_STOP,         /* server: end now */
-    FRAME_STATUS,       /* server: asks for STATUS_REPLY */
-    FRAME_STATUS_REPLY, /* worker */
+    FRAME_STOP = 8, /* server: end now */
 
     FRAME_PLAN = 16, /* worker: bytes that the model needs, before it loads */
     FRAME_ADMIT,     /* server: there is room, load */

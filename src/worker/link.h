@@ -103,12 +103,14 @@ pid_t link_peer_pid(const struct link *l);    /* SO_PEERCRED; 0: not a Unix sock
 const char *link_why_name(enum link_why why); /* "closed", "silent", ...: for logs and metrics */
 
 /* ---- sending; false or NULL: the link is closed, or closes now ---- */
-/* A control frame of the connection: LOG, DRAIN, PLAN, ... */
+/* A control frame of the connection: STOP, PLAN, ... */
 bool link_send(struct link *l, enum frame_type type, struct str json);
 /* Server: opens a stream with the head of a request (msg_write_request). no_body: the request has
- * no BODY frames. NULL also if the peer's max_streams are open or half of the queue is taken:
- * link_is_open tells. */
+ * no BODY frames. NULL also if the peer's max_streams are open or half of the queue is taken
+ * (link_is_full), or without memory; link_is_open tells whether the link is still there. */
 struct link_stream *link_request(struct link *l, struct str head, bool no_body, void *user);
+/* Would a request be refused for want of streams or queue? */
+bool link_is_full(const struct link *l, size_t head_bytes);
 /* A control frame of a stream: REPLY or CANCEL. */
 bool link_stream_send(struct link_stream *s, enum frame_type type, struct str json);
 /* BODY (server) or DATA (worker): takes up to n bytes and returns how many. Fewer than n: the rest

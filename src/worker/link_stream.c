@@ -99,14 +99,19 @@ bool link_send(struct link *l, enum frame_type type, struct str json)
     return out_frame(l, &f);
 }
 
+bool link_is_full(const struct link *l, size_t head_bytes)
+{
+    return l->stats.open_streams >= l->peer_streams ||
+           l->queued + FRAME_HEAD + head_bytes > l->opt.max_out_bytes / 2;
+}
+
 struct link_stream *link_request(struct link *l, struct str head, bool no_body, void *user)
 {
     struct frame f = { .type = FRAME_REQUEST, .n = (uint32_t)head.n, .p = head.p };
     struct link_stream *s;
 
     if (l->phase != PHASE_OPEN || l->opt.role != FRAME_SERVER) return NULL;
-    if (head.n > frame_max(FRAME_REQUEST) || l->stats.open_streams >= l->peer_streams) return NULL;
-    if (l->queued + FRAME_HEAD + head.n > l->opt.max_out_bytes / 2) return NULL;
+    if (head.n > frame_max(FRAME_REQUEST) || link_is_full(l, head.n)) return NULL;
     s = stream_open(l, l->last_id + 1, user);
     if (!s) return NULL;
     s->body_ended = no_body;

@@ -79,25 +79,8 @@ static const struct field beat_fields[] = {
 #undef B
 };
 
-static const struct field log_fields[] = {
-    F(struct msg_log, TEXT, level, MUST, .max = WORD_MAX),
-    F(struct msg_log, TEXT, text, MUST, .max = 4096),
-    { 0 },
-};
-
 static const struct field stop_fields[] = {
     F(struct msg_stop, TEXT, why, .max = WORD_MAX),
-    { 0 },
-};
-
-static const struct field status_fields[] = {
-    F(struct msg_status, U64, n, MUST),
-    { 0 },
-};
-
-static const struct field status_reply_fields[] = {
-    F(struct msg_status_reply, U64, n, MUST),
-    F(struct msg_status_reply, RAW, status, MUST),
     { 0 },
 };
 
@@ -552,10 +535,7 @@ DEFINE(hello, FRAME_HELLO)
 DEFINE(welcome, FRAME_WELCOME)
 DEFINE(error, FRAME_ERROR)
 DEFINE(beat, FRAME_PING)
-DEFINE(log, FRAME_LOG)
 DEFINE(stop, FRAME_STOP)
-DEFINE(status, FRAME_STATUS)
-DEFINE(status_reply, FRAME_STATUS_REPLY)
 DEFINE(room, FRAME_ROOM)
 DEFINE(plan, FRAME_PLAN)
 DEFINE(admit, FRAME_ADMIT)

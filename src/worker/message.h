@@ -47,22 +47,8 @@ struct msg_beat {
     int64_t calls;            /* streams in work */
 };
 
-struct msg_log {
-    const char *level; /* "debug", "info", "warn", "error" */
-    const char *text;
-};
-
 struct msg_stop {
     const char *why; /* "unload", "shutdown", "evicted": for the log */
-};
-
-struct msg_status {
-    uint64_t n; /* the reply repeats it */
-};
-
-struct msg_status_reply {
-    uint64_t n;
-    struct str status; /* a JSON value as text, passed on as it is */
 };
 
 /* Bytes of one device. */
@@ -168,10 +154,7 @@ MSG_DECLARE(hello);
 MSG_DECLARE(welcome);
 MSG_DECLARE(error);
 MSG_DECLARE(beat);
-MSG_DECLARE(log);
 MSG_DECLARE(stop);
-MSG_DECLARE(status);
-MSG_DECLARE(status_reply);
 MSG_DECLARE(room);
 MSG_DECLARE(plan);
 MSG_DECLARE(admit);

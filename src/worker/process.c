@@ -32,23 +32,39 @@ enum { HIGH_FD = 10, ENV_MAX = 1024 };
 
 /* ---- memory that ran out ---- */
 
-/* The number behind "oom_kill " in memory.events of our cgroup (version 2); 0: unknown. */
-static uint64_t read_oom_kills(void)
+/* The number behind "oom_kill " in a file of a cgroup; 0: unknown. */
+static uint64_t read_count(const char *path)
 {
-    char line[512], path[600] = "";
     unsigned long long n = 0;
-    FILE *f = fopen("/proc/self/cgroup", "re");
+    char line[128];
+    FILE *f = fopen(path, "re");
 
     if (!f) return 0;
     while (fgets(line, sizeof line, f))
-        if (strncmp(line, "0::", 3) == 0) {
-            line[strcspn(line, "\n")] = 0;
-            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.events", line + 3);
-        }
-    fclose(f);
-    if (!path[0] || !(f = fopen(path, "re"))) return 0;
-    while (fgets(line, sizeof line, f))
         if (strncmp(line, "oom_kill ", 9) == 0) n = strtoull(line + 9, NULL, 10);
+    fclose(f);
+    return n;
+}
+
+/* Processes of our memory cgroup, of version 2 or 1, that the kernel has killed. */
+static uint64_t read_oom_kills(void)
+{
+    char line[512], path[600];
+    uint64_t n = 0;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f)) {
+        char *name = strchr(line, ':'), *at = name ? strchr(name + 1, ':') : NULL;
+        if (!at) continue;
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(name, "::", 2) == 0)
+            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.events", at + 1);
+        else if (strncmp(name, ":memory:", 8) == 0)
+            snprintf(path, sizeof path, "/sys/fs/cgroup/memory%s/memory.oom_control", at + 1);
+        else continue;
+        n += read_count(path);
+    }
     fclose(f);
     return n;
 }
@@ -175,29 +191,33 @@ int process_start(struct process *p, char *const argv[], int shared, int park, i
     p->oom = read_oom_kills();
     high = move_high(park);
     /* Into the buffer of a new socket: it does not block. */
-    if (send(fds[0], token, PROCESS_TOKEN, MSG_NOSIGNAL) != PROCESS_TOKEN)
+    if (fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0)
+        rc = err_set(e, E_IO, "worker: fcntl: %s", strerror(errno));
+    else if (send(fds[0], token, PROCESS_TOKEN, MSG_NOSIGNAL) != PROCESS_TOKEN)
         rc = err_set(e, E_IO, "worker: send: %s", strerror(errno));
     else if ((rc = spawn(&p->pid, argv, fds[1], shared, high)) != 0)
         rc = err_set(e, E_IO, "cannot start a worker process: %s", strerror(rc));
     else rc = watch_process(p, e);
     if (high >= 0) close(high);
     close(fds[1]);
-    if (rc == OK && fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0) *fd = fds[0];
+    if (rc == OK) *fd = fds[0];
     else close(fds[0]);
 out:
     if (rc != OK) pthread_mutex_destroy(&p->lock);
     return rc;
 }
 
+/* Its size is sealed: a child that shortened it would end whoever reads it with SIGBUS. */
 int process_share(size_t n, void **mem)
 {
-    int fd = memfd_create("tern-worker", MFD_CLOEXEC), high;
+    int fd = memfd_create("tern-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING), high;
 
     if (fd < 0) return -1;
     high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
     close(fd);
     if (high < 0) return -1;
-    *mem = ftruncate(high, (off_t)n) == 0
+    *mem = ftruncate(high, (off_t)n) == 0 &&
+                   fcntl(high, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0
                ? mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, high, 0)
                : MAP_FAILED;
     if (*mem != MAP_FAILED) return high;

@@ -129,6 +129,16 @@ static struct relay *make_relay(struct forward *f, struct worker *w)
     return r;
 }
 
+/* Why the link has not taken a request. */
+static int explain_refusal(struct worker *w, size_t head_bytes, struct err *e)
+{
+    if (!link_is_open(w->link))
+        return err_set(e, E_WORKER, "the process of model '%s' has ended", w->id);
+    if (link_is_full(w->link, head_bytes))
+        return err_set(e, E_QUEUE_FULL, "the process of the model has too many requests");
+    return err_nomem(e, "a relayed request");
+}
+
 static int begin(struct forward *f, struct err *e)
 {
     struct worker *w = f->model->host_data;
@@ -142,10 +152,7 @@ static int begin(struct forward *f, struct err *e)
     if ((rc = write_head(r, &head, e)) == OK) {
         r->body_sent = r->body.n == 0;
         r->s = link_request(w->link, buf_str(&head), r->body_sent, r);
-        if (!r->s)
-            rc = link_is_open(w->link)
-                     ? err_set(e, E_QUEUE_FULL, "the process of the model has too many requests")
-                     : err_set(e, E_WORKER, "the process of model '%s' has ended", f->model->id);
+        if (!r->s) rc = explain_refusal(w, head.n, e);
     }
     buf_release(&head);
     if (rc != OK) {

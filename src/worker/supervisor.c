@@ -429,9 +429,21 @@ int supervisor_open(struct supervisor **out, const struct supervisor_opt *opt, s
 
 const struct pool_host *supervisor_host(struct supervisor *v) { return &v->host; }
 
+/* The loop does not run any more: the frame is sent at once, as far as the socket takes it. */
+static void send_stop(struct worker *w)
+{
+    struct buf b = { 0 };
+
+    if (!w->link || !link_is_open(w->link)) return;
+    msg_write_stop(&b, &(struct msg_stop){ "shutdown" });
+    if (!b.failed && link_send(w->link, FRAME_STOP, buf_str(&b))) link_flush(w->link);
+    buf_release(&b);
+}
+
 void supervisor_stop(struct supervisor *v)
 {
     if (!v) return;
+    for (struct worker *w = first_worker(v); w; w = w->next) send_stop(w);
     pthread_mutex_lock(&v->lock);
     v->stopping = true;
     v->stop_ns = clock_ns();

@@ -225,6 +225,9 @@ static void on_progress(struct worker *w, const struct frame *f)
     arena_release(&a);
 }
 
+/* A number of a worker, which may say anything. */
+static int int_of(int64_t v) { return v < 0 ? 0 : v > INT32_MAX ? INT32_MAX : (int)v; }
+
 /* The facts of the model as if its engine were here. The texts live in the worker's arena. */
 static void fill_info(struct engine_info *i, const struct msg_ready *r)
 {
@@ -234,20 +237,20 @@ static void fill_info(struct engine_info *i, const struct msg_ready *r)
                                .dtype = r->dtype,
                                .devices = r->devices,
                                .kv_type = r->kv_type,
-                               .n_vocab = (int)r->n_vocab,
-                               .n_vec = (int)r->n_vec,
+                               .n_vocab = int_of(r->n_vocab),
+                               .n_vec = int_of(r->n_vec),
                                .n_params = r->n_params,
-                               .n_blocks = (int)r->n_blocks,
-                               .block_tokens = (int)r->block_tokens,
+                               .n_blocks = int_of(r->n_blocks),
+                               .block_tokens = int_of(r->block_tokens),
                                .weight_bytes = r->weight_bytes,
                                .kv_bytes = r->kv_bytes,
                                .scratch_bytes = r->scratch_bytes,
                                .open_ms = r->load_ms };
-    i->opt.n_ctx = (int)r->n_ctx;
-    i->opt.max_seqs = (int)r->max_seqs;
-    i->opt.max_batch = (int)r->max_batch;
-    i->opt.max_requests = (int)r->max_requests;
-    i->opt.n_threads = (int)r->n_threads;
+    i->opt.n_ctx = int_of(r->n_ctx);
+    i->opt.max_seqs = int_of(r->max_seqs);
+    i->opt.max_batch = int_of(r->max_batch);
+    i->opt.max_requests = int_of(r->max_requests);
+    i->opt.n_threads = int_of(r->n_threads);
     for (; i->n_devices < r->n_devices && i->n_devices < ENGINE_DEVICES; i->n_devices++) {
         const struct msg_device *d = &r->device[i->n_devices];
         i->device[i->n_devices] = (struct engine_device){ .name = d->name,
@@ -266,10 +269,10 @@ static void add_more(struct worker *w, struct str more)
 
     w->info.sizes = sizes ? arena_cstr(&w->arena, str_c(sizes)) : NULL;
     if (!w->info.sizes) w->info.sizes = "";
-    w->info.opt.kv_tokens = (int)json_integer_value(json_object_get(root, "kv_tokens"));
-    w->info.n_restored = (int)json_integer_value(json_object_get(root, "kv_restored"));
+    w->info.opt.kv_tokens = int_of(json_integer_value(json_object_get(root, "kv_tokens")));
+    w->info.n_restored = int_of(json_integer_value(json_object_get(root, "kv_restored")));
     w->info.opt.max_queue_tokens =
-        (int)json_integer_value(json_object_get(root, "max_queue_tokens"));
+        int_of(json_integer_value(json_object_get(root, "max_queue_tokens")));
     json_decref(root);
 }
 

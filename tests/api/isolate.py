@@ -4,6 +4,7 @@ without (TERN_URL_LOCAL)."""
 import http.client
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -134,6 +135,37 @@ def test_abort():
 
 def test_a_stopped_process_is_killed():
     hit(signal.SIGSTOP, "hung", 1)
+
+
+def series(name):
+    """{labels: value} of a metric."""
+    rows = [line.rsplit(" ", 1) for line in ask("GET", "/metrics")[1].decode().splitlines() if re.match(name + r"[{ ]", line)]
+    return {k[len(name):]: float(v) for k, v in rows}
+
+
+def test_metrics_tell_what_status_tells():
+    wait_for("a ready worker", lambda: is_ready(A))
+    w = model(A)["worker"]
+    deaths, restarts = series("tern_worker_deaths_total"), series("tern_worker_restarts_total")
+    for reason, n in w["deaths"].items():
+        assert deaths[f'{{model="{A}",reason="{reason}"}}'] == n, (reason, n, deaths)
+    assert sum(v for k, v in restarts.items() if f'"{A}"' in k) == w["restarts"] > 0, (restarts, w)
+    assert series("tern_restarts_total") == {"": sum(restarts.values())}
+    sent, conns = series("tern_worker_requests_total"), series("tern_worker_connections_total")
+    assert all(sent[k] > conns[k] > 0 for k in sent), (sent, conns)
+    rate = series("tern_worker_connection_reuse_rate")[""]
+    assert abs(rate - (1 - sum(conns.values()) / sum(sent.values()))) < 1e-3, (rate, sent, conns)
+    assert series("tern_worker_breaker_state")[f'{{model="{B}"}}'] == 0
+    assert 0 < series("tern_worker_heartbeat_rtt_seconds")[f'{{model="{B}"}}'] < 60
+    assert series("tern_worker_up") == {f'{{model="{A}"}}': 1, f'{{model="{B}"}}': 1}
+
+
+def test_an_unload_is_no_restart():
+    before = model(B)["worker"]
+    assert ask("POST", "/models/unload", {"model": B})[0] == 200
+    assert ask("POST", "/models/load", {"model": B})[0] == 200
+    after = model(B)["worker"]
+    assert after["starts"] == before["starts"] + 1 and after["restarts"] == before["restarts"] == 0, (before, after)
 
 
 def test_no_process_is_left_of_many():

@@ -19,10 +19,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum kind { KIND_ALLOC, KIND_READ, KIND_MMAP, KIND_THREAD, KINDS };
+enum kind { KIND_ALLOC, KIND_READ, KIND_MMAP, KIND_THREAD, KIND_SYSTEM, KINDS };
 enum { FRAMES = 14, SLOTS = 1 << 18, SECONDS = 60, SHOWN_LEAKS = 3 };
 
-static const char *const kind_names[KINDS] = { "allocation", "read", "mmap", "thread" };
+static const char *const kind_names[KINDS] = { "allocation", "read", "mmap", "thread",
+                                               "system call" };
 
 /* ---- state of a run ---- */
 
@@ -131,6 +132,7 @@ static void on_signal(int sig)
     _exit(1);
 }
 
+bool fault_fails(void) { return must_fail(KIND_SYSTEM); }
 void fault_pause(void) { paused++; }
 void fault_resume(void) { paused--; }
 void fault_hold(void) { atomic_fetch_add(&held, 1); }

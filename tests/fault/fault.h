@@ -11,6 +11,8 @@
 #include "base/err.h"
 #include "support.h"
 
+#include <stdbool.h>
+
 /* A scenario opens, uses and closes what it tests, and returns OK or the first error. Without
  * faults it returns OK. */
 typedef int fault_scenario(void *arg, struct err *e);
@@ -23,6 +25,9 @@ void fault_run(const char *name, fault_scenario *run, void *arg);
 
 /* cmocka's group setup: installs the handlers. Call it first in main. */
 void fault_init(void);
+
+/* For a system call that a program wraps by itself: does this one fail? */
+bool fault_fails(void);
 
 /* Excludes code of the test itself from faults, between the two calls. */
 void fault_pause(void);

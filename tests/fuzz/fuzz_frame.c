@@ -44,10 +44,7 @@ static void read_payload(const struct frame *f)
     struct arena a = { 0 };
     struct err e = { 0 };
     union {
-        struct msg_log log;
         struct msg_stop stop;
-        struct msg_status status;
-        struct msg_status_reply status_reply;
         struct msg_room room;
         struct msg_plan plan;
         struct msg_admit admit;
@@ -63,11 +60,7 @@ static void read_payload(const struct frame *f)
     struct str p = frame_payload(f);
 
     switch (f->type) {
-    case FRAME_LOG: msg_read_log(&m->log, &a, p, &e); break;
-    case FRAME_DRAIN:
     case FRAME_STOP: msg_read_stop(&m->stop, &a, p, &e); break;
-    case FRAME_STATUS: msg_read_status(&m->status, &a, p, &e); break;
-    case FRAME_STATUS_REPLY: msg_read_status_reply(&m->status_reply, &a, p, &e); break;
     case FRAME_ROOM: msg_read_room(&m->room, &a, p, &e); break;
     case FRAME_PLAN: msg_read_plan(&m->plan, &a, p, &e); break;
     case FRAME_ADMIT: msg_read_admit(&m->admit, &a, p, &e); break;
