@@ -446,6 +446,7 @@ void worker_send_room(struct worker *w)
     r = w->room;
     pthread_mutex_unlock(&w->sup->lock);
     if (!due) return;
+    expect_progress(w);
     msg_write_room(&b, &(struct msg_room){ r.host_bytes, r.limit_bytes, r.later_bytes, r.share,
                                            r.share_before });
     if (b.failed || !link_send(w->link, FRAME_ROOM, buf_str(&b))) process_signal(&w->proc, SIGKILL);
