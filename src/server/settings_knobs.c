@@ -36,7 +36,8 @@ const struct knob settings_knobs[] = {
     { .name = "residence", .kind = KNOB_TIME, .at = AT(residence_ms), .least = 1, .most = DAY, .dflt = "2s",
       .help = "least time that a model stays loaded before it is unloaded for another one" },
     { .name = "patience", .kind = KNOB_TIME, .at = AT(patience_ms), .least = 1, .most = DAY, .dflt = "5s",
-      .help = "time that requests wait for a model before models in use take no more requests, to make room" },
+      .help = "time that requests wait for a model before models in use take no more requests, to make "
+              "room" },
     { .name = "isolate", .kind = KNOB_BOOL, .at = AT(isolate), .dflt = "false",
       .help = "run every model in a process of its own, which may crash without the server" },
     { .name = "sandbox", .kind = KNOB_BOOL, .at = AT(sandbox), .dflt = "true",
@@ -44,8 +45,8 @@ const struct knob settings_knobs[] = {
               "debugging" },
     { .name = "load-timeout", .kind = KNOB_TIME, .at = AT(load_timeout_ms), .least = 0, .most = 7 * DAY,
       .dflt = "15m",
-      .help = "time without progress of the load of an isolated model after which its process is killed; 0: no "
-              "limit" },
+      .help = "time without progress of the load of an isolated model after which its process is killed; "
+              "0: no limit" },
     { .name = "worker-silence", .kind = KNOB_TIME, .at = AT(worker_silence_ms), .least = 1000, .most = DAY,
       .dflt = "10s",
       .help = "time without a heartbeat after which the process of an isolated model is killed" },

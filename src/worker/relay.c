@@ -10,8 +10,9 @@
  * once the API has forgotten it.
  *
  * The worker is not trusted. The head of a reply is checked before anything of it reaches the client:
- * status, content type, names and values of headers; bodies that are collected here are bounded.
- * Headers of other names are left out. A worker that sends something else is killed, and its calls end as those of one that died.
+ * status, content type, names and values of headers; headers of other names are left out. Bodies that
+ * are collected here are bounded. A worker that sends something else is killed, and its calls end as
+ * those of one that died.
  *
  * Everything belongs to the loop's thread. */
 #include "worker/supervisor_impl.h"
