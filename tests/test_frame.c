@@ -110,7 +110,7 @@ static void every_type_has_a_name_and_a_limit(void **state)
         assert_true(frame_max(t) <= 1 << 20);
         assert_int_equal(frame_is_bulk(t) + frame_is_json(t) + (t == FRAME_CREDIT), 1);
     }
-    assert_int_equal(n, 20);
+    assert_int_equal(n, 23);
 }
 
 /* ---- messages ---- */

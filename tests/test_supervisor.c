@@ -213,6 +213,27 @@ static void a_process_that_does_not_end_a_cancelled_request_is_killed(void **sta
     close_world();
 }
 
+/* The fake knows no SLEEP. */
+static void a_process_that_does_not_fall_asleep_is_killed(void **state)
+{
+    struct answer a;
+    int at;
+
+    (void)state;
+    open_world((struct supervisor_opt){ .load_ms = 500 });
+    at = add_model("good");
+    a = read_answer(send_to("good", ""));
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+    pool_unload(w->pool, at, true, NULL);
+    wait_worker("good", "hung", 1);
+    wait_model(at, POOL_SLEEPING);
+    a = read_answer(send_to("good", ""));
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+    close_world();
+}
+
 /* ---- deaths at bad moments ---- */
 
 static void a_stream_whose_process_dies_ends_with_an_error(void **state)
@@ -354,6 +375,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_reply_that_is_not_allowed_reaches_no_client),
         cmocka_unit_test(a_load_without_progress_ends_and_others_are_loaded),
         cmocka_unit_test(a_process_that_does_not_end_a_cancelled_request_is_killed),
+        cmocka_unit_test(a_process_that_does_not_fall_asleep_is_killed),
         cmocka_unit_test(a_stream_whose_process_dies_ends_with_an_error),
         cmocka_unit_test(a_death_while_the_server_drains_ends_the_calls),
         cmocka_unit_test(a_death_while_the_model_is_unloaded_ends_the_calls),

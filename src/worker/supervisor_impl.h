@@ -57,7 +57,7 @@ struct worker {
     struct msg_beat beat;
     struct relay *relays; /* requests that it has */
     uint64_t held_bytes;  /* of their replies that are not complete */
-    bool loads;           /* PLAN or READY is awaited */
+    bool loads;           /* PLAN, READY or ASLEEP is awaited */
     uint64_t moved_ns;    /* when the load last made progress */
     int percent;          /* of it */
     struct err cause;     /* FAILED said so; code OK: nothing */
@@ -110,8 +110,10 @@ void worker_end_asleep(struct worker *w); /* at the end of the supervisor */
 void worker_start(struct worker *w);
 void worker_send_room(struct worker *w); /* if it is due */
 void worker_admit(struct worker *w);
-void worker_look(struct worker *w, uint64_t now);                 /* ten times a second */
-void worker_release(struct worker *w);                            /* what belongs to the loop */
+void worker_look(struct worker *w, uint64_t now); /* ten times a second */
+void worker_release(struct worker *w);            /* what belongs to the loop */
+enum worker_phase worker_phase(struct worker *w);
+void worker_expect(struct worker *w); /* PLAN, READY or ASLEEP: it must not take too long */
 void worker_set_phase(struct worker *w, enum worker_phase phase); /* never back */
 /* The worker is not trusted any more: it sent something that makes no sense. */
 void worker_refuse_frame(struct worker *w, const struct frame *f, const struct err *e);

@@ -86,6 +86,7 @@ static void send(struct worker *w, enum frame_type type)
 void worker_send_sleep(struct worker *w)
 {
     worker_set_phase(w, WORKER_DOZING);
+    worker_expect(w);
     send(w, FRAME_SLEEP);
 }
 
@@ -103,12 +104,13 @@ void worker_on_asleep(struct worker *w, const struct frame *f)
     struct arena a = { 0 };
     struct err e = { 0 };
 
-    if (w->phase != WORKER_DOZING || msg_read_asleep(&m, &a, frame_payload(f), &e) != OK) {
+    if (worker_phase(w) != WORKER_DOZING || msg_read_asleep(&m, &a, frame_payload(f), &e) != OK) {
         worker_refuse_frame(w, f, &e);
     } else {
         arena_release(&w->arena);
         w->n_parked = m.parked_blocks > 0 && m.parked_blocks < INT32_MAX ? (int)m.parked_blocks : 0;
         w->info = (struct engine_info){ 0 };
+        w->loads = false;
         worker_set_phase(w, WORKER_ASLEEP);
         log_info("model '%s' sleeps in process %d", w->id, (int)w->proc.pid);
     }

@@ -136,7 +136,7 @@ void worker_set_phase(struct worker *w, enum worker_phase phase)
     pthread_mutex_unlock(&w->sup->lock);
 }
 
-static enum worker_phase phase_of(struct worker *w)
+enum worker_phase worker_phase(struct worker *w)
 {
     enum worker_phase phase;
 
@@ -146,8 +146,7 @@ static enum worker_phase phase_of(struct worker *w)
     return phase;
 }
 
-/* The worker is to send PLAN or READY. */
-static void expect_progress(struct worker *w)
+void worker_expect(struct worker *w)
 {
     w->loads = true;
     w->moved_ns = clock_ns();
@@ -193,7 +192,7 @@ static void on_plan(struct worker *w, const struct frame *f)
     struct arena a = { 0 };
     struct err e = { 0 };
 
-    if (phase_of(w) != WORKER_STARTED || msg_read_plan(&m, &a, frame_payload(f), &e) != OK) {
+    if (worker_phase(w) != WORKER_STARTED || msg_read_plan(&m, &a, frame_payload(f), &e) != OK) {
         arena_release(&a);
         worker_refuse_frame(w, f, &e);
         return;
@@ -281,7 +280,7 @@ static void on_ready(struct worker *w, const struct frame *f)
     struct msg_ready m = { 0 };
     struct err e = { 0 };
 
-    if (phase_of(w) != WORKER_LOADING ||
+    if (worker_phase(w) != WORKER_LOADING ||
         msg_read_ready(&m, &w->arena, frame_payload(f), &e) != OK) {
         worker_refuse_frame(w, f, &e);
         return;
@@ -420,7 +419,7 @@ void worker_start(struct worker *w)
     int fd;
 
     worker_set_phase(w, WORKER_STARTED);
-    expect_progress(w);
+    worker_expect(w);
     if (start_process(w, &fd, token, &e) != OK) {
         w->cause = e;
         worker_die(w);
@@ -446,7 +445,7 @@ void worker_send_room(struct worker *w)
     r = w->room;
     pthread_mutex_unlock(&w->sup->lock);
     if (!due) return;
-    expect_progress(w);
+    worker_expect(w);
     msg_write_room(&b, &(struct msg_room){ r.host_bytes, r.limit_bytes, r.later_bytes, r.share,
                                            r.share_before });
     if (b.failed || !link_send(w->link, FRAME_ROOM, buf_str(&b))) process_signal(&w->proc, SIGKILL);
@@ -459,7 +458,7 @@ void worker_admit(struct worker *w)
     bool fill_kv;
 
     worker_set_phase(w, WORKER_LOADING);
-    expect_progress(w);
+    worker_expect(w);
     pthread_mutex_lock(&w->sup->lock);
     fill_kv = w->fill_kv;
     pthread_mutex_unlock(&w->sup->lock);
