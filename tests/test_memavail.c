@@ -245,6 +245,10 @@ static void anonymous_memory_of_the_process_is_read(void **state)
     (void)state;
     put("/proc/self/statm", "5000 3000 1000 10 0 700 0\n");
     assert_int_equal(look().own, 2000 * page);
+    put("/proc/77/statm", "5000 1500 1000 10 0 700 0\n"); /* of another one */
+    assert_int_equal(memavail_own(77, root), 500 * page);
+    assert_int_equal(memavail_own(78, root), 0);
+    assert_true(memavail_own(getpid(), "") > 0);
     put("/proc/self/statm", "5000 30");
     assert_int_equal(look().own, 0);
 }

@@ -207,6 +207,11 @@ static void write_more(struct buf *out, const struct engine_info *i)
     jsonw_key(&w, "kv_tokens"), jsonw_int(&w, i->opt.kv_tokens);
     jsonw_key(&w, "kv_restored"), jsonw_int(&w, i->n_restored);
     jsonw_key(&w, "max_queue_tokens"), jsonw_int(&w, i->opt.max_queue_tokens);
+    jsonw_key(&w, "kv_overcommit"), jsonw_num(&w, i->opt.kv_overcommit);
+    jsonw_key(&w, "step_ms"), jsonw_int(&w, i->opt.step_ms);
+    jsonw_key(&w, "stretch"), jsonw_num(&w, i->opt.stretch);
+    jsonw_key(&w, "age_ms"), jsonw_int(&w, i->opt.age_ms);
+    jsonw_key(&w, "no_prefix"), jsonw_bool(&w, i->opt.no_prefix);
     jsonw_end(&w);
 }
 

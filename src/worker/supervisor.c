@@ -223,7 +223,7 @@ static int open_isolated(struct pool_instance *m, struct err *e)
     w->fill_kv = m->fill_kv;
     loop_wake(v->opt.loop);
     rc = worker_wait(w, WORKER_READY, e);
-    if (rc == OK) m->info = &w->info;
+    if (rc == OK) m->info = &w->info, m->need = w->need;
     pthread_mutex_unlock(&v->lock);
     return rc;
 }

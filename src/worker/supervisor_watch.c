@@ -162,26 +162,34 @@ void worker_refuse_frame(struct worker *w, const struct frame *f, const struct e
     process_signal(&w->proc, SIGKILL);
 }
 
+/* A number of a process that may be hostile: sums of such do not overflow. */
+static uint64_t sane(uint64_t bytes)
+{
+    const uint64_t most = UINT64_C(1) << 56;
+
+    return bytes < most ? bytes : most;
+}
+
 /* The first device is the host, the second one a GPU. */
 static struct membudget need_of(const struct msg_plan *m)
 {
-    struct membudget need = { .mapped = m->mapped_bytes, .kv_given = m->kv_given };
+    struct membudget need = { .kv_given = m->kv_given };
 
     for (int i = 0; i < m->n_devices; i++) {
-        need.weights += m->devices[i].weight_bytes;
-        need.kv += m->devices[i].kv_bytes;
-        need.scratch += m->devices[i].scratch_bytes;
+        need.weights += sane(m->devices[i].weight_bytes);
+        need.kv += sane(m->devices[i].kv_bytes);
+        need.scratch += sane(m->devices[i].scratch_bytes);
     }
     if (m->n_devices > 0) {
-        uint64_t weights = m->devices[0].weight_bytes;
+        uint64_t weights = sane(m->devices[0].weight_bytes);
         need.mapped = m->mapped_bytes < weights ? m->mapped_bytes : weights;
         need.copied = weights - need.mapped;
-        need.host_kv = m->devices[0].kv_bytes;
-        need.host_scratch = m->devices[0].scratch_bytes;
+        need.host_kv = sane(m->devices[0].kv_bytes);
+        need.host_scratch = sane(m->devices[0].scratch_bytes);
     }
     if (m->n_devices > 1) {
         snprintf(need.device, sizeof need.device, "%s", m->devices[1].name);
-        need.device_lack = m->lack_bytes;
+        need.device_lack = sane(m->lack_bytes);
     }
     return need;
 }
@@ -265,13 +273,18 @@ static void add_more(struct worker *w, struct str more)
 {
     json_t *root = more.n ? jsonr_load(more, 0, NULL) : NULL;
     const char *sizes = json_string_value(json_object_get(root, "sizes"));
+    struct engine_opt *o = &w->info.opt;
 
     w->info.sizes = sizes ? arena_cstr(&w->arena, str_c(sizes)) : NULL;
     if (!w->info.sizes) w->info.sizes = "";
-    w->info.opt.kv_tokens = int_of(json_integer_value(json_object_get(root, "kv_tokens")));
+    o->kv_tokens = int_of(json_integer_value(json_object_get(root, "kv_tokens")));
     w->info.n_restored = int_of(json_integer_value(json_object_get(root, "kv_restored")));
-    w->info.opt.max_queue_tokens =
-        int_of(json_integer_value(json_object_get(root, "max_queue_tokens")));
+    o->max_queue_tokens = int_of(json_integer_value(json_object_get(root, "max_queue_tokens")));
+    o->kv_overcommit = json_number_value(json_object_get(root, "kv_overcommit"));
+    o->step_ms = int_of(json_integer_value(json_object_get(root, "step_ms")));
+    o->stretch = json_number_value(json_object_get(root, "stretch"));
+    o->age_ms = int_of(json_integer_value(json_object_get(root, "age_ms")));
+    o->no_prefix = json_is_true(json_object_get(root, "no_prefix"));
     json_decref(root);
 }
 
@@ -287,6 +300,9 @@ static void on_ready(struct worker *w, const struct frame *f)
     }
     fill_info(&w->info, &m);
     add_more(w, m.more);
+    pthread_mutex_lock(&w->sup->lock); /* a GPU's backend may have taken more than planned */
+    if (sane(m.scratch_bytes) > w->need.scratch) w->need.scratch = sane(m.scratch_bytes);
+    pthread_mutex_unlock(&w->sup->lock);
     w->load_ms = m.load_ms;
     w->warm_ms = m.warm_ms;
     w->loads = false;

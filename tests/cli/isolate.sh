@@ -42,7 +42,7 @@ sizes_of() {
   wait_ready "http://127.0.0.1:$p" $pid && python3 -c "
 import json, urllib.request as u
 s = json.load(u.urlopen('http://127.0.0.1:$p/status'))
-for m in s['models']: print(m['id'], m['state'], m['effective']['ctx'], m['effective']['kv-tokens'], m['effective']['max-seqs'], m['kv']['total'], m['memory']['total'], m['sizes'])"
+for m in s['models']: print(m['id'], m['state'], m['effective'], m['kv']['total'], m['memory']['total'], m['sizes'])"
   kill $pid && wait $pid
 }
 sizes_of >"$TMP/sizes_local"
