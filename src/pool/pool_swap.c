@@ -244,7 +244,10 @@ static enum swap_verdict look_for_room(struct pool *p, int i, const struct pool_
 
     *lack = (struct swap_lack){ 0 };
     *look_ns = UINT64_MAX;
-    if (m && !find_lack(p, m, lack)) return SWAP_NEVER;
+    if (m && !find_lack(p, m, lack)) {
+        *lack = (struct swap_lack){ 0 };
+        return SWAP_NEVER;
+    }
     make_view(p, m ? m->need.device : NULL);
     if (p->view[i].since_ns == UINT64_MAX) p->view[i].since_ns = clock_ns();
     lack->device = device_lack(p, s, m);
@@ -252,6 +255,16 @@ static enum swap_verdict look_for_room(struct pool *p, int i, const struct pool_
     if (is_nothing(lack)) return SWAP_LOAD;
     if (s->at_start) return SWAP_NEVER;
     return swapplan_room(p->view, (int)p->n_view, i, lack, &opt, clock_ns(), p->act, look_ns);
+}
+
+/* Is there room without the parked blocks, perhaps after others have gone? */
+static bool park_helps(const struct pool *p, struct swap_lack lack)
+{
+    uint64_t parked = atomic_load(&p->parked_bytes);
+
+    if (!lack.bytes || !parked) return false;
+    lack.bytes -= parked < lack.bytes ? parked : lack.bytes;
+    return swapplan_can_do(p->view, (int)p->n_view, &lack);
 }
 
 enum room swap_make_room(struct pool *p, int i, struct pool_instance *m, bool first, struct err *e)
@@ -263,7 +276,7 @@ enum room swap_make_room(struct pool *p, int i, struct pool_instance *m, bool fi
     for (;;) {
         enum swap_verdict v = look_for_room(p, i, m, &lack, &look_ns);
 
-        if (lack.bytes && pool_shrink_park(p, lack.bytes)) continue;
+        if (park_helps(p, lack) && pool_shrink_park(p, lack.bytes)) continue;
         if (v == SWAP_NEVER) {
             explain_lack(p, m, e);
             return ROOM_NEVER;
