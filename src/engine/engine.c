@@ -365,6 +365,8 @@ int engine_open_plan(struct engine **out, struct loadplan *plan, const struct en
         return err_nomem(e, "the engine");
     }
     g->plan = plan;
+    g->warm.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    g->warm.news = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     if ((rc = check_opt(o, e)) != OK) goto out;
     if ((rc = open_tokenizer(g, e)) != OK) goto out;
     set_opt(g, o);

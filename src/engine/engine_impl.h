@@ -61,6 +61,12 @@ struct engine {
     atomic_bool quit, abort;
     atomic_bool failed; /* for good; `failure` was written before */
     struct err failure;
+    struct { /* engine_warm waits here; it is the engine's, whose thread may still be about to wake
+              * a caller that has seen the end already */
+        pthread_mutex_t lock;
+        pthread_cond_t news;
+        int n; /* notifications */
+    } warm;
     bool stopped;
     pthread_t thread;
     bool has_thread;

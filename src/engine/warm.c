@@ -1,39 +1,36 @@
 /* warm.c - the warm-up: one short request through the queue, by the thread that opened the engine. */
 #include "engine/engine_impl.h"
 
-/* Wakes the warming thread when the request has events. */
-struct waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t news;
-    int n; /* notifications */
-};
-
-static void wake_waiter(struct request *r)
+/* Wakes the warming thread: the request has events. */
+static void wake_warmer(struct request *r)
 {
-    struct waiter *w = r->owner;
+    struct engine *g = r->owner;
 
-    pthread_mutex_lock(&w->lock);
-    w->n++;
-    pthread_cond_signal(&w->news);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_lock(&g->warm.lock);
+    g->warm.n++;
+    pthread_cond_signal(&g->warm.news);
+    pthread_mutex_unlock(&g->warm.lock);
     request_unref(r);
 }
 
-/* Without a thread (manual) the caller drives the engine itself. */
-static void wait_for_end(struct engine *g, struct request *r, struct waiter *w)
+/* Without a thread (manual) the caller drives the engine itself. The count of notifications is read
+ * before the events, so none can be missed in between. */
+static void wait_for_end(struct engine *g, struct request *r)
 {
     struct event ev = { 0 };
 
-    for (int seen = 0; ev.finish == FINISH_NONE;) {
+    for (int seen; ev.finish == FINISH_NONE;) {
+        pthread_mutex_lock(&g->warm.lock);
+        seen = g->warm.n;
+        pthread_mutex_unlock(&g->warm.lock);
         if (request_next(r, &ev)) continue;
         if (g->opt.manual) {
             engine_step(g);
             continue;
         }
-        pthread_mutex_lock(&w->lock);
-        while (w->n == seen) pthread_cond_wait(&w->news, &w->lock);
-        seen = w->n;
-        pthread_mutex_unlock(&w->lock);
+        pthread_mutex_lock(&g->warm.lock);
+        while (g->warm.n == seen) pthread_cond_wait(&g->warm.news, &g->warm.lock);
+        pthread_mutex_unlock(&g->warm.lock);
     }
 }
 
@@ -55,17 +52,16 @@ static int fill_request(const struct engine *g, struct request *r, struct err *e
 
 int engine_warm(struct engine *g, struct err *e)
 {
-    struct waiter w = { .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER };
     struct request *r = request_open();
     int rc;
 
     if (!r) return err_nomem(e, "the warm-up request");
     if ((rc = guided_warm(&g->guided, e)) != OK) goto out;
     if ((rc = fill_request(g, r, e)) != OK) goto out;
-    r->owner = &w;
-    r->notify = wake_waiter;
+    r->owner = g;
+    r->notify = wake_warmer;
     if ((rc = engine_submit(g, r, e)) == OK) {
-        wait_for_end(g, r, &w);
+        wait_for_end(g, r);
         if (r->finish == FINISH_ERROR) rc = err_set(e, r->err.code, "%s", r->err.msg);
     }
 out:
