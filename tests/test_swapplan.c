@@ -129,6 +129,10 @@ static void a_model_stays_for_its_residence(void **state)
     m[0].reload_ns = SEC; /* one that loads slowly stays longer */
     assert_int_equal(swapplan_room(m, 2, 1, &one, &opt, 12 * SEC, act, &look), SWAP_WAIT);
     assert_true(look == 14 * SEC);
+    m[1].priority = 1; /* but not for a higher priority, unless it is in use */
+    assert_int_equal(swapplan_room(m, 2, 1, &one, &opt, 12 * SEC, act, &look), SWAP_LOAD);
+    m[0].in_use = true;
+    assert_int_equal(swapplan_room(m, 2, 1, &one, &opt, 12 * SEC, act, &look), SWAP_WAIT);
 }
 
 static void a_model_in_use_yields_to_those_who_have_waited(void **state)

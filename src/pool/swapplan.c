@@ -83,6 +83,7 @@ struct choice_of {
     const struct swap_opt *opt;
     uint64_t now;
     bool busy;    /* those in use, too */
+    int wanted;   /* priority of the model that is to be loaded */
     int priority; /* models of a higher one stay; INT_MAX: none do */
 };
 
@@ -91,7 +92,7 @@ static bool fits(const struct choice_of *c, int i)
     const struct swap_model *m = &c->m[i];
 
     return may_go(m) && (c->busy || !m->in_use) && m->priority <= c->priority &&
-           c->now >= stays_until(m, c->opt);
+           (m->priority < c->wanted || c->now >= stays_until(m, c->opt));
 }
 
 static int pick_best(const struct choice_of *c, const unsigned char *act)
@@ -195,7 +196,9 @@ enum swap_verdict swapplan_room(const struct swap_model *m, int n, int to,
 {
     uint64_t aged_ns = m[to].since_ns + opt->patience_ns;
     bool aged = now_ns >= aged_ns;
-    struct choice_of c = { m, n, opt, now_ns, false, aged ? INT_MAX : m[to].priority };
+    struct choice_of c = {
+        m, n, opt, now_ns, false, m[to].priority, aged ? INT_MAX : m[to].priority
+    };
     struct swap_lack later = lack_after_leaving(m, n, *lack), nothing = { 0 };
 
     *look_ns = UINT64_MAX;

@@ -8,7 +8,8 @@
  *    earlier. So a model of high priority is first, and one of low priority waits at most as much
  *    longer as the difference of priorities says, however many others come.
  *  - A model stays loaded for a minimum time, and for some times as long as it took to load, so that
- *    traffic over more models than fit spends little of its time on loading.
+ *    traffic over more models than fit spends little of its time on loading. One of higher priority need
+ *    not wait for that.
  *  - A model in use is never unloaded. Once a group has waited longer than `patience_ns`, models in
  *    use yield: they take no new requests, and are unloaded when the last one has ended. The wait of a
  *    group is thus bounded by patience, residence, the longest request and the loads before it.

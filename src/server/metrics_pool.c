@@ -83,5 +83,7 @@ void metrics_write_pool(struct server *v, struct buf *out)
     write_unloads(v, &b, out);
     stat_gauge(out, "tern_models_bytes", "", "Planned memory of all loaded models",
                (double)pool_bytes(v->pool));
+    stat_gauge(out, "tern_parked_bytes", "", "KV blocks that are parked in memory",
+               (double)pool_parked_bytes(v->pool));
     buf_release(&b);
 }

@@ -245,6 +245,20 @@ def tiers(top):
     s.stop()
 
 
+def priority(top):
+    """With room for two, the one of lower priority goes, though the other one was used longer ago."""
+    for name in ("bob", "cleo"):
+        shutil.copy("models/tern-tales.gguf", f"{top}/models/{name}.gguf")
+    with open(f"{top}/tern.yaml", "w") as f:
+        f.write("models:\n  - path: ada.gguf\n    priority: 5\n  - path: bob.gguf\n    priority: -5\n  - path: cleo.gguf\n    priority: 5\n")
+    s = Server(top, "--models-max", "2", "--config", f"{top}/tern.yaml")
+    for name in ("ada", "bob", "cleo"):
+        s.ask("POST", "/v1/completions", {"model": name, "prompt": "Once", "max_tokens": 2})
+    states = {m["id"]: (m["priority"], m["state"]) for m in s.ask("GET", "/status")["models"]}
+    assert states == {"ada": (5, "ready"), "bob": (-5, "unloaded"), "cleo": (5, "ready")}, states
+    s.stop()
+
+
 def wrong_settings(top):
     r = subprocess.run([TERN, "serve", "--models-dir", f"{top}/models", "--port", "0", "--park", "file"], capture_output=True,
                        text=True, timeout=60)
@@ -253,7 +267,7 @@ def wrong_settings(top):
 
 def main():
     bad = 0
-    for case in (in_memory, off_by_default, in_files, isolated_in_files, isolated_in_memory, local_sleeping, isolated_sleeping, keep_alive, isolated_keep_alive, tiers, wrong_settings):
+    for case in (in_memory, off_by_default, in_files, isolated_in_files, isolated_in_memory, local_sleeping, isolated_sleeping, keep_alive, isolated_keep_alive, tiers, priority, wrong_settings):
         top = tempfile.mkdtemp()
         try:
             os.mkdir(f"{top}/models")
