@@ -286,6 +286,64 @@ static void a_model_of_the_start_is_tried_again_without_being_asked_for(void **s
     }
 }
 
+static void an_unload_does_not_wait_for_what_was_asked_for_later(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 1);
+    struct waiter early, late, end = { .w = { .done = on_done } };
+    struct waiter again = { .w = { .done = on_done, .by_operator = true } };
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    atomic_store(&host.hold, true);
+    ask(p, 1, &early);
+    while (!atomic_load(&host.held)) usleep(500);
+    end.now = pool_unload(p, 1, false, &end.w) == POOL_NOW; /* of the load under way */
+    assert_false(end.now);
+    ask(p, 1, &late); /* the next load */
+    again.now = pool_load(p, 1, &again.w) == POOL_NOW;
+    atomic_store(&host.hold, false);
+    wait_done(&end);
+    assert_int_equal(end.w.rc, OK);
+    wait_done(&early);
+    assert_int_equal(early.w.rc, E_LOADING);
+    wait_done(&late);
+    wait_done(&again);
+    assert_int_equal(late.w.rc, OK);
+    assert_int_equal(again.w.rc, OK);
+    assert_int_equal(late.w.model->generation, 1); /* the first that was ever to be seen */
+    assert_int_equal(atomic_load(&host.opens),
+                     3); /* that of "first", the cancelled one, and this */
+    pool_release(late.w.model);
+    pool_release(again.w.model);
+    pool_close(p);
+}
+
+static void an_unload_waits_for_the_instances_there_were(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ 0 }, 1);
+    struct waiter end[2] = { { .w = { .done = on_done } }, { .w = { .done = on_done } } }, next;
+    struct pool_instance *m;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    m = load(p, 1);
+    end[0].now = pool_unload(p, 1, false, &end[0].w) == POOL_NOW;
+    ask(p, 1, &next); /* is loaded when the old one is closed */
+    end[1].now = pool_unload(p, 1, false, &end[1].w) == POOL_NOW;
+    assert_false(end[0].now || end[1].now || next.now);
+    assert_int_equal(atomic_load(&end[0].done), 0);
+    pool_release(m);
+    wait_done(&end[0]);
+    wait_done(&end[1]);
+    wait_done(&next);
+    assert_int_equal(end[0].w.rc, OK);
+    assert_int_equal(end[1].w.rc, OK);
+    assert_int_equal(next.w.rc, OK);
+    assert_int_equal(next.w.model->generation, 2);
+    pool_release(next.w.model);
+    pool_close(p);
+}
+
 static void a_wait_that_is_cancelled_leaves_the_others(void **state)
 {
     struct pool *p = open_pool_of((struct pool_opt){ .warm = true }, 2);
@@ -410,6 +468,8 @@ int main(void)
         cmocka_unit_test(a_failure_that_lasts_is_not_tried_again),
         cmocka_unit_test(a_model_that_died_comes_back_in_place_of_an_unused_one),
         cmocka_unit_test(a_model_of_the_start_is_tried_again_without_being_asked_for),
+        cmocka_unit_test(an_unload_does_not_wait_for_what_was_asked_for_later),
+        cmocka_unit_test(an_unload_waits_for_the_instances_there_were),
         cmocka_unit_test(a_wait_that_is_cancelled_leaves_the_others),
         cmocka_unit_test(a_model_can_be_unloaded_while_it_is_loaded),
         cmocka_unit_test(the_end_of_the_pool_ends_every_wait),

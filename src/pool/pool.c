@@ -5,6 +5,7 @@
 #include "pool/pool.h"
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "pool/modelname.h"
@@ -152,12 +153,29 @@ static int take_entries(struct pool *p, struct err *e)
     return rc;
 }
 
+static bool is_gone(const struct slot *s) { return s->m.entry && atomic_load(&s->m.entry->gone); }
+
+/* A model whose file is gone is served as long as it is loaded. If its name leads to another file now,
+ * nobody could ask for it or unload it any more. */
+static void unload_renamed(struct pool *p)
+{
+    for (int i = 0; i < pool_n(p); i++) {
+        const struct slot *s = p->slots[i];
+        int other = is_gone(s) ? registry_find(p->opt.registry, str_c(s->m.id)) : -1;
+
+        if (other < 0 || other == i || state_of(s) == POOL_UNLOADED) continue;
+        log_info("model '%s' is another file now: the old one is unloaded", s->m.id);
+        pool_unload(p, i, false, NULL);
+    }
+}
+
 int pool_rescan(struct pool *p, struct registry_news *news, struct err *e)
 {
     int rc = OK;
 
     if (p->opt.registry && (rc = registry_rescan(p->opt.registry, news, e)) == OK)
         rc = take_entries(p, e);
+    if (p->opt.registry) unload_renamed(p);
     pool_report_change(p);
     return rc;
 }
@@ -165,8 +183,20 @@ int pool_rescan(struct pool *p, struct registry_news *news, struct err *e)
 bool pool_is_listed(struct pool *p, int i)
 {
     const struct slot *s = p->slots[i];
+    int state = state_of(s);
 
-    return !s->m.entry || !atomic_load(&s->m.entry->gone) || state_of(s) == POOL_READY;
+    if (!is_gone(s)) return true;
+    return state == POOL_READY || state == POOL_LOADING || state == POOL_DRAINING;
+}
+
+bool pool_is_current(struct pool *p, int i)
+{
+    return !p->opt.registry || registry_find_any(p->opt.registry, str_c(p->slots[i]->m.id)) == i;
+}
+
+const char *pool_alias(struct pool *p, int i, int k)
+{
+    return p->opt.registry ? registry_alias(p->opt.registry, i, k) : NULL;
 }
 
 /* ---- references ---- */
@@ -371,10 +401,10 @@ int pool_index(struct pool *p, struct str id)
     int n = pool_n(p), i = 0;
 
     if (p->opt.registry && id.n) {
-        i = registry_find(p->opt.registry, id);
-        return i < n ? i : -1;
+        i = registry_find_any(p->opt.registry, id);
+        return i >= 0 && i < n && pool_is_listed(p, i) ? i : -1;
     }
-    while (i < n && id.n && !str_is(id, p->slots[i]->m.id)) i++;
+    while (i < n && (id.n ? !str_is(id, p->slots[i]->m.id) : !pool_is_listed(p, i))) i++;
     return i < n ? i : -1;
 }
 

@@ -180,8 +180,12 @@ int pool_add(struct pool *p, const struct pool_model *m, int *index, struct err 
 /* Looks for models again (registry_rescan), and takes new ones into the list. news may be NULL. Any
  * thread. */
 int pool_rescan(struct pool *p, struct registry_news *news, struct err *e);
-/* Is model i to be listed? Not if its file is gone and it is not loaded. */
+/* Is model i to be listed, and found by its name? Not if its file is gone, unless it is loaded: then it
+ * serves until it is unloaded. */
 bool pool_is_listed(struct pool *p, int i);
+/* Does the id of model i lead to it? Not if another file has taken the name over. */
+bool pool_is_current(struct pool *p, int i);
+const char *pool_alias(struct pool *p, int i, int k); /* its k-th name besides the id; NULL */
 
 int pool_n(const struct pool *p);
 const struct pool_model *pool_at(struct pool *p, int i);
@@ -238,6 +242,9 @@ struct pool_wait {
     uint64_t since_ns;
     bool for_end; /* of pool_unload */
     bool waits;
+    /* The loads and instances that it is about: pool_impl.h. */
+    uint32_t attempt, generation;
+    int left;
 };
 
 enum pool_wait_now { POOL_WAIT, POOL_NOW };
@@ -245,8 +252,10 @@ enum pool_wait_now { POOL_WAIT, POOL_NOW };
 /* Asks for model i. POOL_NOW: the result is there, and done is not called. Any number of waits is one
  * load. */
 enum pool_wait_now pool_load(struct pool *p, int i, struct pool_wait *w);
-/* Model i cannot be found any more; done when its last instance is closed. sleep: it is SLEEPING
- * then. w NULL: nobody waits for it. Whoever asks for it meanwhile gets it loaded again. */
+/* Model i cannot be found any more, and a load under way is cancelled: those who wait for it get
+ * E_LOADING. done when what there was is closed. sleep: the model is SLEEPING then. w NULL: nobody
+ * waits for it. Whoever asks for the model from then on gets it loaded again, which this does not
+ * wait for. */
 enum pool_wait_now pool_unload(struct pool *p, int i, bool sleep, struct pool_wait *w);
 /* true: w waited, and is the caller's again. false: done was called, or is about to be. */
 bool pool_cancel_wait(struct pool *p, struct pool_wait *w);

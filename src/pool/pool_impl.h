@@ -46,16 +46,21 @@ struct slot {
     uint32_t generation;
     bool asked; /* somebody wants it loaded who does not wait: the start, an operator, a retry */
     uint64_t asked_ns;
-    bool at_start;     /* by the start of the server: requests do not wait, no other model goes */
-    bool by_operator;  /* an operator asked for the load: earlier failures do not count */
-    bool reopens;      /* it has failed and is loaded again by itself, until that works */
-    bool sleeps;       /* SLEEPING instead of UNLOADED, and after DRAINING */
-    bool on_purpose;   /* it was unloaded by somebody, or for another model */
-    bool yields;       /* swapplan.h */
-    bool loading;      /* the thread loads it now */
-    bool cancel_load;  /* unloaded meanwhile */
-    int n_open;        /* instances that are not closed */
-    uint64_t retry_ns; /* FAILED: when it is opened again by itself; 0: it is not */
+    bool at_start;    /* by the start of the server: requests do not wait, no other model goes */
+    bool by_operator; /* an operator asked for the load: earlier failures do not count */
+    bool reopens;     /* it has failed and is loaded again by itself, until that works */
+    bool sleeps;      /* SLEEPING instead of UNLOADED, and after DRAINING */
+    bool on_purpose;  /* it was unloaded by somebody, or for another model */
+    bool yields;      /* swapplan.h */
+    bool loading;     /* the thread loads it now */
+    /* Loads are numbered. One that is unloaded meanwhile is cancelled for good: who asks after that
+     * waits for the next one. A wait for READY has the number of the first load that can end it. A
+     * wait for the end has the numbers of the last load and of the last instance that it is about,
+     * and how many of these are left. */
+    uint32_t attempt;   /* of the load under way, or the last one */
+    uint32_t cancelled; /* the last one that was cancelled; 0: none */
+    int n_open;         /* instances that are not closed */
+    uint64_t retry_ns;  /* FAILED: when it is opened again by itself; 0: it is not */
     uint64_t
         again_ns; /* FAILED: when a request may cause another load; 0: with another file only */
     atomic_int parked_blocks;
@@ -127,6 +132,7 @@ static inline int retry_left_ms(const struct slot *s)
     return at > now ? (int)((at - now) / MS) + 1 : 1;
 }
 static inline bool is_wanted(const struct slot *s) { return s->asked || s->n_waits > 0; }
+static inline bool is_cancelled(const struct slot *s) { return s->cancelled == s->attempt; }
 static inline struct slot *slot_of(const struct pool_instance *m)
 {
     return (struct slot *)((char *)m->model - offsetof(struct slot, m));
@@ -142,10 +148,14 @@ bool pool_is_same_file(const struct file_id *a, const struct file_id *b);
 /* ---- pool_wait.c ---- */
 /* The state of a slot that is neither loaded nor FAILED: by who wants it. With the lock held. */
 void wait_settle(struct slot *s);
-/* Takes the waits for READY (or for the end) of a slot out of its list, each with a reference to m if
- * there is one. With the lock held, in one piece with the change of state that ends them: who asks
- * later waits for what comes later. */
-struct pool_wait *wait_take(struct pool *p, struct slot *s, bool for_end, struct pool_instance *m);
+/* Takes the waits for READY that the load under way can end out of the slot's list, each with a
+ * reference to m if there is one. With the lock held, in one piece with the change of state that ends
+ * them: who asks later waits for what comes later. */
+struct pool_wait *wait_take(struct pool *p, struct slot *s, struct pool_instance *m);
+/* With the lock held: the load under way has ended; an instance is closed. Those who wait for the end
+ * count on it. */
+void wait_note_end(struct slot *s);
+void wait_note_closed(struct slot *s, uint32_t generation);
 void wait_finish(struct pool_wait *list, int rc, const struct err *e); /* without the lock */
 void wait_serve(struct pool *p);   /* those whose model is READY */
 void wait_end_all(struct pool *p); /* E_SHUTDOWN */

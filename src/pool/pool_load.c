@@ -38,13 +38,14 @@ void load_close(struct pool *p, struct pool_instance *m)
 }
 
 /* The last instance of a slot is closed: it can be loaded again. */
-static void note_closed(struct pool *p, struct slot *s)
+static void note_closed(struct pool *p, struct slot *s, uint32_t generation)
 {
     int before;
 
     pthread_mutex_lock(&p->lock);
     before = state_of(s);
     s->n_open--;
+    wait_note_closed(s, generation);
     wait_settle(s);
     before -= state_of(s);
     pthread_mutex_unlock(&p->lock);
@@ -71,10 +72,11 @@ void load_close_unused(struct pool *p)
     pthread_mutex_unlock(&p->lock);
     for (; list; list = next) {
         struct slot *s = slot_of(list);
+        uint32_t generation = list->generation;
         next = list->next;
         sleep_if_asked(p, s, list);
         load_close(p, list);
-        note_closed(p, s);
+        note_closed(p, s, generation);
     }
 }
 
@@ -133,7 +135,8 @@ static bool put_failed(struct pool *p, struct slot *s, const struct pool_instanc
     s->asked = s->loading = s->at_start = s->yields = s->by_operator = false;
     s->now = NULL;
     put_state(s, POOL_FAILED);
-    waits = wait_take(p, s, false, NULL);
+    waits = wait_take(p, s, NULL);
+    if (!m) wait_note_end(s);
 out:
     pthread_mutex_unlock(&p->lock);
     if (!is_now) return false;
@@ -317,7 +320,7 @@ static int check_cancelled(struct pool *p, struct slot *s, struct err *e)
     bool cancelled;
 
     pthread_mutex_lock(&p->lock);
-    cancelled = s->cancel_load;
+    cancelled = is_cancelled(s);
     pthread_mutex_unlock(&p->lock);
     if (!cancelled) return OK;
     return err_set(e, E_CANCELLED, "it was unloaded while it was being loaded");
@@ -361,7 +364,7 @@ static bool publish(struct pool *p, struct slot *s, struct pool_instance *m)
 
     m->ready_ns = clock_ns();
     pthread_mutex_lock(&p->lock);
-    if (!(cancelled = s->cancel_load)) {
+    if (!(cancelled = is_cancelled(s))) {
         m->used_ns = m->ready_ns;
         m->generation = ++s->generation;
         m->next = p->open;
@@ -382,7 +385,8 @@ static bool publish(struct pool *p, struct slot *s, struct pool_instance *m)
     return true;
 }
 
-/* UNLOADED again, by somebody's wish: those who waited may ask again. */
+/* UNLOADED again, by somebody's wish: those who waited may ask again. What was asked for after the
+ * wish stays. */
 static void end_cancelled(struct pool *p, struct slot *s)
 {
     struct pool_wait *waits;
@@ -392,25 +396,36 @@ static void end_cancelled(struct pool *p, struct slot *s)
     e.retry_ms = 1000;
     s->switch_ns = 0;
     pthread_mutex_lock(&p->lock);
-    s->cancel_load = s->loading = s->asked = s->at_start = s->by_operator = false;
-    waits = wait_take(p, s, false, NULL);
+    s->loading = false;
+    waits = wait_take(p, s, NULL);
+    wait_note_end(s);
     wait_settle(s);
     pthread_mutex_unlock(&p->lock);
     wait_finish(waits, E_LOADING, &e);
     pool_report_change(p);
 }
 
+/* Puts the name of the model before its error, unless its process has done so. */
+static void name_model(const struct slot *s, struct err *e)
+{
+    struct err name;
+
+    err_set(&name, e->code, "model '%s'", s->m.id);
+    if (strncmp(e->msg, name.msg, strlen(name.msg)) != 0) err_wrap(e, "%s", name.msg);
+}
+
 /* A failed load leaves nothing behind, also not in the memory account. */
 static void end_failed(struct pool *p, struct slot *s, struct pool_instance *m, struct err *e)
 {
     if (m) load_close(p, m);
-    if (e->code == E_CANCELLED) {
+    if (e->code == E_CANCELLED || check_cancelled(p, s, NULL) != OK) {
         end_cancelled(p, s);
         return;
     }
     counter_add(&s->counts.load_failures, 1);
+    if (e->code == E_INVALID) e->code = E_FORMAT; /* not a mistake of who asked for the model */
     confine_clean(e->msg);
-    err_wrap(e, "model '%s'", s->m.id);
+    name_model(s, e);
     mark_failed(p, s, NULL, e);
 }
 
@@ -422,18 +437,26 @@ static bool begin_load(struct pool *p, struct slot *s)
     pthread_mutex_lock(&p->lock);
     begins = is_wanted(s) && s->n_open == 0;
     s->loading = begins;
-    s->cancel_load = false;
+    s->attempt += begins;
     if (begins) put_state(s, POOL_LOADING);
     pthread_mutex_unlock(&p->lock);
     return begins;
 }
 
+/* There is no room yet: the model keeps its plan, unless it was unloaded meanwhile. */
 static void pause_load(struct pool *p, struct slot *s)
 {
+    bool cancelled;
+
     pthread_mutex_lock(&p->lock);
-    s->loading = false;
-    wait_settle(s);
+    if (!(cancelled = is_cancelled(s))) {
+        s->loading = false;
+        wait_settle(s);
+    }
     pthread_mutex_unlock(&p->lock);
+    if (!cancelled) return;
+    load_drop_pending(p, s);
+    end_cancelled(p, s);
 }
 
 /* Plans the model, unless that was done, and makes room for it; then it is planned again: there is

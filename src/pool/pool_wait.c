@@ -16,6 +16,7 @@ static void append_wait(struct pool *p, struct slot *s, struct pool_wait *w)
     w->next = NULL;
     w->waits = true;
     w->since_ns = clock_ns();
+    w->attempt = s->attempt + (s->loading && is_cancelled(s));
     p->n_waits++;
     if (w->for_end) return;
     s->n_waits++;
@@ -95,7 +96,7 @@ static enum pool_wait_now begin_load(struct pool *p, struct slot *s, struct pool
     }
     append_wait(p, s, w);
     if (!w->by_operator) ahead_note_use(p, s);
-    s->on_purpose = s->sleeps = s->cancel_load = false;
+    s->on_purpose = s->sleeps = false;
     if (w->by_operator) s->by_operator = true, s->reopens = false;
     if (w->by_operator && !s->asked && state_of(s) != POOL_READY) {
         s->asked = true;
@@ -130,24 +131,25 @@ enum pool_wait_now pool_load(struct pool *p, int i, struct pool_wait *w)
 
 /* ---- unloading ---- */
 
-/* With the lock held: true: nothing of it is left. */
-static bool begin_unload(struct pool *p, struct slot *s, bool sleep)
+/* With the lock held: how many loads and instances are left to wait for. */
+static int begin_unload(struct pool *p, struct slot *s, bool sleep)
 {
     s->on_purpose = true;
     s->sleeps = sleep;
-    s->asked = s->at_start = s->reopens = false;
-    if (s->loading) s->cancel_load = true;
+    s->asked = s->at_start = s->reopens = s->by_operator = false;
+    if (s->loading) s->cancelled = s->attempt;
     if (s->now) swap_retire(s, POOL_UNLOAD_ASKED);
     else if (state_of(s) == POOL_FAILED) put_state(s, POOL_UNLOADED), s->retry_ns = 0;
     wait_settle(s);
     pool_tell(p);
-    return s->n_open == 0 && !s->loading;
+    return s->n_open + s->loading;
 }
 
 enum pool_wait_now pool_unload(struct pool *p, int i, bool sleep, struct pool_wait *w)
 {
     struct slot *s = p->slots[i];
     enum pool_wait_now now = POOL_NOW;
+    int left = 0;
 
     pthread_mutex_lock(&p->lock);
     if (w) {
@@ -155,8 +157,12 @@ enum pool_wait_now pool_unload(struct pool *p, int i, bool sleep, struct pool_wa
         if (atomic_load(&p->stop))
             end_now(w, err_set(&w->err, E_SHUTDOWN, "the server is shutting down"));
     }
-    if (!atomic_load(&p->stop) && !begin_unload(p, s, sleep) && w) {
+    if (!atomic_load(&p->stop)) left = begin_unload(p, s, sleep);
+    if (left && w) {
         append_wait(p, s, w);
+        w->attempt = s->attempt;
+        w->generation = s->generation;
+        w->left = left;
         now = POOL_WAIT;
     }
     pthread_mutex_unlock(&p->lock);
@@ -182,23 +188,67 @@ bool pool_cancel_wait(struct pool *p, struct pool_wait *w)
 
 /* ---- ending, on the pool's thread ---- */
 
-struct pool_wait *wait_take(struct pool *p, struct slot *s, bool for_end, struct pool_instance *m)
+/* Moves the waits that match to a list of their own. */
+static struct pool_wait *take_waits(struct pool *p, struct slot *s,
+                                    bool (*match)(const struct slot *s, const struct pool_wait *w))
 {
     struct pool_wait *list = NULL, **end = &list, *w, *next;
 
     for (w = s->waits; w; w = next) {
         next = w->next;
-        if (w->for_end != for_end) continue;
+        if (!match(s, w)) continue;
         remove_wait(p, s, w);
-        w->model = m;
         w->next = NULL;
         *end = w;
         end = &w->next;
+    }
+    return list;
+}
+
+/* Numbers wrap around. */
+static bool is_by(uint32_t number, uint32_t last) { return (int32_t)(number - last) <= 0; }
+
+static bool is_of_this_load(const struct slot *s, const struct pool_wait *w)
+{
+    return !w->for_end && is_by(w->attempt, s->attempt);
+}
+
+static bool is_at_end(const struct slot *s, const struct pool_wait *w)
+{
+    (void)s;
+    return w->for_end && w->left == 0;
+}
+
+static bool is_any(const struct slot *s, const struct pool_wait *w)
+{
+    (void)s;
+    (void)w;
+    return true;
+}
+
+struct pool_wait *wait_take(struct pool *p, struct slot *s, struct pool_instance *m)
+{
+    struct pool_wait *list = take_waits(p, s, is_of_this_load);
+
+    for (struct pool_wait *w = list; w; w = w->next) {
+        w->model = m;
         if (!m) continue;
         atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
         m->used_ns = clock_ns();
     }
     return list;
+}
+
+void wait_note_end(struct slot *s)
+{
+    for (struct pool_wait *w = s->waits; w; w = w->next)
+        if (w->for_end && w->attempt == s->attempt && w->left > 0) w->left--;
+}
+
+void wait_note_closed(struct slot *s, uint32_t generation)
+{
+    for (struct pool_wait *w = s->waits; w; w = w->next)
+        if (w->for_end && is_by(generation, w->generation) && w->left > 0) w->left--;
 }
 
 void wait_finish(struct pool_wait *list, int rc, const struct err *e)
@@ -220,8 +270,8 @@ void wait_serve(struct pool *p)
         struct pool_wait *ready = NULL, *gone = NULL;
 
         pthread_mutex_lock(&p->lock);
-        if (s->now && !s->yields) ready = wait_take(p, s, false, s->now);
-        if (s->n_open == 0 && !s->loading) gone = wait_take(p, s, true, NULL);
+        if (s->now && !s->yields) ready = wait_take(p, s, s->now);
+        gone = take_waits(p, s, is_at_end);
         pthread_mutex_unlock(&p->lock);
         wait_finish(ready, OK, NULL);
         wait_finish(gone, OK, NULL);
@@ -234,13 +284,11 @@ void wait_end_all(struct pool *p)
 
     err_set(&e, E_SHUTDOWN, "the server is shutting down");
     for (int i = 0; i < pool_n(p); i++) {
-        struct pool_wait *ready, *gone;
+        struct pool_wait *all;
 
         pthread_mutex_lock(&p->lock);
-        ready = wait_take(p, p->slots[i], false, NULL);
-        gone = wait_take(p, p->slots[i], true, NULL);
+        all = take_waits(p, p->slots[i], is_any);
         pthread_mutex_unlock(&p->lock);
-        wait_finish(ready, E_SHUTDOWN, &e);
-        wait_finish(gone, E_SHUTDOWN, &e);
+        wait_finish(all, E_SHUTDOWN, &e);
     }
 }

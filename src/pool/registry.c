@@ -92,11 +92,17 @@ static bool is_gone(const struct registry_model *m)
     return atomic_load_explicit(&m->gone, memory_order_acquire);
 }
 
-int registry_find(const struct registry *r, struct str text)
+int registry_find_any(const struct registry *r, struct str text)
 {
     size_t slot;
     const struct name *m = find_name(r, text, &slot);
-    int i = m ? entry_of(m) : -1;
+
+    return m ? entry_of(m) : -1;
+}
+
+int registry_find(const struct registry *r, struct str text)
+{
+    int i = registry_find_any(r, text);
 
     return i >= 0 && !is_gone(registry_at(r, i)) ? i : -1;
 }

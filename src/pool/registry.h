@@ -117,6 +117,7 @@ int registry_n(const struct registry *r); /* entries so far; grows */
 const struct registry_model *registry_at(const struct registry *r, int i);
 /* The index of the model with this id or alias, if it is not gone; -1: none. */
 int registry_find(const struct registry *r, struct str name);
+int registry_find_any(const struct registry *r, struct str name); /* also one that is gone */
 /* The k-th name of model i besides its id; NULL: it has fewer. */
 const char *registry_alias(const struct registry *r, int i, int k);
 const char *registry_dir(const struct registry *r); /* resolved; NULL: no folder of models */

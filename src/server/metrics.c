@@ -110,7 +110,8 @@ void metrics_write_table(struct server *v, const struct metric *table, size_t n,
 
     for (size_t i = 0; i < n; i++) {
         const char *help = table[i].help;
-        for (int k = 0; k < pool_n(v->pool); k++) {
+        for (int k = server_next_model(v, 0); k < pool_n(v->pool);
+             k = server_next_model(v, k + 1)) {
             const struct engine_stats *s = server_stats(v, k);
             if (!s) continue;
             buf_clear(&b);
@@ -134,7 +135,7 @@ static void write_counters(struct server *v, struct buf *out, const char *name, 
 {
     struct buf b = { 0 };
 
-    for (int k = 0; k < pool_n(v->pool); k++) {
+    for (int k = server_next_model(v, 0); k < pool_n(v->pool); k = server_next_model(v, k + 1)) {
         const struct engine_stats *s = server_stats(v, k);
         for (int i = 0; s && i < n; i++) {
             const struct counter *c = (const struct counter *)((const char *)s + at) + i;
@@ -205,7 +206,7 @@ static void write_memory(struct server *v, struct buf *out)
     const char *help = "Memory by kind";
     struct buf b = { 0 };
 
-    for (int k = 0; k < pool_n(v->pool); k++) {
+    for (int k = server_next_model(v, 0); k < pool_n(v->pool); k = server_next_model(v, k + 1)) {
         struct engine_info info;
         const struct engine_device *last;
         uint64_t bytes[4];
@@ -235,7 +236,8 @@ static void write_load_times(struct server *v, struct buf *out)
 
     for (int i = 0; i < 2; i++) {
         help = i ? "Time of the warm-up before the model was ready" : "Time to load the model";
-        for (int k = 0; k < pool_n(v->pool); k++) {
+        for (int k = server_next_model(v, 0); k < pool_n(v->pool);
+             k = server_next_model(v, k + 1)) {
             struct pool_instance *m = pool_acquire(v->pool, k);
             if (!m) continue;
             buf_clear(&b);
@@ -255,7 +257,7 @@ static void write_load_phases(struct server *v, struct buf *out)
     const char *help = "Loading of weights: read from the file, repacked, uploaded to the device";
     struct buf b = { 0 };
 
-    for (int k = 0; k < pool_n(v->pool); k++) {
+    for (int k = server_next_model(v, 0); k < pool_n(v->pool); k = server_next_model(v, k + 1)) {
         struct engine_info info;
         if (!server_engine_info(v, k, &info)) continue;
         const struct engine_device *last = engine_info_last(&info);

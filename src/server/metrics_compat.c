@@ -66,7 +66,7 @@ static void write_vllm_outcomes(struct server *v, struct buf *out)
     const char *help = "Count of finished requests.";
     struct buf b = { 0 };
 
-    for (int k = 0; k < pool_n(v->pool); k++) {
+    for (int k = server_next_model(v, 0); k < pool_n(v->pool); k = server_next_model(v, k + 1)) {
         const struct engine_stats *s = server_stats(v, k);
         for (size_t i = 0; s && i < sizeof reasons / sizeof *reasons; i++, help = NULL) {
             uint64_t n = 0;
@@ -90,7 +90,8 @@ static void write_vllm_cache(struct server *v, struct buf *out)
 
     for (int i = 0; i < 2; i++) { /* the second name is that of older versions */
         help = "KV-cache usage. 1 means 100 percent usage.";
-        for (int k = 0; k < pool_n(v->pool); k++) {
+        for (int k = server_next_model(v, 0); k < pool_n(v->pool);
+             k = server_next_model(v, k + 1)) {
             const struct engine_stats *s = server_stats(v, k);
             if (!s) continue;
             buf_clear(&b);
@@ -100,7 +101,7 @@ static void write_vllm_cache(struct server *v, struct buf *out)
         }
     }
     help = "Information of the LLMEngine CacheConfig.";
-    for (int k = 0; k < pool_n(v->pool); k++) {
+    for (int k = server_next_model(v, 0); k < pool_n(v->pool); k = server_next_model(v, k + 1)) {
         struct engine_info info;
         if (!server_engine_info(v, k, &info)) continue;
         buf_clear(&b);
@@ -129,7 +130,7 @@ static void write_llamacpp(struct server *v, struct buf *out)
     struct sums now;
 
     history_sample(v, &now);
-    for (int k = 0; k < pool_n(v->pool); k++) {
+    for (int k = server_next_model(v, 0); k < pool_n(v->pool); k = server_next_model(v, k + 1)) {
         const struct engine_stats *s = server_stats(v, k);
         if (!s) continue;
         prompt += counter_get(&s->prompt_tokens), cached += counter_get(&s->cached_tokens);

@@ -16,7 +16,7 @@ static void write_states(struct server *v, struct buf *b, struct buf *out)
 {
     const char *help = "The state of a model: 1 for the one it is in";
 
-    for (int i = 0; i < pool_n(v->pool); i++) {
+    for (int i = server_next_model(v, 0); i < pool_n(v->pool); i = server_next_model(v, i + 1)) {
         enum pool_state now = pool_state(v->pool, i, NULL);
         for (int s = POOL_UNLOADED; s <= POOL_FAILED; s++, help = NULL) {
             buf_clear(b);
@@ -32,7 +32,7 @@ static void write_unloads(struct server *v, struct buf *b, struct buf *out)
     static const char *const why[N_POOL_UNLOAD] = { "asked", "room", "idle", "failed" };
     const char *help = "Models unloaded, by reason; room: evicted for another model";
 
-    for (int i = 0; i < pool_n(v->pool); i++)
+    for (int i = server_next_model(v, 0); i < pool_n(v->pool); i = server_next_model(v, i + 1))
         for (int k = 0; k < N_POOL_UNLOAD; k++, help = NULL) {
             buf_clear(b);
             stat_label(b, "model", str_c(pool_at(v->pool, i)->id));
@@ -46,7 +46,8 @@ static void write_unloads(struct server *v, struct buf *b, struct buf *out)
 static void write_one(struct server *v, const char *name, const char *help, bool is_hist, size_t at,
                       struct buf *b, struct buf *out)
 {
-    for (int i = 0; i < pool_n(v->pool); i++, help = NULL) {
+    for (int i = server_next_model(v, 0); i < pool_n(v->pool);
+         i = server_next_model(v, i + 1), help = NULL) {
         const char *field = (const char *)pool_counts(v->pool, i) + at;
         const char *labels = labels_of(v, i, b, out);
         if (is_hist) stat_hist(out, name, labels, help, (const struct hist *)field);

@@ -59,6 +59,12 @@ struct engine_stats *server_stats(struct server *v, int i)
     return s;
 }
 
+int server_next_model(const struct server *v, int i)
+{
+    while (i < pool_n(v->pool) && !pool_is_current(v->pool, i)) i++;
+    return i;
+}
+
 bool server_engine_info(struct server *v, int i, struct engine_info *out)
 {
     struct pool_instance *m = pool_acquire(v->pool, i);

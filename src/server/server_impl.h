@@ -96,6 +96,8 @@ struct server {
 struct model_note *server_note(struct server *v, int i); /* NULL: no memory */
 /* The statistics of model i; NULL: it never was ready. */
 struct engine_stats *server_stats(struct server *v, int i);
+/* The first model from i on that is current (pool.h); pool_n: there is none. */
+int server_next_model(const struct server *v, int i);
 /* Facts of model i; false: it is not ready. */
 bool server_engine_info(struct server *v, int i, struct engine_info *out);
 #endif
