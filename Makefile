@@ -232,7 +232,7 @@ mutants:
 	build/asan/tests/mutants/mutants $(SEED) $(N)
 
 # The threaded ones, and the whole server under chaos; ThreadSanitizer and the rest do not go together.
-TSAN_TESTS := prepare workers engine_ends engine_fail engine_live api par compile ops chan pool pool_life pool_park pool_room tiers lifecycle registry http conn conn_limit loop worker link supervisor
+TSAN_TESTS := prepare workers engine_ends engine_fail engine_live api par compile ops chan pool pool_life pool_park pool_room tiers lifecycle registry confine http conn conn_limit loop worker link supervisor
 tsan:
 	$(MAKE) B=build/tsan OPT='-O1 -g1' SAN='-fsanitize=thread' tsan-run
 .PHONY: tsan-run

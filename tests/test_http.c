@@ -4,6 +4,8 @@
  * A server on an event loop in a thread (http_world.h) and raw clients. */
 #include "http_world.h"
 
+#include "net/query.h"
+
 #define HOST "Host: a\r\n"
 
 /* ---- refused requests ---- */
@@ -517,6 +519,28 @@ static void a_stream_is_chunked_or_ends_with_the_connection(void **state)
     world_close(w);
 }
 
+static void a_query_is_a_list_of_values(void **state)
+{
+    struct str q = STR("a=1&ab=2&a=&=x&a=%41+b%2g&&a=%00&a"), v;
+    char text[8];
+
+    (void)state;
+    assert_true(query_find(q, "ab", &v) && query_is(v, "2"));
+    assert_false(query_find(q, "b", &v) || query_find(STR(""), "a", &v));
+    assert_true(query_next(&q, "a", &v) && query_decode(v, text, sizeof text));
+    assert_string_equal(text, "1");
+    assert_true(query_next(&q, "a", &v) && query_decode(v, text, sizeof text));
+    assert_string_equal(text, "");
+    assert_true(query_next(&q, "a", &v) && query_decode(v, text, sizeof text));
+    assert_string_equal(text, "A b%2g");
+    assert_true(query_is(v, "A b%2g") && !query_is(v, "A b%2") && !query_is(v, "A b%2gg"));
+    assert_false(query_decode(v, text, 6)); /* too long */
+    assert_string_equal(text, "A b%2");
+    assert_true(query_next(&q, "a", &v));
+    assert_false(query_decode(v, text, sizeof text)); /* NUL */
+    assert_false(query_next(&q, "a", &v));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -531,6 +555,7 @@ int main(void)
         cmocka_unit_test(an_idle_connection_is_closed_without_a_reply),
         cmocka_unit_test(every_reply_has_the_correlation_id_of_its_request),
         cmocka_unit_test(a_request_has_method_path_query_and_body),
+        cmocka_unit_test(a_query_is_a_list_of_values),
         cmocka_unit_test(chunks_may_be_split_anywhere),
         cmocka_unit_test(a_body_is_requested_with_100_continue),
         cmocka_unit_test(keep_alive_follows_the_connection_header),

@@ -24,9 +24,9 @@ static int open_it(struct pool_instance *m, struct err *e)
 static struct pool_host test_host;
 
 /* The model of the world is the first; "cold" and "other" are loaded on demand. */
-static void open_world(void)
+static void open_world_with(struct api_opt api)
 {
-    struct setup s = { .engine = { .n_ctx = 256, .max_seqs = 4 }, .host = &test_host };
+    struct setup s = { .engine = { .n_ctx = 256, .max_seqs = 4 }, .api = api, .host = &test_host };
     const char *names[] = { "cold", "other" };
     struct err e = { 0 };
 
@@ -42,6 +42,8 @@ static void open_world(void)
     }
     atomic_store(&host.opens, 0);
 }
+
+static void open_world(void) { open_world_with((struct api_opt){ 0 }); }
 
 /* A request for the model that is not loaded; more: further members, ",\"x\":1". */
 static int send_cold(const char *headers, const char *more)
@@ -320,14 +322,19 @@ static void those_who_watch_hear_of_every_state(void **state)
     (void)state;
     open_world();
     fd = send_request(w, "/models/sse", "", NULL);
-    read_until(fd, &b, "{\"model\":\"other\",\"status\":{\"value\":\"unloaded\"");
+    read_until(fd, &b,
+               "data: {\"model\":\"other\",\"event\":\"model_status\",\"data\":{\"status\":"
+               "\"unloaded\",\"exit_code\":0}}\n\n");
     atomic_store(&host.hold, true);
     close(send_cold("", "")); /* gone: but the load has begun, or nobody waits any more */
     waits = send_cold("", "");
-    read_until(fd, &b, "{\"model\":\"cold\",\"status\":{\"value\":\"loading\"");
+    read_until(fd, &b,
+               "{\"model\":\"cold\",\"event\":\"model_status\",\"data\":{\"status\":\"loading\","
+               "\"progress\":{\"stages\":[\"load\"],\"current\":\"load\",\"value\":");
     atomic_store(&host.hold, false);
-    read_until(fd, &b, "{\"model\":\"cold\",\"status\":{\"value\":\"loaded\"");
-    assert_non_null(strstr(buf_cstr(&b), "event: model_status"));
+    read_until(fd, &b,
+               "{\"model\":\"cold\",\"event\":\"model_status\",\"data\":{\"status\":"
+               "\"loaded\"}}");
     check_text(waits);
     close(fd);
     buf_release(&b);
@@ -336,6 +343,220 @@ static void those_who_watch_hear_of_every_state(void **state)
     world_close(w);
     close(fd);
     buf_release(&b);
+}
+
+static void the_number_of_those_who_watch_is_limited(void **state)
+{
+    static const char ask_head[] =
+        "HEAD /models/sse HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    struct buf b = { 0 };
+    struct answer a;
+    int fd[2], head;
+
+    (void)state;
+    open_world_with((struct api_opt){ .max_watchers = 2 });
+    head = connect_to(w); /* HEAD is answered, and is nobody who watches */
+    send_all(head, ask_head, sizeof ask_head - 1);
+    a = read_answer(head);
+    assert_int_equal(a.status, 200);
+    assert_non_null(strcasestr(a.head.p, "content-type: text/event-stream"));
+    assert_int_equal(a.body.n, 0);
+    answer_release(&a);
+    for (int i = 0; i < 2; i++) {
+        fd[i] = send_request(w, "/models/sse", "", NULL);
+        read_until(fd[i], &b, "\"other\"");
+        buf_clear(&b);
+    }
+    check_error(send_request(w, "/models/sse", "", NULL), 503, "too_many_watchers");
+    close(fd[0]);
+    for (int k = 0; k < 60000; k++) { /* until its end was noticed */
+        a = send_and_read("/calls", "", NULL);
+        size_t n = json_array_size(a.json);
+        answer_release(&a);
+        if (n == 1) break;
+        usleep(1000);
+    }
+    fd[0] = send_request(w, "/models/sse", "", NULL);
+    read_until(fd[0], &b, "\"other\"");
+    buf_release(&b);
+    close(fd[0]);
+    close(fd[1]);
+    world_close(w);
+}
+
+/* A model whose events have many bytes. */
+static int add_long_name(char *id, size_t n)
+{
+    struct pool_model m = { .id = id, .path = repo("models/tern-tales.gguf"), .keep_ms = -1 };
+    struct err e = { 0 };
+    int i;
+
+    memset(id, 'x', n - 1);
+    id[n - 1] = 0;
+    if (pool_add(w->pool, &m, &i, &e) != OK) fail_msg("%s", e.msg);
+    return i;
+}
+
+static void ignore_end(struct pool_wait *wait) { atomic_store((atomic_bool *)wait->arg, true); }
+
+static void who_does_not_read_is_disconnected(void **state)
+{
+    static char id[40000];
+    struct buf b = { 0 };
+    int slow, fast, i;
+
+    (void)state;
+    log_set_level(LOG_ERROR + 1);
+    open_world();
+    i = add_long_name(id, sizeof id);
+    slow = send_request(w, "/models/sse", "X-Correlation-Id: slow\r\n", NULL);
+    fast = send_request(w, "/models/sse", "", NULL);
+    read_until(fast, &b, "xxxx\",\"event\"");
+    atomic_store(&host.fail, true);
+    for (int k = 0; k < 40; k++) { /* two events each: more than every buffer holds */
+        atomic_bool done = false;
+        struct pool_wait wait = { .done = ignore_end, .arg = &done, .by_operator = true };
+        buf_clear(&b);
+        atomic_store(&host.hold, true);
+        assert_int_equal(pool_load(w->pool, i, &wait), POOL_WAIT);
+        read_until(fast, &b, "\"loading\""); /* the other one hears of everything */
+        atomic_store(&host.hold, false);
+        while (!atomic_load(&done)) usleep(500);
+        read_until(fast, &b, "\"failed\":true");
+    }
+    assert_string_equal(wait_ended(w, "slow").gone, "slow reader");
+    buf_release(&b);
+    close(slow);
+    close(fast);
+    world_close(w);
+    log_set_level(LOG_WARN);
+}
+
+static void the_first_states_come_in_portions(void **state)
+{
+    static char id[4000];
+    struct buf b = { 0 };
+    int fd, n = 0;
+
+    (void)state;
+    open_world();
+    for (int i = 0; i < 300; i++) {
+        struct pool_model m = { .id = id, .path = repo("models/tern-tales.gguf"), .keep_ms = -1 };
+        struct err e = { 0 };
+        memset(id, 'y', sizeof id - 1);
+        id[snprintf(id, sizeof id, "m%03d", i)] = 'y';
+        if (pool_add(w->pool, &m, NULL, &e) != OK) fail_msg("%s", e.msg);
+    }
+    fd = send_request(w, "/models/sse", "", NULL);
+    check_success(send_request(w, "/models/load", "", "{\"model\":\"cold\"}")); /* meanwhile */
+    read_until(fd, &b, "m299");
+    read_until(fd, &b, "\"status\":\"loaded\"}}\n\n");
+    for (struct str s = buf_str(&b); str_find(s, STR("\"model\":\"m")) >= 0; n++)
+        s = str_skip(s, (size_t)str_find(s, STR("\"model\":\"m")) + 10);
+    assert_int_equal(n, 300); /* each once */
+    buf_release(&b);
+    close(fd);
+    world_close(w);
+}
+
+static void a_list_has_what_the_router_of_llama_server_tells(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    log_set_level(LOG_ERROR + 1);
+    open_world();
+    atomic_store(&host.fail, true);
+    check_error(send_request(w, "/models/load", "", "{\"model\":\"cold\"}"), 500,
+                "model_load_failed");
+    a = send_and_read("/models", "", NULL);
+    assert_string_equal(text_at(a.json, "object"), "list");
+    assert_string_equal(text_at(a.json, "data.0.id"), "tern-tales");
+    assert_string_equal(text_at(a.json, "data.0.object"), "model");
+    assert_string_equal(text_at(a.json, "data.0.status.value"), "loaded");
+    assert_true(json_is_array(json_at(a.json, "data.0.status.args")));
+    assert_true(json_is_array(json_at(a.json, "data.0.aliases")));
+    assert_string_equal(text_at(a.json, "data.0.architecture.input_modalities.0"), "text");
+    assert_string_equal(text_at(a.json, "data.0.architecture.output_modalities.0"), "text");
+    assert_true(json_is_false(json_at(a.json, "data.0.status.failed")));
+    assert_string_equal(text_at(a.json, "data.1.status.value"), "failed");
+    assert_true(json_is_true(json_at(a.json, "data.1.status.failed")));
+    assert_int_equal(int_at(a.json, "data.1.status.exit_code"), 1);
+    assert_string_equal(text_at(a.json, "data.1.status.code"), "unsupported");
+    assert_non_null(strstr(text_at(a.json, "data.1.status.error"), "no such kernel"));
+    assert_string_equal(text_at(a.json, "data.2.status.value"), "unloaded");
+    answer_release(&a);
+    world_close(w);
+    log_set_level(LOG_WARN);
+}
+
+static void a_request_may_say_that_nothing_is_loaded_for_it(void **state)
+{
+    static const char body[] = "{\"model\":\"cold\",\"prompt\":\"Once\",\"max_tokens\":3}";
+
+    (void)state;
+    open_world();
+    check_error(send_request(w, "/v1/completions?autoload=false", "", body), 400,
+                "invalid_request");
+    assert_int_equal(pool_state(w->pool, 1, NULL), POOL_UNLOADED);
+    check_text(send_request(w, "/v1/completions?autoload=true", "", body));
+    check_text(send_request(w, "/v1/completions?autoload=0", "", body)); /* it is loaded now */
+    world_close(w);
+}
+
+static void instances_are_listed_loaded_and_unloaded_as_in_lm_studio(void **state)
+{
+    struct pool_view v;
+    struct answer a;
+
+    (void)state;
+    open_world();
+    a = send_and_read("/api/v1/models/load", "",
+                      "{\"model\":\"cold\",\"ttl\":60,\"echo_load_config\":true}");
+    assert_int_equal(a.status, 200);
+    assert_string_equal(text_at(a.json, "type"), "llm");
+    assert_string_equal(text_at(a.json, "instance_id"), "cold@1");
+    assert_string_equal(text_at(a.json, "status"), "loaded");
+    assert_true(json_is_number(json_at(a.json, "load_time_seconds")));
+    assert_int_equal(int_at(a.json, "load_config.context_length"), 256);
+    answer_release(&a);
+    pool_view(w->pool, 1, &v);
+    assert_in_range(v.expires_ms, 1, 60000);
+    a = send_and_read("/api/v1/models", "", NULL);
+    assert_string_equal(text_at(a.json, "models.1.key"), "cold");
+    assert_string_equal(text_at(a.json, "models.1.loaded_instances.0.id"), "cold@1");
+    assert_int_equal(int_at(a.json, "models.1.loaded_instances.0.config.context_length"), 256);
+    assert_int_equal(json_array_size(json_at(a.json, "models.2.loaded_instances")), 0);
+    answer_release(&a);
+    a = send_and_read("/api/v1/models/unload", "", "{\"instance_id\":\"cold\"}");
+    assert_int_equal(a.status, 200);
+    assert_string_equal(text_at(a.json, "instance_id"), "cold");
+    answer_release(&a);
+    wait_model(1, POOL_UNLOADED);
+    check_error(send_request(w, "/api/v1/models/load", "", "{\"model\":\"cold\",\"ttl\":[]}"), 400,
+                "invalid_request");
+    check_error(send_request(w, "/api/v1/models/load", "", "{\"model\":\"nobody\"}"), 404,
+                "model_not_found");
+    world_close(w);
+}
+
+static void levels_and_tags_are_those_of_vllm(void **state)
+{
+    static const char *const bad[] = { "/sleep?level=3", "/sleep?level=", "/sleep?level=one",
+                                       "/wake_up?tags=weights&tags=soul", "/wake_up?tags=" };
+
+    (void)state;
+    open_world();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        check_error(send_request(w, bad[i], "", ""), 400, "invalid_request");
+    assert_int_equal(pool_state(w->pool, 0, NULL), POOL_READY);
+    for (int level = 1; level <= 2; level++) {
+        check_success(send_request(w, level == 1 ? "/sleep?level=1" : "/sleep?level=2", "", ""));
+        assert_int_equal(pool_state(w->pool, 0, NULL), POOL_SLEEPING);
+        check_success(send_request(w, "/wake_up?tags=weights&tags=kv_cache", "", ""));
+        assert_int_equal(pool_state(w->pool, 0, NULL), POOL_READY);
+    }
+    world_close(w);
 }
 
 int main(void)
@@ -351,6 +572,13 @@ int main(void)
         cmocka_unit_test(models_sleep_and_wake),
         cmocka_unit_test(one_model_sleeps_where_the_query_names_it),
         cmocka_unit_test(those_who_watch_hear_of_every_state),
+        cmocka_unit_test(the_number_of_those_who_watch_is_limited),
+        cmocka_unit_test(who_does_not_read_is_disconnected),
+        cmocka_unit_test(the_first_states_come_in_portions),
+        cmocka_unit_test(a_list_has_what_the_router_of_llama_server_tells),
+        cmocka_unit_test(a_request_may_say_that_nothing_is_loaded_for_it),
+        cmocka_unit_test(instances_are_listed_loaded_and_unloaded_as_in_lm_studio),
+        cmocka_unit_test(levels_and_tags_are_those_of_vllm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@ enum {
     PING_DEFAULT_MS = 15000,
     THREADS_DEFAULT = 2,
     QUEUE_DEFAULT = 4096,
+    WATCHERS_DEFAULT = 64,
     KEEP_BYTES = 1 << 16, /* larger buffers of a choice are freed between requests */
     CLOSE_MS = 2000       /* how long api_close waits for engines */
 };
@@ -154,6 +155,7 @@ static void fill_defaults(struct api_opt *o)
     if (!o->ping_ms) o->ping_ms = PING_DEFAULT_MS;
     if (!o->request_threads) o->request_threads = THREADS_DEFAULT;
     if (!o->request_queue) o->request_queue = QUEUE_DEFAULT;
+    if (!o->max_watchers) o->max_watchers = WATCHERS_DEFAULT;
 }
 
 int api_open(struct api **out, const struct api_opt *opt, struct err *e)

@@ -62,6 +62,7 @@ struct api_opt {
     int max_calls;          /* choices in engines at once: capacity of the channel; 0: 4096 */
     int request_threads;    /* parse bodies and make prompts; 0: 2 */
     int request_queue; /* calls that wait for one, half of them of one tenant; then 429; 0: 4096 */
+    int max_watchers;  /* clients of /models/sse; then 503; 0: 64 */
     bool salt_by_tenant; /* the prefix cache is shared within a tenant only */
     bool log_prompts;
     bool one_model; /* the pool has one model, which answers whatever name a request gives */
@@ -89,6 +90,7 @@ void api_process_events(struct api *a);          /* after a wake-up of the loop 
 void api_models_changed(struct api *a);          /* tells those who watch the models */
 void api_end_watchers(struct api *a);            /* no more of that: the server drains */
 int api_n_calls(const struct api *a);            /* in flight */
+int api_n_watchers(const struct api *a);         /* of /models/sse */
 void api_status(struct api *a, struct buf *out); /* the calls in flight as a JSON array */
 
 /* Handlers. Each ends q, now or later. */
@@ -101,6 +103,7 @@ void api_model(struct api *a, struct http_req *q, const struct api_who *who);  /
 /* llama-server's /models/load and /models/unload, LM Studio's forms of them, vLLM's sleep */
 void api_load(struct api *a, struct http_req *q, const struct api_who *who);
 void api_unload(struct api *a, struct http_req *q, const struct api_who *who);
+void api_list_instances(struct api *a, struct http_req *q, const struct api_who *who);
 void api_load_instance(struct api *a, struct http_req *q, const struct api_who *who);
 void api_unload_instance(struct api *a, struct http_req *q, const struct api_who *who);
 void api_sleep(struct api *a, struct http_req *q, const struct api_who *who);

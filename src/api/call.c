@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "engine/info.h"
 #include "net/http.h"
+#include "net/query.h"
 #include "pool/chatform.h"
 #include "pool/pool.h"
 
@@ -206,6 +207,7 @@ static int set_deadline(struct call *c, struct err *e)
 
 void call_borrow_request(struct call *c)
 {
+    struct str autoload;
     uint64_t ns;
 
     c->body = http_body(c->q);
@@ -213,6 +215,8 @@ void call_borrow_request(struct call *c)
     c->head.deadline = http_header(c->q, "X-Deadline");
     c->head.timeout = http_header(c->q, "x-stainless-timeout");
     c->head.priority = http_header(c->q, "X-Priority");
+    if (query_find(http_query(c->q), "autoload", &autoload))
+        c->head.no_load = !query_is(autoload, "true") && !query_is(autoload, "1");
     if (read_head_deadlines(c, &ns, NULL) == OK && ns != UINT64_MAX)
         c->head_deadline_ns = c->deadline_ns = ns;
     call_blame(c, "%s", "");
@@ -261,6 +265,13 @@ static int find_model(struct call *c, struct err *e)
         return err_set(e, E_WORKER, "the model runs in another process");
     }
     c->model = NULL;
+    if (c->cold >= 0 && c->head.no_load) {
+        call_blame(c, "model");
+        err_set(e, E_INVALID, "model '%s' is not loaded, and the request says autoload=false",
+                pool_at(pool, c->cold)->id);
+        c->cold = -1;
+        return E_INVALID;
+    }
     if (c->cold >= 0) return E_LOADING;
     if (rc == E_WORKER && forward_can_wait(c, e)) return rc;
     if (rc != E_DEVICE && rc != E_DAMAGED && rc != E_WORKER && is_failed_model(pool, c->p.model))

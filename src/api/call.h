@@ -93,6 +93,7 @@ struct call {
     size_t body_bytes;
     struct { /* headers, borrowed; p NULL: absent */
         struct str deadline, timeout, priority;
+        bool no_load; /* ?autoload=false: a model that is not loaded is an error */
     } head;
     uint64_t head_deadline_ns; /* as the headers say; 0: none */
 
@@ -101,7 +102,7 @@ struct call {
     struct buf out; /* stream chunks to send, or the body; reused */
     bool head_sent; /* the stream has begun */
     bool watches;   /* a stream of the states of models (watchers.c) */
-    int next_model; /* of /sleep and /wake_up: where they look for the next model */
+    int next_model; /* of /sleep, /wake_up and /models/sse: where they look for the next model */
     bool gone;      /* the connection closed before the answer was complete */
     int holds;      /* functions that work on the call: it is not freed meanwhile */
     int status;     /* sent */
@@ -201,8 +202,8 @@ void call_send_ping(struct call *c, uint64_t now_ns); /* c may end here */
 
 /* ---- models.c ---- */
 struct jsonw;
-/* {"value":"loaded","failed":false,"progress":100}: the words of llama-server. */
-void models_write_status(struct jsonw *w, struct pool *p, int i);
+/* In the words of llama-server: "loaded". */
+const char *models_status_name(enum pool_state s);
 
 /* ---- inputs.c, embeddings.c, classify.c ---- */
 /* A body of texts, each submitted as a request of its own. */

@@ -1,20 +1,23 @@
 /* lifecycle.c - loading and unloading by request, in the words of several servers:
  *
  *     llama-server  POST /models/load, /models/unload {"model"}   GET /models   GET /models/sse
- *     LM Studio     POST /api/v1/models/load {"model"}, /api/v1/models/unload {"instance_id"}
- *     vLLM          POST /sleep, /wake_up   GET /is_sleeping
+ *     LM Studio     GET /api/v1/models, POST .../load {"model"}, .../unload {"instance_id"}
+ *     vLLM          POST /sleep?level=1, /wake_up?tags=weights   GET /is_sleeping
  *
  * Each is answered when it is done, or with the error of the load. The call waits in the pool, as one
  * whose model is not loaded does (prepare.c). */
 #include "api/call.h"
 
+#include "api/params_impl.h"
 #include "base/jsonw.h"
 #include "engine/engine.h"
+#include "engine/info.h"
 #include "net/http.h"
 #include "net/query.h"
 #include "pool/pool.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- which model ---- */
 
@@ -35,6 +38,19 @@ static int find_index(struct pool *p, struct str name, uint32_t *generation)
     return -1;
 }
 
+/* How long it stays after it was loaded: "ttl" of LM Studio, "keep_alive" of Ollama. */
+static int read_keep(struct call *c, struct body_reader *r)
+{
+    static const char *const names[] = { "ttl", "keep_alive" };
+    const json_t *v;
+    int rc = OK;
+
+    for (int k = 0; k < 2 && rc == OK; k++)
+        if ((v = json_object_get(c->p.root, names[k])) && !json_is_null(v))
+            rc = params_read_keep_alive(&c->p, r, names[k], v);
+    return rc;
+}
+
 /* The model that the body names by "model", "instance_id" or "id". */
 static int read_model(struct call *c, int *index, struct err *e)
 {
@@ -53,7 +69,7 @@ static int read_model(struct call *c, int *index, struct err *e)
     if (*index < 0)
         return err_set(e, E_NOTFOUND, "there is no model '%.*s'; GET /models lists the models",
                        STR_ARG(str_take(body_str(v), 100)));
-    if (!generation) return OK;
+    if ((rc = read_keep(c, &r)) != OK || !generation) return rc;
     rc = pool_acquire_generation(c->api->opt.pool, *index, generation, &m, e);
     pool_release(m);
     return rc;
@@ -80,11 +96,18 @@ static struct call *begin(struct api *a, struct http_req *q, const struct api_wh
 
 /* ---- load and unload ---- */
 
+/* The model that the call has loaded stays as long as the body says. */
+static void set_keep(struct call *c)
+{
+    if (c->model && c->p.has_keep) pool_touch(c->model, c->p.keep_ms);
+}
+
 static int send_success(struct call *c, struct err *e)
 {
     struct jsonw w = { .out = &c->out };
 
     (void)e;
+    set_keep(c);
     jsonw_obj(&w);
     jsonw_key(&w, "success"), jsonw_bool(&w, true);
     jsonw_end(&w);
@@ -92,23 +115,93 @@ static int send_success(struct call *c, struct err *e)
     return OK;
 }
 
-/* LM Studio's reply. */
+/* ---- LM Studio's forms ---- */
+
+static struct str type_of(const struct engine_info *i)
+{
+    return strcmp(i->task, "generate") == 0 ? STR("llm") : STR("embedding");
+}
+
+static void write_instance_id(struct jsonw *w, const char *key, const struct pool_instance *m)
+{
+    char text[600];
+
+    snprintf(text, sizeof text, "%s@%u", m->id, m->generation);
+    jsonw_key(w, key), jsonw_str(w, str_c(text));
+}
+
+static void write_config(struct jsonw *w, const char *key, const struct engine_info *i)
+{
+    jsonw_key(w, key), jsonw_obj(w);
+    jsonw_key(w, "context_length"), jsonw_int(w, i->opt.n_ctx);
+    jsonw_key(w, "eval_batch_size"), jsonw_int(w, i->opt.max_batch);
+    jsonw_key(w, "parallel"), jsonw_int(w, i->opt.max_seqs);
+    jsonw_end(w);
+}
+
 static int send_loaded(struct call *c, struct err *e)
 {
     struct jsonw w = { .out = &c->out };
-    char instance[300];
+    struct engine_info i;
 
     (void)e;
-    snprintf(instance, sizeof instance, "%s@%u", c->model->id, c->model->generation);
+    set_keep(c);
+    pool_info(c->model, &i);
     jsonw_obj(&w);
-    jsonw_key(&w, "type"), jsonw_str(&w, STR("llm"));
-    jsonw_key(&w, "instance_id"), jsonw_str(&w, str_c(instance));
+    jsonw_key(&w, "type"), jsonw_str(&w, type_of(&i));
+    write_instance_id(&w, "instance_id", c->model);
     jsonw_key(&w, "load_time_seconds"),
         jsonw_num(&w, (c->model->load_ms + c->model->warm_ms) / 1e3);
     jsonw_key(&w, "status"), jsonw_str(&w, STR("loaded"));
+    if (json_is_true(json_object_get(c->p.root, "echo_load_config")))
+        write_config(&w, "load_config", &i);
     jsonw_end(&w);
     call_send_body(c, 200);
     return OK;
+}
+
+static void write_listed(struct jsonw *w, struct pool *p, int i)
+{
+    struct pool_instance *m = pool_acquire(p, i);
+    struct engine_info info = { .task = "generate" };
+
+    if (m) pool_info(m, &info);
+    jsonw_obj(w);
+    jsonw_key(w, "type"), jsonw_str(w, type_of(&info));
+    jsonw_key(w, "key"), jsonw_str(w, str_c(pool_at(p, i)->id));
+    jsonw_key(w, "display_name"), jsonw_str(w, str_c(pool_at(p, i)->id));
+    if (m) {
+        jsonw_key(w, "architecture"), jsonw_str(w, str_c(info.arch));
+        jsonw_key(w, "size_bytes"), jsonw_int(w, (int64_t)info.weight_bytes);
+        jsonw_key(w, "max_context_length"), jsonw_int(w, info.opt.n_ctx);
+    }
+    jsonw_key(w, "loaded_instances"), jsonw_arr(w);
+    if (m) {
+        jsonw_obj(w);
+        write_instance_id(w, "id", m);
+        write_config(w, "config", &info);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
+    jsonw_end(w);
+    pool_release(m);
+}
+
+void api_list_instances(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    struct call *c = call_open(a, q, who, "/api/v1/models");
+    struct jsonw w = { 0 };
+
+    if (!c) return;
+    w.out = &c->out;
+    jsonw_obj(&w);
+    jsonw_key(&w, "models"), jsonw_arr(&w);
+    for (int i = 0; i < pool_n(a->opt.pool); i++)
+        if (pool_is_listed(a->opt.pool, i)) write_listed(&w, a->opt.pool, i);
+    jsonw_end(&w);
+    jsonw_end(&w);
+    call_send_body(c, 200);
+    call_end_handler(c);
 }
 
 static int send_unloaded(struct call *c, struct err *e)
@@ -208,14 +301,32 @@ static int wake_next(struct call *c, struct err *e)
 static int find_queried(struct pool *p, struct str query, int *index, struct err *e)
 {
     struct str name;
+    char text[600];
 
     *index = -1;
     if (!query_find(query, "model", &name)) return OK;
-    for (int i = 0; i < pool_n(p); i++)
-        if (pool_is_listed(p, i) && query_is(name, pool_at(p, i)->id)) *index = i;
+    if (query_decode(name, text, sizeof text) && text[0]) *index = pool_index(p, str_c(text));
     if (*index >= 0) return OK;
     return err_set(e, E_NOTFOUND, "there is no model '%.*s'; GET /models lists the models",
                    STR_ARG(str_take(name, 100)));
+}
+
+/* ?level=1 or 2: both give the weights and the KV cache back. ?tags=weights, kv_cache: both come back
+ * together. Other values are refused. */
+static int check_query(struct call *c, struct str query, struct err *e)
+{
+    struct str all = query, v;
+
+    if (query_find(query, "level", &v) && !query_is(v, "1") && !query_is(v, "2")) {
+        call_blame(c, "%s", "level");
+        return err_set(e, E_INVALID, "level must be 1 or 2");
+    }
+    while (query_next(&all, "tags", &v)) {
+        if (query_is(v, "weights") || query_is(v, "kv_cache")) continue;
+        call_blame(c, "%s", "tags");
+        return err_set(e, E_INVALID, "tags must be weights or kv_cache");
+    }
+    return OK;
 }
 
 /* Both begin and end without a body. One model if the query names it, else all. */
@@ -229,7 +340,9 @@ static void run_all(struct api *a, struct http_req *q, const struct api_who *who
 
     if (!c) return;
     call_borrow_request(c);
-    if ((rc = find_queried(a->opt.pool, http_query(q), &i, &e)) != OK) call_fail(c, &e, "model");
+    if (check_query(c, http_query(q), &e) != OK) call_fail(c, &e, c->p.param);
+    else if ((rc = find_queried(a->opt.pool, http_query(q), &i, &e)) != OK)
+        call_fail(c, &e, "model");
     else if (i >= 0 && sleep) call_unload(c, i, true, &done);
     else if (i >= 0) call_load(c, i, &done);
     else if ((rc = sleep ? sleep_next(c, &e) : wake_next(c, &e)) != OK) call_fail(c, &e, NULL);

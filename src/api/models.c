@@ -1,5 +1,6 @@
-/* models.c - GET /v1/models (also GET /models) and GET /v1/models/{id}: OpenAI's members, the state in
- * the words of llama-server in `status`, and facts of the model in `meta`. */
+/* models.c - GET /v1/models (also GET /models) and GET /v1/models/{id}: OpenAI's members, those that
+ * llama-server's router has besides (`status`, `aliases`, `tags`, `architecture`, `source`), and facts
+ * of the model in `meta`. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
@@ -8,21 +9,90 @@
 #include "net/http.h"
 #include "net/query.h"
 #include "pool/pool.h"
+#include "pool/registry.h"
 
-void models_write_status(struct jsonw *w, struct pool *p, int i)
+#include <stdio.h>
+#include <string.h>
+
+const char *models_status_name(enum pool_state s)
 {
-    static const char *const values[] = { "unloaded",  "loading",  "loaded",
-                                          "unloading", "sleeping", "failed" };
+    static const char *const names[] = { "unloaded",  "loading",  "loaded",
+                                         "unloading", "sleeping", "failed" };
+    return names[s];
+}
+
+static void write_arg(struct jsonw *w, const char *flag, int64_t v)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%lld", (long long)v);
+    jsonw_str(w, str_c(flag));
+    jsonw_str(w, str_c(text));
+}
+
+/* The model's own settings as flags. Its path is not among them: not every key may see it. */
+static void write_args(struct jsonw *w, const struct pool_model *m)
+{
+    const struct model_opt *o = m->entry ? &m->entry->opt : NULL;
+
+    jsonw_key(w, "args"), jsonw_arr(w);
+    jsonw_str(w, STR("--alias")), jsonw_str(w, str_c(m->id));
+    if (o && model_has(o, MODEL_CTX)) write_arg(w, "--ctx", o->ctx);
+    if (o && model_has(o, MODEL_KV_TOKENS)) write_arg(w, "--kv-tokens", o->kv_tokens);
+    if (o && model_has(o, MODEL_MAX_SEQS)) write_arg(w, "--max-seqs", o->max_seqs);
+    if (o && model_has(o, MODEL_THREADS)) write_arg(w, "--threads", o->threads);
+    if (o && model_has(o, MODEL_DEVICE) && o->device)
+        jsonw_str(w, STR("--device")), jsonw_str(w, str_c(o->device));
+    jsonw_end(w);
+}
+
+/* exit_code: of llama-server's process; here 1 for every failure, which `error` and `code` tell. */
+static void write_status(struct jsonw *w, struct pool *p, int i)
+{
     struct pool_view v;
 
     pool_view(p, i, &v);
     jsonw_obj(w);
-    jsonw_key(w, "value"), jsonw_str(w, str_c(values[v.state]));
+    jsonw_key(w, "value"), jsonw_str(w, str_c(models_status_name(v.state)));
+    write_args(w, pool_at(p, i));
     jsonw_key(w, "failed"), jsonw_bool(w, v.state == POOL_FAILED);
     jsonw_key(w, "progress"), jsonw_int(w, v.progress);
     jsonw_key(w, "tier"), jsonw_str(w, str_c(tier_name(v.tier)));
-    if (v.state == POOL_FAILED) jsonw_key(w, "error"), jsonw_str(w, str_c(v.err.msg));
+    if (v.state == POOL_FAILED) {
+        jsonw_key(w, "exit_code"), jsonw_int(w, 1);
+        jsonw_key(w, "code"), jsonw_str(w, str_c(err_name(v.err.code)));
+        jsonw_key(w, "error"), jsonw_str(w, str_c(v.err.msg));
+    }
     jsonw_end(w);
+}
+
+static void write_texts(struct jsonw *w, const char *key, struct str one)
+{
+    jsonw_key(w, key), jsonw_arr(w), jsonw_str(w, one), jsonw_end(w);
+}
+
+/* What llama-server tells of a model, also of one that is not loaded. */
+static void write_router(struct jsonw *w, struct pool *p, int i, const char *task)
+{
+    static const char *const sources[] = { "flag", "preset", "models_dir" };
+    const struct pool_model *m = pool_at(p, i);
+    const char *alias;
+
+    jsonw_key(w, "aliases"), jsonw_arr(w);
+    for (int k = 0; (alias = pool_alias(p, i, k)); k++) jsonw_str(w, str_c(alias));
+    jsonw_end(w);
+    jsonw_key(w, "tags"), jsonw_arr(w), jsonw_end(w);
+    jsonw_key(w, "status"), write_status(w, p, i);
+    jsonw_key(w, "architecture"), jsonw_obj(w);
+    write_texts(w, "input_modalities", STR("text"));
+    write_texts(w, "output_modalities",
+                strcmp(task, "embed") == 0      ? STR("embeddings")
+                : strcmp(task, "classify") == 0 ? STR("scores")
+                                                : STR("text"));
+    jsonw_end(w);
+    jsonw_key(w, "source"), jsonw_str(w, str_c(sources[m->entry ? m->entry->origin : 0]));
+    jsonw_key(w, "can_remove"), jsonw_bool(w, false);
+    if (m->entry && atomic_load(&m->entry->gone)) jsonw_key(w, "gone"), jsonw_bool(w, true);
 }
 
 /* A model that is not loaded has only its state. */
@@ -31,18 +101,18 @@ static void write_model(struct jsonw *w, struct pool *pool, int i)
     const struct pool_model *m = pool_at(pool, i);
     struct pool_instance *now = pool_acquire(pool, i);
     enum pool_state state = now ? POOL_READY : pool_state(pool, i, NULL);
-    struct engine_info info;
+    struct engine_info info = { .task = "" };
 
+    if (now) pool_info(now, &info);
     jsonw_obj(w);
     jsonw_key(w, "id"), jsonw_str(w, str_c(m->id));
     jsonw_key(w, "object"), jsonw_str(w, STR("model"));
     jsonw_key(w, "created"), jsonw_int(w, m->created);
     jsonw_key(w, "owned_by"), jsonw_str(w, STR("tern"));
-    jsonw_key(w, "status"), models_write_status(w, pool, i);
+    write_router(w, pool, i, info.task);
     jsonw_key(w, "meta"), jsonw_obj(w);
     jsonw_key(w, "state"), jsonw_str(w, str_c(pool_state_name(state)));
     if (now) {
-        pool_info(now, &info);
         jsonw_key(w, "task"), jsonw_str(w, str_c(info.task));
         jsonw_key(w, "context"), jsonw_int(w, info.opt.n_ctx);
         jsonw_key(w, "vocab"), jsonw_int(w, info.n_vocab);

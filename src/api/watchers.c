@@ -1,11 +1,15 @@
-/* watchers.c - GET /models/sse: a stream of events, one for each change of a model's state.
+/* watchers.c - GET /models/sse: a stream of events about models, in the form of llama-server.
  *
- *     event: model_status
- *     data: {"model":"a","status":{"value":"loading","failed":false,"progress":10}}
+ *     data: {"model":"a","event":"model_status","data":{"status":"loading","progress":{...}}}
+ *     data: {"model":"a","event":"model_remove"}            its file is gone, and it is not loaded
  *
- * A new client first gets one event for each model. The loop compares the states with those it sent
+ * A new client first gets the state of each model. The loop compares the states with those it sent
  * last when the pool says that something has changed, and while a model is loading, when a timer
- * fires. A watching call ends when its client is gone, or the server drains. */
+ * fires. A watching call ends when its client is gone, or the server drains.
+ *
+ * Watchers are foreign and many, so each is bounded: their number is opt.max_watchers; the states at
+ * the beginning are written in portions, the next one when the last was sent; and a client that has
+ * not read MAX_UNSENT bytes of events is disconnected as a slow reader. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
@@ -15,38 +19,113 @@
 #include "net/sse.h"
 #include "pool/pool.h"
 
-enum { LOOK_MS = 250 };
+#include <limits.h>
+#include <stdio.h>
+
+enum {
+    LOOK_MS = 250,
+    PORTION = 16 << 10,    /* bytes of the first states that are queued for a client */
+    MAX_UNSENT = 128 << 10 /* of events; the client is disconnected after that */
+};
 
 /* The state of a model that was sent last. */
 struct seen {
     int state, progress;
+    bool listed;
 };
 
-static void send_event(struct call *c, struct str json)
+static void write_progress(struct jsonw *w, int percent)
 {
-    c->holds++;
-    if (c->q && !c->gone && !sse_event(c->q, "model_status", json)) call_note_gone(c);
-    c->holds--;
+    jsonw_key(w, "progress"), jsonw_obj(w);
+    jsonw_key(w, "stages"), jsonw_arr(w), jsonw_str(w, STR("load")), jsonw_end(w);
+    jsonw_key(w, "current"), jsonw_str(w, STR("load"));
+    jsonw_key(w, "value"), jsonw_num(w, percent / 100.0);
+    jsonw_end(w);
+}
+
+static void write_data(struct jsonw *w, struct pool *p, int i)
+{
+    struct pool_view v;
+
+    pool_view(p, i, &v);
+    jsonw_key(w, "data"), jsonw_obj(w);
+    jsonw_key(w, "status"), jsonw_str(w, str_c(models_status_name(v.state)));
+    if (v.state == POOL_LOADING) write_progress(w, v.progress);
+    if (v.state == POOL_UNLOADED) jsonw_key(w, "exit_code"), jsonw_int(w, 0);
+    if (v.state == POOL_FAILED) {
+        jsonw_key(w, "failed"), jsonw_bool(w, true);
+        jsonw_key(w, "exit_code"), jsonw_int(w, 1);
+        jsonw_key(w, "error"), jsonw_str(w, str_c(v.err.msg));
+    }
+    jsonw_end(w);
 }
 
 static void write_event(struct api *a, int i, struct buf *out)
 {
     struct jsonw w = { .out = out };
+    bool listed = pool_is_listed(a->opt.pool, i);
 
     buf_clear(out);
     jsonw_obj(&w);
     jsonw_key(&w, "model"), jsonw_str(&w, str_c(pool_at(a->opt.pool, i)->id));
-    jsonw_key(&w, "status"), models_write_status(&w, a->opt.pool, i);
+    jsonw_key(&w, "event"), jsonw_str(&w, listed ? STR("model_status") : STR("model_remove"));
+    if (listed) write_data(&w, a->opt.pool, i);
     jsonw_end(&w);
 }
 
+static void send_event(struct call *c, struct str json)
+{
+    if (!c->q || c->gone) return;
+    c->holds++;
+    if (http_unsent(c->q) > MAX_UNSENT) http_drop(c->q, "slow reader");
+    if (!sse_data(c->q, json)) call_note_gone(c);
+    c->holds--;
+}
+
+/* ---- the states at the beginning ---- */
+
+/* c->next_model: the first whose state was not sent; INT_MAX: there is none. */
+static void send_portion(struct call *c)
+{
+    struct api *a = c->api;
+    struct buf b = { 0 };
+
+    while (c->q && !c->gone && c->next_model < pool_n(a->opt.pool)) {
+        if (http_unsent(c->q) > PORTION) goto out; /* on_sent goes on */
+        if (pool_is_listed(a->opt.pool, c->next_model)) {
+            write_event(a, c->next_model, &b);
+            if (!b.failed) send_event(c, buf_str(&b));
+        }
+        c->next_model++;
+    }
+    c->next_model = INT_MAX;
+out:
+    buf_release(&b);
+}
+
+static void on_sent(void *arg)
+{
+    struct call *c = arg;
+
+    if (c->next_model == INT_MAX) return;
+    c->holds++;
+    send_portion(c);
+    c->holds--;
+    call_end_if_done(c);
+}
+
+/* ---- changes ---- */
+
 static bool is_changed(struct api *a, int i)
 {
+    struct seen *s = &a->seen[i];
     struct pool_view v;
+    bool listed = pool_is_listed(a->opt.pool, i);
 
     pool_view(a->opt.pool, i, &v);
-    if (a->seen[i].state == (int)v.state && a->seen[i].progress == v.progress) return false;
-    a->seen[i] = (struct seen){ (int)v.state, v.progress };
+    if (s->state == (int)v.state && s->progress == v.progress && s->listed == listed) return false;
+    if (!listed && !s->listed) return false;
+    *s = (struct seen){ (int)v.state, v.progress, listed };
     return true;
 }
 
@@ -56,8 +135,19 @@ static int n_watched(struct api *a)
     size_t n = (size_t)pool_n(a->opt.pool);
 
     while (a->n_seen < n && mem_ensure(a->seen, a->cap_seen, a->n_seen + 1))
-        a->seen[a->n_seen++] = (struct seen){ -1, -1 };
+        a->seen[a->n_seen++] = (struct seen){ -1, -1, false };
     return (int)a->n_seen;
+}
+
+static void send_change(struct api *a, int i, struct buf *b)
+{
+    write_event(a, i, b);
+    for (struct call *c = a->calls, *next; c; c = next) {
+        next = c->next;
+        if (!c->watches || b->failed || i >= c->next_model) continue;
+        send_event(c, buf_str(b));
+        call_end_if_done(c);
+    }
 }
 
 void api_models_changed(struct api *a)
@@ -70,14 +160,7 @@ void api_models_changed(struct api *a)
     n = n_watched(a);
     for (int i = 0; i < n; i++) {
         loading |= pool_state(a->opt.pool, i, NULL) == POOL_LOADING;
-        if (!is_changed(a, i)) continue;
-        write_event(a, i, &b);
-        for (struct call *c = a->calls, *next; c; c = next) {
-            next = c->next;
-            if (!c->watches || b.failed) continue;
-            send_event(c, buf_str(&b));
-            call_end_if_done(c);
-        }
+        if (is_changed(a, i)) send_change(a, i, &b);
     }
     if (loading && a->look) loop_timer_set(a->look, LOOK_MS);
     buf_release(&b);
@@ -107,29 +190,47 @@ void api_end_watchers(struct api *a)
     }
 }
 
+int api_n_watchers(const struct api *a) { return a->n_watchers; }
+
+/* ---- the route ---- */
+
+/* false: it is answered. HEAD gets the head of the stream alone. */
+static bool begin_stream(struct api *a, struct call *c)
+{
+    struct err e = { 0 };
+    char msg[120];
+
+    if (a->n_watchers >= a->opt.max_watchers) {
+        snprintf(msg, sizeof msg, "%d clients watch the models already: max-watchers",
+                 a->opt.max_watchers);
+        call_fail_status(c, 503, "too_many_watchers", msg);
+        return false;
+    }
+    if (http_method(c->q) == HTTP_HEAD) {
+        c->status = http_reply(c->q, 200, "text/event-stream; charset=utf-8", "", 0);
+        c->q = NULL;
+        return false;
+    }
+    if (sse_begin(c->q)) return true;
+    err_nomem(&e, "a stream");
+    call_fail(c, &e, NULL);
+    return false;
+}
+
 void api_models_sse(struct api *a, struct http_req *q, const struct api_who *who)
 {
     struct call *c = call_open(a, q, who, "/models/sse");
-    struct buf b = { 0 };
-    struct err e = { 0 };
 
     if (!c) return;
-    if (!sse_begin(q)) {
-        err_nomem(&e, "a stream");
-        call_fail(c, &e, NULL);
-        call_end_handler(c);
-        return;
+    if (begin_stream(a, c)) {
+        api_models_changed(a); /* what the others have not heard of yet */
+        for (int i = a->n_watchers ? 0 : n_watched(a); i-- > 0;) is_changed(a, i);
+        c->status = 200;
+        c->head_sent = c->watches = true;
+        a->n_watchers++;
+        http_on_sent(q, on_sent, c);
+        send_portion(c);
+        api_models_changed(a); /* the timer, if a model is loading */
     }
-    api_models_changed(a); /* what the others have not heard of yet */
-    for (int i = a->n_watchers ? 0 : n_watched(a); i-- > 0;) is_changed(a, i);
-    c->status = 200;
-    c->head_sent = c->watches = true;
-    a->n_watchers++;
-    for (int i = 0; i < pool_n(a->opt.pool) && !c->gone; i++) {
-        write_event(a, i, &b);
-        if (!b.failed) send_event(c, buf_str(&b));
-    }
-    buf_release(&b);
-    api_models_changed(a); /* the timer, if a model is loading */
     call_end_handler(c);
 }

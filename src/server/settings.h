@@ -73,7 +73,7 @@ struct settings {
 
     int64_t max_connections, max_body, max_header, max_unread;
     int64_t max_bodies, max_tenant_bodies;
-    int64_t request_threads, request_queue;
+    int64_t request_threads, request_queue, max_watchers;
     int64_t header_timeout_ms, body_timeout_ms, idle_timeout_ms, write_timeout_ms;
     int64_t max_tokens_default, max_choices, deadline_ms, ping_ms;
     int64_t rate_per_min, concurrency; /* of tenants whose key sets none; 0: no limit */

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 static const char about[] =
-    "usage: tern serve [-m MODEL]... [flags]\n"
+    "usage: tern serve [-m MODEL]... [--models-dir DIR] [--config FILE] [flags]\n"
     "\n"
     "Serves models over HTTP: OpenAI's API, a chat page at / and metrics at /metrics. Without -m "
     "it\n"
@@ -19,6 +19,19 @@ static const char about[] =
     "examples:\n"
     "  tern serve\n"
     "  tern serve -m model.gguf -a chat --port 9000 --api-key-file keys.txt\n"
+    "  tern serve --models-dir /srv/models --isolate --memory-limit 24G\n"
+    "      every model below the folder, loaded when a request names it, each in its own process\n"
+    "  tern serve --config tern.yaml\n"
+    "      settings by the names of the flags, and a list of models with settings of their own:\n"
+    "          models-dir: /srv/models\n"
+    "          isolate: true\n"
+    "          models:\n"
+    "            - path: qwen2.5-7b-instruct-q4_k_m.gguf   # below models-dir, if there is one\n"
+    "              alias: [chat, qwen]                     # the first is the id\n"
+    "              ctx: 32K\n"
+    "              pinned: true                            # never unloaded for another model\n"
+    "            - path: bge-small\n"
+    "              keep-alive: 10m                         # idle time until it is unloaded\n"
     "  curl http://127.0.0.1:8080/v1/chat/completions -d "
     "'{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'\n";
 

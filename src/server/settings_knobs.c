@@ -213,6 +213,10 @@ const struct knob settings_knobs[] = {
       .dflt = "4096",
       .help = "requests that may wait for such a thread, half of them of one tenant; further ones are "
               "answered 429" },
+    { .name = "max-watchers", .kind = KNOB_INT, .at = AT(max_watchers), .least = 1, .most = 1e6,
+      .dflt = "64",
+      .help = "clients that may watch the models (GET /models/sse) at a time; further ones are answered "
+              "503" },
     { .name = "ping-ms", .kind = KNOB_TIME, .at = AT(ping_ms), .least = 100, .most = DAY,
       .dflt = "15000",
       .help = "time without output after which a comment is sent into a stream" },

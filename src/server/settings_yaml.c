@@ -133,7 +133,9 @@ static int read_name(struct yaml_reader *r, const struct yaml_model *m, const ch
     char where[300];
 
     name_key(r, m, key, where);
-    if (r->ev.type != YAML_SCALAR_EVENT) return err_set(r->e, E_INVALID, "%s is not a text", where);
+    if (r->ev.type != YAML_SCALAR_EVENT)
+        return err_set(r->e, E_INVALID, "%s is %s: it must be a text that is not empty", where,
+                       r->ev.type == YAML_SEQUENCE_START_EVENT ? "a list" : "a mapping");
     if (v.n == 0 || memchr(v.p, 0, v.n))
         return err_set(r->e, E_INVALID, "%s is '%.*s': it must be a text that is not empty", where,
                        STR_ARG(str_take(v, 80)));
@@ -231,6 +233,14 @@ static int add_model(struct yaml_reader *r, struct yaml_model *m)
     return rc == OK ? set_knob(r, &settings_knobs[1], str_c(m->alias)) : rc;
 }
 
+static int refuse_models(struct yaml_reader *r, const char *shape)
+{
+    return err_set(r->e, E_INVALID,
+                   "%s:%d: models is %s: it must be a list, each entry a path or a mapping such as "
+                   "`- path: a.gguf`",
+                   r->name, line_of(r), shape);
+}
+
 /* An entry of `models`: a path, or a mapping whose start was read. no: from 1. */
 static int read_model(struct yaml_reader *r, int no)
 {
@@ -240,7 +250,7 @@ static int read_model(struct yaml_reader *r, int no)
     if (r->ev.type == YAML_SCALAR_EVENT) {
         rc = read_name(r, &m, "path", &m.path);
     } else if (r->ev.type != YAML_MAPPING_START_EVENT) {
-        rc = refuse_shape(r, &settings_knobs[0], "a list of something else");
+        rc = refuse_models(r, "a list of lists");
     } else {
         while ((rc = next_event(r)) == OK && r->ev.type == YAML_SCALAR_EVENT)
             if ((rc = read_model_pair(r, &m)) != OK) break;
@@ -248,7 +258,8 @@ static int read_model(struct yaml_reader *r, int no)
             rc = err_set(r->e, E_INVALID, "%s:%d: model %d: a key is not a text", r->name,
                          line_of(r), no);
         if (rc == OK && !m.path)
-            rc = err_set(r->e, E_INVALID, "%s:%d: model %d is a model without path", r->name,
+            rc = err_set(r->e, E_INVALID,
+                         "%s:%d: model %d has no path: expected `path: FILE-OR-FOLDER`", r->name,
                          m.line, no);
     }
     if (rc == OK) rc = add_model(r, &m);
@@ -310,6 +321,8 @@ static int read_pair(struct yaml_reader *r)
     if (r->ev.type == YAML_SEQUENCE_START_EVENT && (k->kind == KNOB_LIST || k->kind == KNOB_SET))
         return read_list(r, k);
     if (r->ev.type == YAML_SEQUENCE_START_EVENT) return refuse_shape(r, k, "a list");
+    if (r->ev.type != YAML_SCALAR_EVENT && k == &settings_knobs[0])
+        return refuse_models(r, "a mapping");
     if (r->ev.type != YAML_SCALAR_EVENT) return refuse_shape(r, k, "a mapping");
     if (is_null(r)) return OK;
     return k == &settings_knobs[0] ? read_model(r, 1) : set_knob(r, k, get_scalar(r));

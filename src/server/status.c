@@ -257,6 +257,7 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     write_text(w, "id", m->id);
     write_text(w, "path", m->path);
     write_text(w, "state", pool_state_name(state));
+    jsonw_key(w, "gone"), jsonw_bool(w, m->entry && atomic_load(&m->entry->gone));
     write_worker(w, v, m->id);
     write_text(w, "error", e.msg);
     write_pool_view(w, v, index);
@@ -402,6 +403,7 @@ static void write_process(struct jsonw *w, struct server *v)
     http_stats(v->http, &h);
     open_object(w, "connections");
     write_int(w, "open", h.conns);
+    write_int(w, "watchers", api_n_watchers(v->api));
     write_int(w, "max", v->max_conns);
     write_int(w, "accepted", (int64_t)h.accepted);
     write_int(w, "refused", (int64_t)h.refused);
@@ -515,7 +517,8 @@ void status_get(struct visit *t)
     jsonw_obj(&w);
     write_head(&w, v);
     jsonw_key(&w, "models"), jsonw_arr(&w);
-    for (int i = 0; i < pool_n(v->pool); i++) write_model(&w, v, i);
+    for (int i = server_next_model(v, 0); i < pool_n(v->pool); i = server_next_model(v, i + 1))
+        write_model(&w, v, i);
     jsonw_end(&w);
     write_devices(&w, v);
     write_queue(&w, v, &now);

@@ -140,6 +140,7 @@ void workerflags_api(const struct settings *s, struct api_opt *o)
                            .ping_ms = (int)s->ping_ms,
                            .request_threads = (int)s->request_threads,
                            .request_queue = (int)s->request_queue,
+                           .max_watchers = (int)s->max_watchers,
                            .salt_by_tenant = strcmp(s->prefix_scope, "tenant") == 0,
                            .log_prompts = s->log_prompts };
 }

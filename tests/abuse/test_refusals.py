@@ -177,6 +177,16 @@ def test_too_many_bytes_of_bodies():
             c.close()
 
 
+def test_too_many_who_watch_the_models():
+    s = serve("--max-watchers", "1")
+    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=300)
+    c.request("GET", "/models/sse")
+    assert c.getresponse().readline().startswith(b"data: ")
+    with counted(s, "too_many_watchers"):
+        check(ask(s, "GET", "/models/sse"), 503, "too_many_watchers")
+    c.close()
+
+
 def test_a_model_that_loads():
     models = [x for i in range(12) for x in ("-m", MODEL, "-a", f"m{i}")]
     s = serving.Server([serving.TERN, "serve", *models, "-c", "256", "--log-level", "warn"], ready="/health")

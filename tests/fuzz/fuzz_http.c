@@ -1,9 +1,11 @@
 /* Fuzz target: arbitrary bytes as HTTP requests on one connection. Limits hold, and the result
  * does not depend on where the bytes are cut into pieces. */
 #include "net/httpmsg.h"
+#include "net/query.h"
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct outcome {
     int state, status, n_fields, method;
@@ -16,6 +18,19 @@ static uint64_t add_to_sum(uint64_t sum, struct str s)
 {
     for (size_t i = 0; i < s.n; i++) sum = sum * 31 + (unsigned char)s.p[i];
     return sum * 31 + s.n;
+}
+
+/* Parameters are inside the query; a decoded one is a C string of at most that many bytes. */
+static void read_query(struct str query)
+{
+    char text[64];
+    struct str v;
+
+    for (struct str rest = query; query_next(&rest, "a", &v);) {
+        bool fits = query_decode(v, text, sizeof text);
+        if (v.p < query.p || v.p + v.n > query.p + query.n) abort();
+        if (strlen(text) > v.n || (fits && !query_is(v, text))) abort();
+    }
 }
 
 /* Parses one request in pieces of `piece` bytes; used: where the next request begins. */
@@ -40,6 +55,7 @@ static struct outcome parse_request(struct httpmsg *m, const char *p, size_t n, 
     if (m->state == HTTPMSG_DONE || m->state == HTTPMSG_BODY) {
         struct str host = httpmsg_header(m, "host");
         if (m->minor == 1 && !host.p) abort();
+        read_query(httpmsg_query(m));
         if (m->path.n == 0 || httpmsg_method_name(m).n == 0) abort();
         o.sum = add_to_sum(add_to_sum(add_to_sum(o.sum, host), httpmsg_query(m)),
                            httpmsg_method_name(m));
