@@ -42,18 +42,27 @@ INLINE void store_twice(float to[16], __m256 v)
     _mm256_storeu_ps(to + 8, _mm256_permute2f128_ps(a, b, 0x31));
 }
 
-/* Scales and minima of Q4_K and Q5_K: eight of each, for 32 elements (quant_k4_scale, four at a time). */
-INLINE void scales_45(struct w256 *w, uint16_t d16, uint16_t min16, const uint8_t *scales)
+/* Scales *d and minima *m of Q4_K and Q5_K for 32 elements each (quant_k4_scale, four at a time). */
+INLINE void read_scales_45(__m256 *d, __m256 *m, uint16_t d16, uint16_t min16,
+                           const uint8_t *scales)
 {
     const uint32_t six = 0x3f3f3f3f, high = 0x30303030, low = 0x0f0f0f0f;
     uint32_t s[3];
-    uint64_t sc, m;
 
     memcpy(s, scales, sizeof s);
-    sc = (s[0] & six) | (uint64_t)((s[2] & low) | (s[0] >> 2 & high)) << 32;
-    m = (s[1] & six) | (uint64_t)((s[2] >> 4 & low) | (s[1] >> 2 & high)) << 32;
-    store_twice(w->d, scale_bytes(sc, _cvtsh_ss(d16)));
-    store_twice(w->m, scale_bytes(m, -_cvtsh_ss(min16)));
+    *d = scale_bytes((s[0] & six) | (uint64_t)((s[2] & low) | (s[0] >> 2 & high)) << 32,
+                     _cvtsh_ss(d16));
+    *m = scale_bytes((s[1] & six) | (uint64_t)((s[2] >> 4 & low) | (s[1] >> 2 & high)) << 32,
+                     -_cvtsh_ss(min16));
+}
+
+INLINE void scales_45(struct w256 *w, uint16_t d16, uint16_t min16, const uint8_t *scales)
+{
+    __m256 d, m;
+
+    read_scales_45(&d, &m, d16, min16, scales);
+    store_twice(w->d, d);
+    store_twice(w->m, m);
 }
 
 /* Each 32 bytes hold two sub-blocks: low and high nibbles. */
