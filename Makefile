@@ -265,7 +265,7 @@ fuzzers:
 fuzz-build: $(FUZZERS)
 # What foreign bytes reach.
 FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/grammar/% $(B)/src/toolcall/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
-            $(filter $(B)/src/net/httpmsg.o $(B)/src/net/loop.o $(B)/src/worker/frame.o $(B)/src/worker/message.o \
+            $(filter $(B)/src/net/httpmsg.o $(B)/src/net/query.o $(B)/src/net/loop.o $(B)/src/worker/frame.o $(B)/src/worker/message.o \
                      $(B)/src/worker/handshake.o $(B)/src/worker/link%.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
                      $(B)/src/server/settings%.o $(B)/src/pool/registry%.o $(B)/src/pool/modelname.o,$(LIB_OBJ) $(SERVE_OBJ)) \
             $(filter $(B)/src/model/% $(B)/src/kv/% $(B)/src/kernel/% $(B)/src/onnx/%,$(LIB_OBJ)) $(PLAIN_OBJ)

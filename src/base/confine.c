@@ -35,12 +35,12 @@ struct walk {
 
 /* ---- the mark ---- */
 
-/* The first mark; NULL: the path is not confined. */
+/* The first mark; NULL: the path is not confined, or NULL, which the kernel refuses. */
 static const char *find_mark(const char *path)
 {
     const char *at = path;
 
-    while ((at = strstr(at, mark)) && at[MARK] != '/' && at[MARK] != 0) at++;
+    while (at && (at = strstr(at, mark)) && at[MARK] != '/' && at[MARK] != 0) at++;
     return at;
 }
 

@@ -23,6 +23,8 @@ uint64_t place_print(const char *path, int64_t *created);
 /* The path of the only GGUF model in a folder that has no other weights, freed with mem_free; *out
  * is NULL where that does not apply: the path itself is the model. */
 int place_pick(char **out, const char *path, struct err *e);
+/* Does errno say that descriptors or memory ran out, not that something is wrong with a file? */
+bool place_is_shortage(int why);
 /* "a FIFO", "a socket"; of a file type that cannot be a model. */
 const char *place_type_name(unsigned mode);
 
@@ -58,6 +60,7 @@ struct scan {
     int n, cap;
     int n_looked;  /* names so far */
     int n_refused; /* with a warning */
+    int shortage;  /* errno, where descriptors or memory ran out: nothing is known of the rest */
     struct scan_warned *warned;
 };
 

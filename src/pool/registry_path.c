@@ -46,6 +46,8 @@ int place_resolve(char **real, const char *path, struct err *e)
     return (*real = mem_strdup(text)) ? OK : err_nomem(e, "the path of a model");
 }
 
+bool place_is_shortage(int why) { return why == EMFILE || why == ENFILE || why == ENOMEM; }
+
 const char *place_type_name(unsigned mode)
 {
     return S_ISFIFO(mode)   ? "a FIFO"
@@ -100,7 +102,8 @@ static int check_one(const char *root, const char *path, struct stat *st, struct
     if (!file_stat(path, st)) {
         if (errno == EXDEV) return fail_outside(root, path, e);
         if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR) return OK;
-        return err_set(e, E_IO, "%s: %s", path, strerror(errno));
+        return err_set(e, place_is_shortage(errno) ? E_NOMEM : E_IO, "%s: %s", path,
+                       strerror(errno));
     }
     if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode))
         return err_set(e, E_INVALID, "%s is %s: a model has files and folders only", path,
@@ -122,7 +125,9 @@ static int check_entries(const char *root, const char *dir, bool only_beside, in
     DIR *d = file_opendir(dir);
     int rc = OK, n = 0;
 
-    if (!d) return err_set(e, E_IO, "%s: %s", dir, strerror(errno));
+    if (!d)
+        return err_set(e, place_is_shortage(errno) ? E_NOMEM : E_IO, "%s: %s", dir,
+                       strerror(errno));
     for (struct dirent *x; rc == OK && (x = readdir(d));) {
         struct stat st;
         char *path;

@@ -135,14 +135,17 @@ static bool look_at(struct scan *s, const struct folder *f, const char *path, st
     if (!why && S_ISLNK(st.st_mode)) {
         e->is_link = true;
         why = refuse_link(f, path);
-        if (!why && !file_stat(path, &st)) why = "cannot be read; it is left out";
+        if (!why && !file_stat(path, &st)) {
+            if (place_is_shortage(errno)) s->shortage = errno;
+            why = "cannot be read; it is left out";
+        }
     }
     if (!why && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
         snprintf(text, sizeof text, "%s; it is left out", place_type_name(st.st_mode));
         why = text;
     }
     if (why) {
-        scan_warn(s, path, why);
+        if (!s->shortage) scan_warn(s, path, why);
         return false;
     }
     e->is_folder = S_ISDIR(st.st_mode);
@@ -174,7 +177,8 @@ static int add_entry(struct scan *s, struct folder *f, const char *name, struct 
     if (look_at(s, f, path, &x)) f->entries[f->n++] = x;
     else mem_free(x.name);
     mem_free(path);
-    return OK;
+    if (!s->shortage) return OK;
+    return err_set(e, E_NOMEM, "%s: %s", s->root, strerror(s->shortage));
 }
 
 static int compare_entries(const void *a, const void *b)
@@ -202,6 +206,8 @@ static int read_folder(struct scan *s, struct folder *f, struct err *e)
     int rc = OK;
 
     if (!d) {
+        if (place_is_shortage(errno))
+            return err_set(e, E_NOMEM, "%s: %s", s->root, strerror(errno));
         if (f->depth == 0) return err_set(e, E_IO, "%s: %s", s->root, strerror(errno));
         scan_warn(s, f->path, "the folder cannot be read; it is left out");
         return OK;
