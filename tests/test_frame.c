@@ -245,6 +245,32 @@ static void the_room_of_a_model_survives_exactly(void **state)
     buf_release(&b);
 }
 
+/* Every table of keys ends where it should: an empty message is read, and what is written, too. */
+static void small_messages_survive(void **state)
+{
+    struct msg_asleep asleep;
+    struct msg_admit admit;
+    struct msg_stop stop;
+    struct msg_failure failure;
+    struct msg_progress progress;
+    struct buf b = { 0 };
+    struct arena a = { 0 };
+    struct err e;
+
+    (void)state;
+    msg_write_asleep(&b, &(struct msg_asleep){ 12 });
+    assert_true(str_is(buf_str(&b), "{\"parked_blocks\":12}"));
+    assert_int_equal(msg_read_asleep(&asleep, &a, buf_str(&b), &e), OK);
+    assert_int_equal(asleep.parked_blocks, 12);
+    assert_int_equal(msg_read_asleep(&asleep, &a, STR("{}"), &e), OK);
+    assert_int_equal(msg_read_admit(&admit, &a, STR("{}"), &e), OK);
+    assert_int_equal(msg_read_stop(&stop, &a, STR("{}"), &e), OK);
+    assert_int_equal(msg_read_failure(&failure, &a, STR("{\"code\":\"io\"}"), &e), OK);
+    assert_int_equal(msg_read_progress(&progress, &a, STR("{\"percent\":1}"), &e), OK);
+    arena_release(&a);
+    buf_release(&b);
+}
+
 struct bad {
     const char *json, *why;
 };
@@ -407,6 +433,7 @@ int main(void)
         cmocka_unit_test(an_end_carries_all_of_api_end),
         cmocka_unit_test(lists_and_raw_json_survive),
         cmocka_unit_test(the_room_of_a_model_survives_exactly),
+        cmocka_unit_test(small_messages_survive),
         cmocka_unit_test(bad_payloads_are_refused_by_key),
         cmocka_unit_test(keys_of_later_versions_are_ignored),
         cmocka_unit_test(every_reason_to_cancel_has_a_word),

@@ -132,6 +132,7 @@ static const struct field failure_fields[] = {
 
 static const struct field asleep_fields[] = {
     F(struct msg_asleep, I64, parked_blocks),
+    { 0 },
 };
 
 static const struct field progress_fields[] = {
