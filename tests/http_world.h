@@ -21,7 +21,6 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
@@ -463,13 +462,4 @@ static inline void expect_reply(struct peer *p, int status, const char *body)
     buf_release(&r.body);
 }
 
-static inline int count_fds(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (readdir(d)) n++;
-    closedir(d);
-    return n;
-}
 #endif

@@ -3,7 +3,7 @@
 #ifndef TERN_TESTS_REGISTRY_WORLD_H
 #define TERN_TESTS_REGISTRY_WORLD_H
 
-#include "support.h"
+#include "confine_world.h"
 
 #include "base/err.h"
 #include "pool/registry.h"
@@ -12,18 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char root[300], outside[300];
-
-static inline void make_folders(void)
-{
-    static int n;
-
-    snprintf(root, sizeof root, "%s/models%d", temp_dir(), ++n);
-    snprintf(outside, sizeof outside, "%s/outside%d", temp_dir(), n);
-    assert_int_equal(mkdir(root, 0777), 0);
-    assert_int_equal(mkdir(outside, 0777), 0);
-}
 
 /* The path of name below the folder; valid for the next 7 calls. */
 static inline const char *at(const char *name)
@@ -36,16 +24,7 @@ static inline const char *at(const char *name)
     return p;
 }
 
-static inline void write_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
-}
-
-static inline void add_file(const char *name) { write_file(at(name), "GGUF"); }
+static inline void add_file(const char *name) { put_file(at(name), "GGUF"); }
 static inline void add_folder(const char *name) { assert_int_equal(mkdir(at(name), 0777), 0); }
 static inline void add_link(const char *target, const char *name)
 {

@@ -1,6 +1,7 @@
 /* support.c - paths and temporary files of tests. A failure here ends the test program. */
 #include "support.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,4 +63,15 @@ const char *temp_file(const char *name, const void *data, size_t n)
     f = fopen(path, "wb");
     if (!f || fwrite(data, 1, n, f) != n || fclose(f) != 0) abort();
     return path;
+}
+
+int count_fds(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+
+    assert_non_null(d);
+    while (readdir(d)) n++;
+    closedir(d);
+    return n;
 }

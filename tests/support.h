@@ -41,4 +41,5 @@ const char *repo(const char *path);
  * 511 calls. */
 const char *temp_file(const char *name, const void *data, size_t n);
 const char *temp_dir(void);
+int count_fds(void); /* open descriptors of this process, and a few that counting takes */
 #endif

@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -70,7 +69,7 @@ static void the_part_below_the_root_is_found_however_it_is_spelled(void **state)
 
 /* ---- opening ---- */
 
-/* What is read through a confined path; "": nothing, and errno says why. */
+/* The text of the file at a confined path; "": it could not be read, and errno says why. */
 static const char *read_text(const char *name)
 {
     static char text[64];
@@ -212,16 +211,6 @@ static void special_files_are_not_opened(void **state)
     buf_release(&b);
 }
 
-static int n_descriptors(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (d && readdir(d)) n++;
-    if (d) closedir(d);
-    return n;
-}
-
 static void no_descriptor_is_left_open(void **state)
 {
     int before;
@@ -232,14 +221,14 @@ static void no_descriptor_is_left_open(void **state)
     put_file(in(root, "sub/a"), "A");
     put_link("sub/a", in(root, "link"));
     put_link("../../x", in(root, "sub/out"));
-    before = n_descriptors();
+    before = count_fds();
     read_text("sub/a");
     read_text("link");
     read_text("sub/out");
     read_text("sub/a/b");
     read_text("none");
     file_exists(confined("sub"));
-    assert_int_equal(n_descriptors(), before);
+    assert_int_equal(count_fds(), before);
 }
 
 /* Swaps a folder, and a file in it, for links to the outside and back. */

@@ -164,7 +164,7 @@ static void paths_of_the_list_stay_inside_the_folder(void **state)
     make_folders();
     add_file("in.gguf");
     snprintf(text, sizeof text, "%s/secret.gguf", outside);
-    write_file(text, "GGUF");
+    put_file(text, "GGUF");
     item.path = text;
     assert_refused(&item, 1, E_INVALID, "t.yaml:7: ");
     assert_refused(&item, 1, E_INVALID, "is outside the folder of models");
@@ -180,7 +180,7 @@ static void paths_of_the_list_stay_inside_the_folder(void **state)
     item.path = text;
     assert_refused(&item, 1, E_INVALID, "outside the folder of models");
     snprintf(text, sizeof text, "%s-else.gguf", root); /* the folder's name is only its beginning */
-    write_file(text, "GGUF");
+    put_file(text, "GGUF");
     assert_refused(&item, 1, E_INVALID, "outside the folder of models");
     item.path = "none.gguf";
     assert_refused(&item, 1, E_NOTFOUND, "there is no such file or folder");
@@ -229,7 +229,7 @@ static void links_that_leave_the_folder_are_refused(void **state)
     (void)state;
     make_folders();
     snprintf(text, sizeof text, "%s/secret.gguf", outside);
-    write_file(text, "GGUF");
+    put_file(text, "GGUF");
     add_file("good.gguf");
     add_link(text, "out.gguf");
     add_link("/etc", "etc");
@@ -257,7 +257,7 @@ static void links_that_leave_the_folder_are_refused(void **state)
     assert_int_equal(registry_find(r, STR("sub/up/good")), -1);
     n = rescan(r).refused;
     snprintf(text, sizeof text, "%s/secret2.gguf", outside);
-    write_file(text, "GGUF");
+    put_file(text, "GGUF");
     assert_int_equal(rescan(r).refused, n); /* folders outside are not even read */
     registry_close(r);
     assert_refused(&item, 1, E_INVALID, "out.gguf is outside the folder of models: it leads to");
@@ -380,7 +380,7 @@ static void a_load_checks_again_where_the_files_are(void **state)
     make_folders();
     add_file("a.gguf");
     snprintf(text, sizeof text, "%s/secret.gguf", outside);
-    write_file(text, "GGUF");
+    put_file(text, "GGUF");
     r = open_folder();
     assert_int_equal(registry_verify(r, 0, &e), OK);
     unlink(at("a.gguf"));

@@ -2,7 +2,6 @@
  * under many threads. */
 #include "pool_world.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -296,8 +295,8 @@ static void close_machine_pool(struct pool *p)
     memset(&machine, 0, sizeof machine);
 }
 
-/* What a would give back is more than what the whole machine has too little of, or less than what
- * other programs have taken: unloading it would not help. */
+/* The memory that a would give back is more than what the whole machine has too little of, or less
+ * than what other programs have taken: unloading it would not help. */
 static void a_model_that_the_machine_is_too_small_for_evicts_nobody(void **state)
 {
     char root[300];
@@ -330,7 +329,7 @@ static uint64_t own_bytes(const struct pool_instance *m)
     return strcmp(m->id, "a") == 0 ? machine.own : UINT64_MAX;
 }
 
-/* What a's process has touched is not available already. */
+/* Memory that a's process has touched is not available any more. */
 static void memory_of_a_process_counts_once(void **state)
 {
     uint64_t room[3];
@@ -393,17 +392,6 @@ static void a_load_that_fails_after_an_eviction_leaves_nothing_behind(void **sta
 
 /* ---- many cycles, many threads ---- */
 
-static int count_files(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    assert_non_null(d);
-    while (readdir(d)) n++;
-    closedir(d);
-    return n;
-}
-
 static uint64_t resident_bytes(void)
 {
     unsigned long long all, resident = 0;
@@ -456,9 +444,9 @@ static void two_hundred_cycles_leave_nothing_behind(void **state)
         pool_release(m);
         unload(p, 1);
         assert_int_equal(pool_bytes(p), bytes);
-        if (i == 20) files = count_files(), maps = count_maps(), resident = resident_bytes();
+        if (i == 20) files = count_fds(), maps = count_maps(), resident = resident_bytes();
     }
-    assert_int_equal(count_files(), files);
+    assert_int_equal(count_fds(), files);
     assert_int_equal(count_maps(), maps);
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     assert_true(resident_bytes() <= resident + resident / 50 + (1 << 20));

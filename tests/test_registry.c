@@ -221,24 +221,24 @@ static void a_rescan_counts_replaced_files(void **state)
     add_file("hf/config.json");
     add_file("hf/model.safetensors");
     snprintf(outside + strlen(outside), 20, "/f.gguf");
-    write_file(outside, "GGUF");
+    put_file(outside, "GGUF");
     flag.path = outside;
     assert_int_equal(open_items(&r, &flag, 1, true, &e), OK);
     assert_string_equal(list_ids(r), "f a hf s");
     m = find_model(r, "a");
     assert_int_equal(atomic_load(&m->version), 1);
-    write_file(at("new"), "GGUF2");
+    put_file(at("new"), "GGUF2");
     assert_int_equal(rename(at("new"), at("a.gguf")), 0);
     assert_int_equal(rescan(r).replaced, 1);
     assert_int_equal(atomic_load(&m->version), 2);
     assert_int_equal(rescan(r).replaced, 0);
-    write_file(at("hf/model.safetensors"), "longer than before");
+    put_file(at("hf/model.safetensors"), "longer than before");
     assert_int_equal(rescan(r).replaced, 1);
     assert_int_equal(atomic_load(&find_model(r, "hf")->version), 2);
-    write_file(at("s-00002-of-00002.gguf"), "longer than before"); /* a later part */
+    put_file(at("s-00002-of-00002.gguf"), "longer than before"); /* a later part */
     assert_int_equal(rescan(r).replaced, 1);
     assert_int_equal(atomic_load(&find_model(r, "s")->version), 2);
-    write_file(outside, "longer than before");
+    put_file(outside, "longer than before");
     assert_int_equal(rescan(r).replaced, 1);
     assert_int_equal(atomic_load(&find_model(r, "f")->version), 2);
     unlink(outside); /* a model of a flag stays listed; loading it fails */

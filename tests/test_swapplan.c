@@ -307,7 +307,7 @@ static void slow_loads_stay_in_proportion(void **state)
     assert_in_range(sim.longest_wait / MSEC, 0, 2 * (16000 + 4000 + 50) + 5000);
 }
 
-/* The same traffic for all three; model 2 is preferred, model 0 comes last. */
+/* All three models have the same traffic; model 2 is preferred, model 0 comes last. */
 static void a_priority_shortens_waits_and_starves_nobody(void **state)
 {
     (void)state;

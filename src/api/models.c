@@ -71,7 +71,7 @@ static void write_texts(struct jsonw *w, const char *key, struct str one)
     jsonw_key(w, key), jsonw_arr(w), jsonw_str(w, one), jsonw_end(w);
 }
 
-/* What llama-server tells of a model, also of one that is not loaded. */
+/* The members of llama-server's GET /models for one model, loaded or not. */
 static void write_router(struct jsonw *w, struct pool *p, int i, const char *task)
 {
     static const char *const sources[] = { "flag", "preset", "models_dir" };

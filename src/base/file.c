@@ -318,7 +318,8 @@ bool file_is_dir(const char *path)
     return file_stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-/* What leads out of its folder is there: whoever opens it is told so. */
+/* A confined path that leads out of its folder counts as existing: opening it gives the error that
+ * says so. */
 bool file_exists(const char *path)
 {
     struct stat st;

@@ -20,8 +20,8 @@ enum log_format { LOG_PLAIN, LOG_TEXT, LOG_JSON };
 
 void log_set_level(enum log_level least); /* lines below it are not written; default LOG_WARN */
 void log_set_format(enum log_format f);   /* default LOG_PLAIN */
-/* Of a process that is one of several: stands in each line, as "[name]" or member "worker". Cut at 63
- * bytes; before other threads start. */
+/* The name of this process among several: each log line has it, as "[name]" or as member "worker". Cut
+ * at 63 bytes. To be called before other threads start. */
 void log_set_name(const char *name);
 bool log_is_on(enum log_level level);
 /* "debug", "info", "warn", "warning" or "error". false: another name, *out is unchanged. */

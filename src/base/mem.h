@@ -27,7 +27,7 @@ void mem_free(void *p); /* NULL is allowed */
 /* Blocks aligned to 64 bytes (2 MiB and huge pages from 4 MiB on), not zeroed, or NULL. Freed with
  * mem_free_aligned only. */
 MEM_CHECKED void *mem_aligned(size_t n);
-/* The same on small pages: for memory of which little may be used, in many places. */
+/* As mem_aligned, but never on huge pages: for large arrays of which only scattered parts are used. */
 MEM_CHECKED void *mem_aligned_thin(size_t n);
 void mem_free_aligned(void *p, size_t n);
 

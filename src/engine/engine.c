@@ -227,7 +227,7 @@ static const char *main_dtype(const struct source *src)
     return dtype_name(best);
 }
 
-/* What the file calls the model, else the last part of its path ("a/./." names a). */
+/* The model's name in its file, else the last part of its path ("a/./." names a). */
 static struct str model_name(const struct loadplan *p)
 {
     struct str name = { 0 };

@@ -95,7 +95,7 @@ static uint64_t set_bytes(const struct park_key *k, uint64_t n)
     return sizeof(struct park_header) + n * (k->block_bytes + sizeof(struct park_entry));
 }
 
-/* Of a set in memory: room that was not used is taken, too. */
+/* Bytes that a set in memory takes, with the room for blocks that was reserved and not used. */
 static uint64_t bytes_of(const struct park_set *s) { return set_bytes(&s->key, (uint64_t)s->max); }
 
 /* ---- the park ---- */
@@ -192,7 +192,7 @@ static int write_all(struct park_set *s, const void *data, size_t n, struct err 
     return OK;
 }
 
-/* What the file had is given up. */
+/* Empties the file: blocks that were parked in it before are lost. */
 static int clear_file(struct park_set *s, struct err *e)
 {
     s->fd = s->park->fd;

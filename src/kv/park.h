@@ -52,7 +52,8 @@ uint64_t park_shrink(struct park *p, uint64_t bytes);
 void park_drop_files(struct park *p);
 /* Sets that are begun from now on have at most so many bytes, if that is less than max_bytes. */
 void park_set_room(struct park *p, uint64_t bytes);
-/* Who saves blocks should end at this time (clock_ns; 0: any) with what it has. */
+/* The time (clock_ns) after which saving stops, with the blocks that are saved by then; 0: no
+ * limit. */
 void park_set_end(struct park *p, uint64_t end_ns);
 bool park_is_late(const struct park *p);
 

@@ -51,7 +51,7 @@ int membudget_check_machine(const struct membudget *b, const struct memavail *m,
  * default size lies within what is surely free, and takes its pages when they are used. */
 bool membudget_is_kv_large(const struct membudget *b, const struct memavail *m);
 
-/* What membudget_check_machine finds missing. All 0: it fits. */
+/* The memory that membudget_check_machine finds missing. All 0: the model fits. */
 struct membudget_lack {
     bool never;    /* the model is larger than the machine: nothing that others give back helps */
     uint64_t free; /* bytes of memory: closing a model gives back membudget_host */

@@ -53,7 +53,7 @@ static bool evict(struct pool *p, struct slot *s, const struct slot *for_whom)
 
 static bool is_auto(const struct pool *p) { return p->opt.memory_limit == POOL_MEMORY_AUTO; }
 
-/* What m lacks now of memory; false: the machine is too small for it. */
+/* The memory that m lacks now; false: the machine is too small for it. */
 static bool find_lack(const struct pool *p, const struct pool_instance *m, struct swap_lack *out)
 {
     uint64_t all =
@@ -144,7 +144,7 @@ static uint64_t wanted_since(const struct slot *s)
     return at;
 }
 
-/* What closing the instance gives back. device: the one that counts; NULL: each does. */
+/* The memory that closing the instance gives back. device: the one that counts; NULL: each does. */
 static void add_given(const struct pool *p, const struct pool_instance *m, const char *device,
                       struct swap_model *out)
 {
@@ -220,7 +220,7 @@ static bool evict_chosen(struct pool *p, struct slot *for_whom)
     return any;
 }
 
-/* What the device of m lacks counts if others can give it back. If not, the layers that do not fit
+/* Missing memory of m's device counts if others can give it back. If not, the layers that do not fit
  * there run on the host, or the model is refused. Without a plan one model goes at a time. */
 static uint64_t device_lack(struct pool *p, const struct slot *s, const struct pool_instance *m)
 {
@@ -235,7 +235,7 @@ static bool is_nothing(const struct swap_lack *l)
     return !l->bytes && !l->models && !l->address && !l->device;
 }
 
-/* What m lacks, and what is done about it. SWAP_LOAD without a lack: there is room. */
+/* The memory that m lacks, and the step that follows. SWAP_LOAD without a lack: there is room. */
 static enum swap_verdict look_for_room(struct pool *p, int i, const struct pool_instance *m,
                                        struct swap_lack *lack, uint64_t *look_ns)
 {

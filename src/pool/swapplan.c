@@ -55,7 +55,7 @@ static bool goes_before(const struct swap_model *a, const struct swap_model *b, 
     return x > y || (!(x < y) && a->ready_ns < b->ready_ns);
 }
 
-/* What models give back, in the terms of what is lacking. */
+/* The memory that models give back, in the same parts as a lack. */
 static void add_given(struct swap_lack *sum, const struct swap_model *m)
 {
     sum->bytes += m->bytes, sum->address += m->address, sum->device += m->device;

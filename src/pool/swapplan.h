@@ -43,7 +43,7 @@ struct swap_opt {
     uint64_t age_ns;       /* of waiting that counts as much as one step of priority */
 };
 
-/* What the model to be loaded lacks: all 0: nothing. */
+/* The memory that the model to be loaded lacks; all 0: none. */
 struct swap_lack {
     uint64_t bytes;
     int models; /* where the number of loaded models is limited */

@@ -93,7 +93,7 @@ static enum gate wait_at_gate(struct child *c, struct pool_instance *m)
     return gate;
 }
 
-/* What workers before us have counted. */
+/* Counts of earlier workers of this model. */
 static void take_over_stats(struct child *c, struct pool_instance *m)
 {
     if (!c->shared) return;

@@ -15,7 +15,6 @@
 #include "pool/pool.h"
 #include "worker/supervisor.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <spawn.h>
@@ -106,17 +105,6 @@ ssize_t __wrap_recv(int fd, void *p, size_t n, int flags)
 }
 
 /* ---- what may be left ---- */
-
-static int count_fds(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    assert_non_null(d);
-    while (readdir(d)) n++;
-    closedir(d);
-    return n;
-}
 
 static void check_nothing_is_left(int fds)
 {
