@@ -22,10 +22,10 @@ bool budget_look(struct budget *b)
     if (b->max_steps && b->steps > b->max_steps) return stop(b, BUDGET_STEPS);
     if (b->cancelled && atomic_load_explicit(b->cancelled, memory_order_relaxed))
         return stop(b, BUDGET_CANCELLED);
-    if (b->deadline_ns) {
-        now = clock_ns();
+    if (b->max_cpu_ns) {
+        now = clock_thread_ns();
         if (!b->begin_ns) b->begin_ns = now;
-        if (now >= b->deadline_ns) return stop(b, BUDGET_TIME);
+        if (now - b->begin_ns > b->max_cpu_ns) return stop(b, BUDGET_TIME);
     }
     b->next = b->steps + BUDGET_LOOK;
     if (b->max_steps && b->next > b->max_steps + 1) b->next = b->max_steps + 1;
@@ -66,9 +66,9 @@ int budget_error(const struct budget *b, struct err *e)
                        b->what, (double)b->max_bytes / mib, steps);
     case BUDGET_TIME:
         return err_set(e, E_INVALID,
-                       "%s takes more than %.1f seconds, which is the limit; it had "
-                       "taken %llu steps and %.1f MiB of memory until then",
-                       b->what, (double)(b->deadline_ns - b->begin_ns) / 1e9, steps, held);
+                       "%s takes more than %.1f seconds of processor time, which is the limit; "
+                       "it had taken %llu steps and %.1f MiB of memory until then",
+                       b->what, (double)b->max_cpu_ns / 1e9, steps, held);
     case BUDGET_CANCELLED:
         return err_set(e, E_CANCELLED,
                        "%s was stopped after %llu steps: nobody waits for it any "

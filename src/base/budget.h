@@ -10,8 +10,8 @@
  * The first limit that is exceeded is kept (`end`): from then on every call says no, loops end, and
  * what was built is thrown away. So code in the middle needs no error paths of its own; whoever
  * started the work asks budget_failed at the end, and budget_error says which limit it was and how
- * far the work got. Steps and bytes are the same on every machine; the deadline is for what they do
- * not catch.
+ * far the work got. Steps and bytes are the same on every machine; the limit of processor time is for
+ * what they do not catch. Time in which the thread waits or other processes run does not count.
  *
  * A NULL budget has no limits. A budget is used by one thread; `cancelled` is set by any. */
 #ifndef TERN_BASE_BUDGET_H
@@ -35,14 +35,14 @@ struct budget {
     const char *what;             /* for messages: "compiling the JSON schema" */
     uint64_t max_steps;           /* 0: no limit, here and below */
     size_t max_bytes;             /* held at the same time */
-    uint64_t deadline_ns;         /* by clock_ns */
+    uint64_t max_cpu_ns;          /* processor time of the thread, from the first look */
     const atomic_bool *cancelled; /* NULL: nobody cancels */
 
     uint64_t steps;    /* so far */
     uint64_t next;     /* steps at which limits, clock and flag are looked at again */
     size_t bytes;      /* held now */
     size_t peak_bytes; /* held at most */
-    uint64_t begin_ns; /* of the first look */
+    uint64_t begin_ns; /* clock_thread_ns at the first look */
     enum budget_end end;
 };
 

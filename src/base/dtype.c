@@ -20,6 +20,8 @@ static const struct dtype_info table[DT_COUNT] = {
     [DT_BOOL] = { "BOOL", 1, 1, false },
     [DT_F8_E4M3] = { "F8_E4M3", 1, 1, false },
     [DT_F8_E5M2] = { "F8_E5M2", 1, 1, false },
+    [DT_F8_E8M0] = { "F8_E8M0", 1, 1, false },
+    [DT_GROUPED] = { "GROUPED", 1, 0, true },
     [DT_Q4_0] = { "Q4_0", 32, 18, true },
     [DT_Q4_1] = { "Q4_1", 32, 20, true },
     [DT_Q5_0] = { "Q5_0", 32, 22, true },
@@ -44,6 +46,15 @@ static const struct dtype_info table[DT_COUNT] = {
     [DT_TQ1_0] = { "TQ1_0", 256, 54, true },
     [DT_TQ2_0] = { "TQ2_0", 256, 66, true },
     [DT_MXFP4] = { "MXFP4", 32, 17, true },
+    [DT_NVFP4] = { "NVFP4", 64, 36, true },
+    [DT_Q1_0] = { "Q1_0", 128, 18, true },
+    [DT_Q2_0] = { "Q2_0", 64, 18, true },
+    [DT_I2_S] = { "I2_S", 128, 32, true },
+    [DT_IQ4_K] = { "IQ4_K", 256, 144, true },
+    [DT_IQ4_KS] = { "IQ4_KS", 256, 136, true },
+    [DT_IQ5_KS] = { "IQ5_KS", 256, 168, true },
+    [DT_IQ3_KS] = { "IQ3_KS", 256, 102, true },
+    [DT_IQ2_KL] = { "IQ2_KL", 256, 86, true },
 };
 
 const struct dtype_info *dtype_info(int type)
@@ -70,9 +81,28 @@ enum dtype dtype_by_name(struct str name)
     return DT_NONE;
 }
 
+enum dtype dtype_by_ggml(uint32_t number)
+{
+    switch (number) {
+    case 139: return DT_IQ4_K;
+    case 144: return DT_IQ4_KS;
+    case 152: return DT_IQ5_KS;
+    case 156: return DT_IQ3_KS;
+    case 157: return DT_IQ2_KL;
+    default: return number < DT_F8_E4M3 && dtype_info((int)number) ? (enum dtype)number : DT_NONE;
+    }
+}
+
+int dtype_head(enum dtype t)
+{
+    if (t == DT_IQ4_KS || t == DT_IQ5_KS) return 4;
+    return t == DT_IQ3_KS || t == DT_IQ2_KL ? 2 : 0;
+}
+
 bool dtype_row_bytes(enum dtype t, uint64_t n, uint64_t *bytes)
 {
     const struct dtype_info *d = dtype_info((int)t);
-    return d && n % (uint64_t)d->block == 0 &&
-           !__builtin_mul_overflow(n / (uint64_t)d->block, (uint64_t)d->bytes, bytes);
+    return d && d->bytes && n % (uint64_t)d->block == 0 &&
+           !__builtin_mul_overflow(n / (uint64_t)d->block, (uint64_t)d->bytes, bytes) &&
+           !__builtin_add_overflow(*bytes, (uint64_t)dtype_head(t), bytes);
 }

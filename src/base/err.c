@@ -67,13 +67,16 @@ const char *err_name(int code)
     case E_DEVICE_MEMORY: return "device_oom";
     case E_DAMAGED: return "model_damaged";
     case E_WORKER: return "worker_lost";
+    case E_FULL: return "disk_full";
+    case E_READONLY: return "read_only";
+    case E_STORE: return "store_unavailable";
     default: return "internal";
     }
 }
 
 int err_by_name(const char *name)
 {
-    for (int code = E_INVALID; code >= E_WORKER; code--)
+    for (int code = E_INVALID; code >= E_STORE; code--)
         if (strcmp(err_name(code), name) == 0) return code;
     return E_INTERNAL;
 }

@@ -30,6 +30,9 @@ enum {
     E_DEVICE_MEMORY = -19, /* a device has not enough memory */
     E_BYTES = -20,         /* admission: the bodies of the tenant's requests have too many bytes */
     E_WORKER = -21,        /* the process of the model died, or cannot be reached */
+    E_FULL = -22,          /* no space is left on the disk */
+    E_READONLY = -23,      /* a folder or file cannot be written */
+    E_STORE = -24,         /* the store of jobs cannot be used */
     E_INTERNAL = -99       /* a bug in tern */
 };
 

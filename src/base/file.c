@@ -3,10 +3,12 @@
 #include "base/confine.h"
 #include "base/mapfault.h"
 #include "base/mem.h"
+#include "base/sealed.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -61,10 +63,51 @@ int file_check_input(const char *path, struct err *e)
 
 struct mapped_file {
     int fd; /* kept open to look at the file again; its name may be another file's by then */
-    struct mapguard *guard;
+    struct mapguard *guard; /* NULL: decrypted */
     off_t size;
     struct timespec changed;
+    /* decrypted */
+    struct sealed *sealed;    /* until all of it is; NULL: all is, or the file is mapped */
+    struct mapped_file *next; /* of the list below */
+    const unsigned char *p;
+    size_t n;
 };
+
+/* Files that were decrypted: their pages cannot be read again, so filemap_drop leaves them alone. */
+static struct {
+    pthread_mutex_t lock;
+    struct mapped_file *first;
+} decrypted = { PTHREAD_MUTEX_INITIALIZER, NULL };
+
+static void add_decrypted(struct mapped_file *f)
+{
+    pthread_mutex_lock(&decrypted.lock);
+    f->next = decrypted.first;
+    decrypted.first = f;
+    pthread_mutex_unlock(&decrypted.lock);
+}
+
+static void remove_decrypted(struct mapped_file *f)
+{
+    struct mapped_file **p = &decrypted.first;
+
+    pthread_mutex_lock(&decrypted.lock);
+    while (*p && *p != f) p = &(*p)->next;
+    if (*p) *p = f->next;
+    pthread_mutex_unlock(&decrypted.lock);
+}
+
+static bool is_decrypted(const void *p)
+{
+    const unsigned char *at = p;
+    bool found = false;
+
+    pthread_mutex_lock(&decrypted.lock);
+    for (const struct mapped_file *f = decrypted.first; f && !found; f = f->next)
+        found = at >= f->p && at < f->p + f->n;
+    pthread_mutex_unlock(&decrypted.lock);
+    return found;
+}
 
 /* Takes fd over, also where it fails. */
 static int map_file(struct filemap *m, int fd, const struct stat *st, const char *path,
@@ -91,7 +134,7 @@ static int map_file(struct filemap *m, int fd, const struct stat *st, const char
         goto fail;
     }
     f->fd = fd, f->size = st->st_size, f->changed = st->st_mtim;
-    *m = (struct filemap){ p, n, f };
+    *m = (struct filemap){ p, n, f, n };
     return OK;
 fail:
     if (p != MAP_FAILED) munmap(p, n);
@@ -100,24 +143,118 @@ fail:
     return rc;
 }
 
-int filemap_open(struct filemap *m, const char *path, struct err *e)
+/* ---- encrypted files ---- */
+
+static bool is_sealed(int fd)
 {
+    unsigned char head[8];
+    ssize_t n = pread(fd, head, sizeof head, 0);
+
+    return n > 0 && sealed_looks(head, (size_t)n);
+}
+
+/* Private memory for the decrypted bytes. Pages that are not decrypted take no memory. */
+static void *map_secret(size_t n)
+{
+    void *p =
+        mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p != MAP_FAILED) madvise(p, n, MADV_DONTDUMP);
+    return p;
+}
+
+/* Takes fd over, also where it fails. Nothing is decrypted yet. */
+static int map_sealed(struct filemap *m, int fd, const struct stat *st, const char *path,
+                      struct err *e)
+{
+    struct mapped_file *f = mem_new(struct mapped_file);
+    int rc = f ? sealed_open(&f->sealed, fd, (uint64_t)st->st_size, path, e)
+               : err_nomem(e, "an encrypted file");
+    uint64_t n = rc == OK ? sealed_bytes(f->sealed) : 0;
+    void *p = MAP_FAILED;
+
+    if (rc == OK && n > SIZE_MAX) rc = err_nomem(e, "an encrypted file");
+    if (rc == OK && n > 0 && (p = map_secret((size_t)n)) == MAP_FAILED)
+        rc = err_set(e, E_NOMEM, "%s: no memory for %llu decrypted bytes", path,
+                     (unsigned long long)n);
+    if (rc == OK && n > 0) {
+        f->fd = fd, f->p = p, f->n = (size_t)n;
+        add_decrypted(f);
+        *m = (struct filemap){ p, (size_t)n, f, 0 };
+        return OK;
+    }
+    if (rc == OK) *m = (struct filemap){ 0 }; /* an empty file */
+    if (f) sealed_close(f->sealed);
+    mem_free(f);
+    close(fd);
+    return rc;
+}
+
+/* All of it is there: keys and file are not needed any more. */
+static void finish_sealed(struct filemap *m)
+{
+    struct mapped_file *f = m->file;
+
+    mprotect((void *)m->p, m->n, PROT_READ);
+    sealed_close(f->sealed);
+    close(f->fd);
+    f->sealed = NULL;
+    f->fd = -1;
+}
+
+int filemap_fill(struct filemap *m, size_t n, file_step_fn *step, void *arg, struct err *e)
+{
+    struct mapped_file *f = m->file;
+    int rc = OK;
+
+    if (!f || !f->sealed) return OK;
+    while (rc == OK && m->n_ready < m->n && m->n_ready < n) {
+        uint64_t i = m->n_ready / sealed_head(f->sealed)->chunk_bytes;
+        size_t got = 0;
+
+        rc = sealed_read(f->sealed, i, (unsigned char *)m->p + m->n_ready, &got, e);
+        if (rc == OK) m->n_ready += got;
+        if (rc == OK && step) step(arg, got);
+    }
+    if (rc == OK && m->n_ready == m->n) finish_sealed(m);
+    return rc;
+}
+
+bool filemap_is_sealed(const struct filemap *m) { return m->file && !m->file->guard; }
+
+int filemap_open_head(struct filemap *m, const char *path, size_t n, struct err *e)
+{
+    struct filemap made = { 0 };
     struct stat st;
     int fd, rc = open_regular(&fd, &st, path, e);
 
     if (rc != OK) return rc;
-    if (st.st_size > 0) return map_file(m, fd, &st, path, e);
-    close(fd);
-    *m = (struct filemap){ 0 };
-    return OK;
+    if (is_sealed(fd)) {
+        rc = map_sealed(&made, fd, &st, path, e);
+        if (rc == OK) rc = filemap_fill(&made, n, NULL, NULL, e);
+    } else if (st.st_size > 0) {
+        rc = map_file(&made, fd, &st, path, e);
+    } else {
+        close(fd);
+    }
+    if (rc == OK) *m = made;
+    else filemap_release(&made);
+    return rc;
 }
+
+int filemap_open(struct filemap *m, const char *path, struct err *e)
+{
+    return filemap_open_head(m, path, SIZE_MAX, e);
+}
+
+/* ---- what happens to a map ---- */
 
 int filemap_check(const struct filemap *m, bool look, const char *path, struct err *e)
 {
     const struct mapped_file *f = m->file;
     struct stat st;
 
-    if (!f) return OK;
+    if (!f || !f->guard) return OK; /* decrypted bytes do not change with the file */
     if (mapguard_is_broken(f->guard))
         return err_set(e, E_DAMAGED,
                        "%s: a part of the file could not be read: it was truncated while it was in "
@@ -139,11 +276,15 @@ int filemap_check(const struct filemap *m, bool look, const char *path, struct e
 
 void filemap_release(struct filemap *m)
 {
-    if (m->file) {
-        mapguard_drop(m->file->guard);
+    struct mapped_file *f = m->file;
+
+    if (f) {
+        if (f->guard) mapguard_drop(f->guard);
+        else remove_decrypted(f);
         munmap((void *)m->p, m->n);
-        close(m->file->fd);
-        mem_free(m->file);
+        sealed_close(f->sealed);
+        if (f->fd >= 0) close(f->fd);
+        mem_free(f);
     }
     *m = (struct filemap){ 0 };
 }
@@ -160,7 +301,10 @@ static void advise_pages(const void *p, size_t n, int advice, bool inside)
 }
 
 void filemap_need(const void *p, size_t n) { advise_pages(p, n, MADV_WILLNEED, false); }
-void filemap_drop(const void *p, size_t n) { advise_pages(p, n, MADV_DONTNEED, true); }
+void filemap_drop(const void *p, size_t n)
+{
+    if (!is_decrypted(p)) advise_pages(p, n, MADV_DONTNEED, true);
+}
 
 /* One read usually suffices; signals and large files may take several. */
 static int read_all(int fd, struct buf *out, size_t size, const char *path, struct err *e)
@@ -177,6 +321,33 @@ static int read_all(int fd, struct buf *out, size_t size, const char *path, stru
     return OK;
 }
 
+static int check_most(uint64_t size, size_t max_bytes, const char *path, struct err *e)
+{
+    if (size <= max_bytes) return OK;
+    return err_set(e, E_FORMAT, "%s: has %llu bytes, expected at most %zu", path,
+                   (unsigned long long)size, max_bytes);
+}
+
+/* The decrypted bytes; a chunk may be longer than what is left of the buffer only at the end. */
+static int read_sealed(int fd, struct buf *out, uint64_t file_bytes, size_t max_bytes,
+                       const char *path, struct err *e)
+{
+    struct sealed *s = NULL;
+    size_t got = 0;
+    int rc = sealed_open(&s, fd, file_bytes, path, e);
+
+    if (rc == OK) rc = check_most(sealed_bytes(s), max_bytes, path, e);
+    if (rc == OK && !buf_reserve(out, (size_t)sealed_bytes(s) + 1))
+        rc = err_set(e, E_NOMEM, "%s: out of memory: no room for %llu bytes", path,
+                     (unsigned long long)sealed_bytes(s));
+    for (uint64_t i = 0; rc == OK && i < sealed_n_chunks(s); i++) {
+        rc = sealed_read(s, i, out->p + out->n, &got, e);
+        if (rc == OK) out->n += got;
+    }
+    sealed_close(s);
+    return rc;
+}
+
 int file_read(struct buf *out, const char *path, size_t max_bytes, struct err *e)
 {
     struct stat st;
@@ -184,10 +355,36 @@ int file_read(struct buf *out, const char *path, size_t max_bytes, struct err *e
     size_t size = rc == OK ? (size_t)st.st_size : 0;
 
     if (rc != OK) return rc;
-    if (size > max_bytes)
-        rc = err_set(e, E_FORMAT, "%s: has %zu bytes, expected at most %zu", path, size, max_bytes);
-    else rc = read_all(fd, out, size, path, e);
+    if (is_sealed(fd)) rc = read_sealed(fd, out, size, max_bytes, path, e);
+    else if ((rc = check_most(size, max_bytes, path, e)) == OK)
+        rc = read_all(fd, out, size, path, e);
     close(fd);
+    return rc;
+}
+
+int file_scan(const char *path, file_piece_fn *take, void *arg, uint64_t *bytes, struct err *e)
+{
+    enum { PIECE = 1 << 18 };
+    struct stat st;
+    char *piece = mem_alloc(PIECE);
+    uint64_t sum = 0;
+    int fd, rc = piece ? open_regular(&fd, &st, path, e) : err_nomem(e, "a piece of a file");
+
+    if (rc != OK) {
+        mem_free(piece);
+        return rc;
+    }
+    while (rc == OK) {
+        ssize_t got = read(fd, piece, PIECE);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) rc = fail_errno(path, e);
+        if (got <= 0) break;
+        sum += (uint64_t)got;
+        rc = take(arg, piece, (size_t)got, e);
+    }
+    close(fd);
+    mem_free(piece);
+    if (bytes) *bytes = sum;
     return rc;
 }
 
@@ -273,6 +470,26 @@ int file_create(int *fd, const char *temp, const char *path, struct err *e)
     unlink(temp);
     *fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     return *fd < 0 ? fail_errno(path, e) : OK;
+}
+
+/* The opened file is checked again: the name may lead to something else since. O_NONBLOCK: a FIFO is not
+ * waited for. */
+int file_append(int *fd, const char *path, struct err *e)
+{
+    struct stat st;
+    int rc = check_output(path, e);
+
+    *fd = -1;
+    if (rc != OK) return rc;
+    *fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (*fd < 0) return fail_errno(path, e);
+    if (fstat(*fd, &st) != 0) rc = fail_errno(path, e);
+    else if (!S_ISREG(st.st_mode))
+        rc = err_set(e, E_IO, "%s: is %s, expected a file", path, kind_of(st.st_mode));
+    if (rc == OK) return OK;
+    close(*fd);
+    *fd = -1;
+    return rc;
 }
 
 int file_rename(const char *temp, const char *path, struct err *e)

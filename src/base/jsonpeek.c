@@ -52,6 +52,14 @@ static struct str number_at(const char *p, const char *end)
     return str_of(begin, (size_t)(p - begin));
 }
 
+static struct str literal_at(const char *p, const char *end)
+{
+    struct str s = str_of(p, (size_t)(end - p));
+
+    if (str_starts(s, STR("true"))) return str_take(s, 4);
+    return str_starts(s, STR("false")) ? str_take(s, 5) : STR("");
+}
+
 /* p is at a value. */
 static void read_value(struct jsonpeek_member *m, const char *p, const char *end)
 {
@@ -64,7 +72,7 @@ static void read_value(struct jsonpeek_member *m, const char *p, const char *end
         close = find_quote(p + 1, end, &escaped);
         m->found = close && !escaped ? JSONPEEK_FOUND : JSONPEEK_UNKNOWN;
         if (m->found == JSONPEEK_FOUND) m->value = str_of(p + 1, (size_t)(close - p - 1));
-    } else if ((m->value = number_at(p, end)).n) {
+    } else if ((m->value = literal_at(p, end)).n || (m->value = number_at(p, end)).n) {
         m->found = JSONPEEK_FOUND;
     }
 }

@@ -18,11 +18,11 @@ struct jsonpeek_member {
     const char *key; /* without characters that JSON escapes */
     /* the result */
     enum jsonpeek found;
-    bool is_text;     /* FOUND: a string, else a number */
+    bool is_text;     /* FOUND: a string, else a number, true or false */
     struct str value; /* FOUND: a part of the text; of a string without the quotes */
 };
-/* Members of the outermost object that are strings or numbers, all in one pass; of several with one
- * name the last. If the text is no object, or a name has escapes, all are UNKNOWN. */
+/* Members of the outermost object that are strings, numbers, true or false, all in one pass; of
+ * several with one name the last. If the text is no object, or a name has escapes, all are UNKNOWN. */
 void jsonpeek_members(struct str json, struct jsonpeek_member *m, int n);
 
 /* Appends the value of the member `key` of the outermost object to out; of several the last. key:

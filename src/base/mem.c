@@ -1,12 +1,14 @@
 #include "base/mem.h"
 
 #include <limits.h>
+#include <malloc.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
+enum { LARGE_BLOCK = 1 << 20 };
 
 /* Sizes above PTRDIFF_MAX are refused before malloc sees them: pointer differences inside such a
  * block would overflow, and gcc and ASan warn about the call. A size of 0 allocates one byte, so
@@ -60,6 +62,15 @@ void *mem_aligned_thin(size_t n)
     if (posix_memalign(&p, HUGE_PAGE, (n + 63) & ~(size_t)63) != 0) return NULL;
     madvise(p, n & ~(HUGE_PAGE - 1), MADV_NOHUGEPAGE);
     return p;
+}
+
+/* glibc raises the size from which blocks are mapped with each one that is freed, up to 32 MiB, and keeps
+ * the ends of its heaps up to twice that size: the scratch memory of a model would stay with the
+ * process after the model. Fixed limits end both. */
+void mem_return_large(void)
+{
+    mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
+    mallopt(M_TRIM_THRESHOLD, LARGE_BLOCK);
 }
 
 /* n is not needed by this allocator; it is in the interface for one that needs it. */

@@ -27,6 +27,8 @@ void mem_free(void *p); /* NULL is allowed */
 /* Blocks aligned to 64 bytes (2 MiB and huge pages from 4 MiB on), not zeroed, or NULL. Freed with
  * mem_free_aligned only. */
 MEM_CHECKED void *mem_aligned(size_t n);
+/* Blocks of 1 MiB and more go back to the system when they are freed. For programs, at their start. */
+void mem_return_large(void);
 /* As mem_aligned, but never on huge pages: for large arrays of which only scattered parts are used. */
 MEM_CHECKED void *mem_aligned_thin(size_t n);
 void mem_free_aligned(void *p, size_t n);

@@ -69,3 +69,35 @@ bool str_to_f64(struct str s, double *out)
     *out = v;
     return true;
 }
+
+/* Three rows of the table of distances: before, above, current. */
+int str_distance(struct str a, struct str b)
+{
+    int rows[3][41];
+
+    if (a.n > 40 || b.n > 40) return 99;
+    for (size_t j = 0; j <= b.n; j++) rows[0][j] = (int)j;
+    for (size_t i = 1; i <= a.n; i++) {
+        int *row = rows[i % 3], *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= b.n; j++) {
+            int best = above[j - 1] + (a.p[i - 1] != b.p[j - 1]);
+            if (above[j] + 1 < best) best = above[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a.p[i - 1] == b.p[j - 2] && a.p[i - 2] == b.p[j - 1] &&
+                before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
+            row[j] = best;
+        }
+    }
+    return rows[a.n % 3][b.n];
+}
+
+bool str_is_nearer(struct str word, struct str name, int *least)
+{
+    int d = str_distance(word, name);
+
+    if (d >= *least || d * 2 >= (int)word.n) return false;
+    *least = d;
+    return true;
+}

@@ -51,6 +51,13 @@ size_t str_json_parts(struct str json);
 ptrdiff_t str_find(struct str in, struct str what);
 struct str str_trim(struct str s); /* without ASCII white space at both ends */
 
+/* Edits (insert, delete, replace, swap two neighbours) that make one word the other: the optimal
+ * string alignment distance. 99 where a word has more than 40 bytes. */
+int str_distance(struct str a, struct str b);
+/* Is `word` probably a mistyped `name`: less than 4 edits, and less than half of the word? *least: the
+ * fewest edits found so far, at first 4; a nearer name lowers it. */
+bool str_is_nearer(struct str word, struct str name, int *least);
+
 /* Parses the whole string as a decimal integer or a finite real number. false: anything else, or
  * out of range; *out is unchanged. */
 bool str_to_i64(struct str s, int64_t *out);

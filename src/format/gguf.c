@@ -43,7 +43,9 @@ static int check_shape(const struct gguf *g, const struct source_tensor *t, uint
     bool fits = dtype_row_bytes(t->type, (uint64_t)cols, bytes);
     for (int i = 0; i + 1 < t->n_dims; i++)
         fits = fits && !__builtin_mul_overflow(rows, t->dims[i], &rows);
-    if (!fits || __builtin_mul_overflow(*bytes, (uint64_t)rows, bytes) || *bytes > PTRDIFF_MAX)
+    fits = fits && !__builtin_mul_overflow(*bytes, (uint64_t)rows, bytes);
+    if (t->type == DT_I2_S) fits = fits && !__builtin_add_overflow(*bytes, I2_S_TAIL, bytes);
+    if (!fits || *bytes > PTRDIFF_MAX)
         return err_set(e, E_FORMAT, "%s: tensor '%.*s' is too large: its dimensions overflow",
                        g->name, STR_ARG(name));
     return OK;
@@ -71,11 +73,11 @@ static int read_tensor(struct gguf *g, struct cursor *c, struct source_tensor *t
     type = cursor_u32(c);
     *at = cursor_u64(c);
     if (c->bad) return gguf_fail_truncated(g, c, "the entry of tensor", t->name, e);
-    if (type >= DT_F8_E4M3 || !dtype_info((int)type))
+    t->type = dtype_by_ggml(type);
+    if (t->type == DT_NONE)
         return err_set(e, E_UNSUPPORTED,
                        "%s: byte %zu: tensor '%.*s' has type %u, which is not supported", g->name,
                        cursor_at(c) - 12, STR_ARG(name), type);
-    t->type = (enum dtype)type;
     if ((rc = check_shape(g, t, &bytes, e)) != OK) return rc;
     t->bytes = (size_t)bytes;
     rc = map_put(&g->tensor_map, t->name, (uint64_t)(t - g->tensors));
@@ -185,13 +187,15 @@ static int read_head(const struct gguf *g, struct cursor *c, uint64_t *n_tensors
     return OK;
 }
 
-/* Reads header, keys and directory in one pass; g is filled as far as it came. */
-static int parse_file(struct gguf *g, const void *p, size_t n, struct err *e)
+/* Reads header, keys and directory in one pass; g is filled as far as it came. *seen: how many bytes
+ * were looked at. */
+static int parse_file(struct gguf *g, const void *p, size_t n, size_t *seen, struct err *e)
 {
     struct cursor c = cursor_of(p, n);
     uint64_t n_tensors = 0, n_keys = 0, *at;
     int rc = read_head(g, &c, &n_tensors, &n_keys, e);
 
+    *seen = cursor_at(&c);
     if (rc != OK) return rc;
     g->keys = mem_array((size_t)n_keys, sizeof *g->keys);
     g->tensors = mem_array((size_t)n_tensors, sizeof *g->tensors);
@@ -203,6 +207,7 @@ static int parse_file(struct gguf *g, const void *p, size_t n, struct err *e)
     for (; rc == OK && g->n_tensors < n_tensors; g->n_tensors += rc == OK)
         rc = read_tensor(g, &c, &g->tensors[g->n_tensors], &at[g->n_tensors], e);
     if (rc == OK) rc = locate_tensors(g, &c, at, e);
+    *seen = cursor_at(&c);
     mem_free(at);
     return rc;
 }
@@ -220,27 +225,58 @@ static struct gguf *new_gguf(const char *name, struct err *e)
 int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, struct err *e)
 {
     struct gguf *g = new_gguf(name, e);
+    size_t seen;
     int rc;
 
     if (!g) return E_NOMEM;
-    rc = parse_file(g, p, n, e);
+    rc = parse_file(g, p, n, &seen, e);
     if (rc == OK) *out = g;
     else gguf_close(g);
     return rc;
 }
 
+/* Of an encrypted file only the beginning is decrypted at first. A parser that came further has read
+ * zeros: what it found is dropped, more is decrypted, and it starts again. */
 int gguf_open_one(struct gguf **out, const char *path, struct err *e)
 {
-    struct gguf *g = new_gguf(path, e);
-    int rc;
+    enum { HEAD_BYTES = 1 << 20 };
+    struct filemap file = { 0 };
+    struct gguf *g = NULL;
+    size_t seen = 0;
+    int rc = filemap_open_head(&file, path, HEAD_BYTES, e);
 
-    if (!g) return E_NOMEM;
-    rc = filemap_open(&g->file, path, e);
-    if (rc == OK) rc = parse_file(g, g->file.p, g->file.n, e);
+    if (rc != OK) return rc;
+    do {
+        gguf_close(g);
+        if (seen)
+            rc = filemap_fill(&file, seen < SIZE_MAX / 2 ? 2 * seen : SIZE_MAX, NULL, NULL, e);
+        g = rc == OK ? new_gguf(path, e) : NULL;
+        if (rc == OK) rc = g ? parse_file(g, file.p, file.n, &seen, e) : E_NOMEM;
+    } while (g && seen > file.n_ready);
+    if (g) g->file = file;
+    else filemap_release(&file);
     if (rc == OK) *out = g;
     else gguf_close(g);
     return rc;
 }
+
+int gguf_fill(struct gguf *g, file_step_fn *step, void *arg, struct err *e)
+{
+    int rc = filemap_fill(&g->file, SIZE_MAX, step, arg, e);
+
+    for (size_t i = 0; i < g->n_parts && rc == OK; i++) rc = gguf_fill(g->parts[i], step, arg, e);
+    return rc;
+}
+
+uint64_t gguf_unfilled(const struct gguf *g)
+{
+    uint64_t sum = g->file.n - g->file.n_ready;
+
+    for (size_t i = 0; i < g->n_parts; i++) sum += gguf_unfilled(g->parts[i]);
+    return sum;
+}
+
+bool gguf_is_sealed(const struct gguf *g) { return filemap_is_sealed(&g->file); }
 
 void gguf_close(struct gguf *g)
 {

@@ -8,6 +8,7 @@
 #ifndef TERN_FORMAT_GGUF_H
 #define TERN_FORMAT_GGUF_H
 
+#include "base/file.h"
 #include "format/source.h"
 
 enum gguf_type {
@@ -37,6 +38,12 @@ int gguf_open(struct gguf **out, const char *path, struct err *e);
 /* One file that is in memory, 8-byte aligned, and outlives g; name is used in messages. */
 int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, struct err *e);
 void gguf_close(struct gguf *g); /* NULL is allowed */
+/* Of an encrypted file (base/sealed.h) gguf_open decrypts the keys and the directory. gguf_fill
+ * decrypts the tensors of all parts, before anyone reads them; see filemap_fill. gguf_unfilled: bytes
+ * that are left to do. */
+int gguf_fill(struct gguf *g, file_step_fn *step, void *arg, struct err *e);
+uint64_t gguf_unfilled(const struct gguf *g);
+bool gguf_is_sealed(const struct gguf *g);
 /* filemap_check of all its files. */
 int gguf_check(const struct gguf *g, bool look, struct err *e);
 

@@ -236,7 +236,8 @@ bool ggufw_copy(struct ggufw *w, const struct source *from, const char *key)
 /* false: GGUF cannot hold such a tensor. */
 static bool find_tensor_bytes(enum dtype t, const int64_t *dims, int n_dims, uint64_t *bytes)
 {
-    if (n_dims < 1 || n_dims > SOURCE_MAX_DIMS || (int)t >= DT_F8_E4M3) return false;
+    if (n_dims < 1 || n_dims > SOURCE_MAX_DIMS || (int)t >= DT_F8_E4M3 || t == DT_I2_S)
+        return false;
     for (int i = 0; i < n_dims; i++)
         if (dims[i] < 1) return false;
     if (!dtype_row_bytes(t, (uint64_t)dims[n_dims - 1], bytes)) return false;

@@ -24,6 +24,8 @@ static const struct {
     [HFCONFIG_POOLING] = { "1_Pooling/config.json", "pooling:" },
     [HFCONFIG_MODULES] = { "modules.json", "modules:" },
     [HFCONFIG_TERN] = { "tern.json", "tern:" },
+    [HFCONFIG_MODELOPT] = { "hf_quant_config.json", "hf_quant_config:" },
+    [HFCONFIG_GPTQ] = { "quantize_config.json", "quantize_config:" },
 };
 
 /* The parsed files. Strings and lists that are handed out are jansson's. */

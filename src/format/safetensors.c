@@ -107,7 +107,7 @@ static int read_dtype(const struct safetensors *s, struct source_tensor *t, cons
     if (!d || d->quantized || !str_is(name, d->name))
         return err_set(e, E_UNSUPPORTED,
                        "%s: tensor '%.100s': dtype '%.40s' is not one of F64 F32 F16 BF16 F8_E4M3 "
-                       "F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL",
+                       "F8_E5M2 F8_E8M0 I64 I32 I16 I8 U64 U32 U16 U8 BOOL",
                        s->name, t->name.p, name.p);
     return OK;
 }
@@ -222,6 +222,8 @@ static int align_tensors(struct safetensors *s, struct err *e)
     for (size_t i = 0; i < s->n_tensors; i++) {
         struct source_tensor *t = &s->tensors[i];
         if ((uintptr_t)t->data % (size_t)dtype_info((int)t->type)->bytes == 0) continue;
+        int rc = filemap_fill(&s->file, SIZE_MAX, NULL, NULL, e); /* before it is copied */
+        if (rc != OK) return rc;
         struct aligned_copy *a = arena_new(&s->arena, struct aligned_copy);
         if (a) *a = (struct aligned_copy){ s->copies, t->bytes, mem_aligned(t->bytes) };
         if (!a || !a->p)
@@ -314,17 +316,54 @@ int safetensors_parse(struct safetensors **out, const void *p, size_t n, const c
     return rc;
 }
 
+/* Of an encrypted file the header is decrypted: its length first. */
+static int open_header(struct safetensors *s, const char *path, struct err *e)
+{
+    int rc = filemap_open_head(&s->file, path, 8, e);
+    uint64_t len = 0;
+
+    if (rc != OK || s->file.n < 8) return rc;
+    memcpy(&len, s->file.p, 8);
+    if (len > MAX_HEADER_BYTES) len = 0; /* parse_file refuses it */
+    return filemap_fill(&s->file, 8 + (size_t)len, NULL, NULL, e);
+}
+
 int safetensors_open(struct safetensors **out, const char *path, struct err *e)
 {
     struct safetensors *s = new_safetensors(path, e);
     int rc;
 
     if (!s) return E_NOMEM;
-    rc = filemap_open(&s->file, path, e);
+    rc = open_header(s, path, e);
     if (rc == OK) rc = parse_file(s, s->file.p, s->file.n, e);
     if (rc == OK) *out = s;
     else safetensors_close(s);
     return rc;
+}
+
+int safetensors_fill(struct safetensors *s, file_step_fn *step, void *arg, struct err *e)
+{
+    int rc = filemap_fill(&s->file, SIZE_MAX, step, arg, e);
+
+    for (size_t i = 0; i < s->n_shards && rc == OK; i++)
+        rc = safetensors_fill(s->shards[i], step, arg, e);
+    return rc;
+}
+
+uint64_t safetensors_unfilled(const struct safetensors *s)
+{
+    uint64_t sum = s->file.n - s->file.n_ready;
+
+    for (size_t i = 0; i < s->n_shards; i++) sum += safetensors_unfilled(s->shards[i]);
+    return sum;
+}
+
+bool safetensors_is_sealed(const struct safetensors *s)
+{
+    bool is = filemap_is_sealed(&s->file);
+
+    for (size_t i = 0; i < s->n_shards; i++) is |= safetensors_is_sealed(s->shards[i]);
+    return is;
 }
 
 /* ---- shards ---- */

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "format/gguf.h"
 #include "format/hfconfig.h"
+#include "format/hfquant.h"
 #include "format/modelref.h"
 #include "format/onnxfile.h"
 #include "format/safetensors.h"
@@ -36,6 +37,7 @@ struct source {
     struct safetensors *tensors;
     char *onnx; /* path of the ONNX file */
     uint64_t onnx_bytes;
+    struct hfquant *quant;   /* NULL: the folder is not quantized */
     struct hfconfig *config; /* NULL: GGUF, or a .safetensors or .onnx file without config.json */
 };
 
@@ -79,7 +81,8 @@ static int open_folder(struct source *s, struct err *e)
         s->onnx_bytes = onnxfile_bytes(s->onnx);
         return OK;
     }
-    return safetensors_open_dir(&s->tensors, s->path, e);
+    rc = safetensors_open_dir(&s->tensors, s->path, e);
+    return rc == OK ? hfquant_open(&s->quant, s->config, s->tensors, e) : rc;
 }
 
 /* Reads the configuration in dir where it has one of the two files, and takes dir over; otherwise
@@ -131,7 +134,8 @@ static int open_safetensors(struct source *s, struct err *e)
     if (rc != OK) return rc;
     dir = n ? mem_dup(s->path, n + 1) : mem_strdup(".");
     if (dir && n) dir[n] = 0;
-    return open_config_beside(s, dir, "config.json", NULL, e);
+    rc = open_config_beside(s, dir, "config.json", NULL, e);
+    return rc == OK ? hfquant_open(&s->quant, s->config, s->tensors, e) : rc;
 }
 
 /* By the first bytes; the name counts only where they do not tell. The map is released again: each
@@ -141,14 +145,17 @@ static int open_file(struct source *s, struct err *e)
     struct filemap m = { 0 };
     unsigned char head[HEAD_BYTES] = { 0 };
     size_t n, size;
-    int rc = filemap_open(&m, s->path, e);
+    int rc = filemap_open_head(&m, s->path, sizeof head, e);
 
     if (rc != OK) return rc;
     size = m.n;
     n = size < sizeof head ? size : sizeof head;
     if (n) memcpy(head, m.p, n);
     filemap_release(&m);
-    if (n >= 4 && memcmp(head, "GGUF", 4) == 0) return gguf_open(&s->gguf, s->path, e);
+    if (n >= 4 && memcmp(head, "GGUF", 4) == 0) {
+        rc = gguf_open(&s->gguf, s->path, e);
+        return rc == OK ? hfquant_open_gguf(&s->quant, s->gguf, e) : rc;
+    }
     if (safetensors_looks(head, n, size) || str_ends(str_c(s->path), STR(".safetensors")))
         return open_safetensors(s, e);
     if (onnxfile_looks(head, n) || str_ends(str_c(s->path), STR(".onnx"))) return open_onnx(s, e);
@@ -167,7 +174,7 @@ static struct source *new_source(void)
     return NULL;
 }
 
-int source_open(struct source **out, const char *path, struct err *e)
+int source_open_head(struct source **out, const char *path, struct err *e)
 {
     struct source *s = new_source();
     int rc = OK;
@@ -183,11 +190,53 @@ int source_open(struct source **out, const char *path, struct err *e)
     return rc;
 }
 
+int source_open(struct source **out, const char *path, struct err *e)
+{
+    struct source *s = NULL;
+    int rc = source_open_head(&s, path, e);
+
+    if (rc == OK) rc = source_fill(s, NULL, NULL, e);
+    if (rc == OK) *out = s;
+    else source_close(s);
+    return rc;
+}
+
+struct filling {
+    source_progress_fn *progress;
+    void *arg;
+    uint64_t done, total;
+};
+
+static void count_step(void *arg, uint64_t bytes)
+{
+    struct filling *f = arg;
+
+    f->done += bytes;
+    if (f->progress) f->progress(f->arg, f->done, f->total);
+}
+
+int source_fill(struct source *s, source_progress_fn *progress, void *arg, struct err *e)
+{
+    struct filling f = { .progress = progress, .arg = arg };
+
+    if (s->gguf) f.total = gguf_unfilled(s->gguf);
+    else if (s->tensors) f.total = safetensors_unfilled(s->tensors);
+    if (f.total == 0) return OK;
+    return s->gguf ? gguf_fill(s->gguf, count_step, &f, e)
+                   : safetensors_fill(s->tensors, count_step, &f, e);
+}
+
+bool source_is_sealed(const struct source *s)
+{
+    return s->gguf ? gguf_is_sealed(s->gguf) : s->tensors && safetensors_is_sealed(s->tensors);
+}
+
 void source_close(struct source *s)
 {
     if (!s) return;
     pthread_mutex_destroy(&s->damage->lock);
     mem_free(s->damage);
+    hfquant_close(s->quant);
     gguf_close(s->gguf);
     safetensors_close(s->tensors);
     hfconfig_close(s->config);
@@ -269,8 +318,17 @@ const struct source_tensor *source_tensor(const struct source *s, size_t i)
 
 const struct source_tensor *source_find(const struct source *s, const char *name)
 {
-    if (s->onnx) return NULL;
+    const struct source_tensor *t = hfquant_find(s->quant, str_c(name));
+
+    if (t || s->onnx) return t;
     return s->gguf ? gguf_find(s->gguf, str_c(name)) : safetensors_find(s->tensors, str_c(name));
+}
+
+const struct hfquant *source_quant(const struct source *s) { return s->quant; }
+
+bool source_quant_method(const struct source *s, struct str *out)
+{
+    return s->config && hfquant_method(s->config, out);
 }
 
 uint64_t source_bytes(const struct source *s)

@@ -23,6 +23,9 @@ struct source_tensor {
     int64_t dims[SOURCE_MAX_DIMS];
     const void *data; /* aligned for its type */
     size_t bytes;
+    /* A layer of a quantized folder, of type DT_GROUPED: it is made of several tensors, whose bytes
+     * are counted here, and read by format/hfquant.h. NULL: data is the tensor. */
+    const struct hfquant_tensor *quant;
 };
 
 enum value_kind {
@@ -53,9 +56,19 @@ struct value {
 
 struct source;
 struct gguf;
+struct hfquant;
 
 /* path: also hf: and file: names, see modelref.h. E_FORMAT: the file is none of these formats. */
 int source_open(struct source **out, const char *path, struct err *e);
+/* The same, but tensors of encrypted files (base/sealed.h) are listed and not decrypted: they read as
+ * zeros until source_fill. For who may not need them, or has no memory for them yet. */
+int source_open_head(struct source **out, const char *path, struct err *e);
+/* Decrypts all tensors, before other threads use the source. done of total bytes are decrypted;
+ * progress may be NULL. OK at once where no file is encrypted. */
+typedef void source_progress_fn(void *arg, uint64_t done, uint64_t total);
+int source_fill(struct source *s, source_progress_fn *progress, void *arg, struct err *e);
+bool source_is_sealed(
+    const struct source *s);         /* are its tensors in decrypted memory, not mapped? */
 void source_close(struct source *s); /* NULL is allowed */
 
 /* Has the model been damaged since it was opened? A file was truncated or written to, a page could
@@ -78,7 +91,12 @@ const char *source_onnx(const struct source *s);
 
 size_t source_n_tensors(const struct source *s);
 const struct source_tensor *source_tensor(const struct source *s, size_t i);
-const struct source_tensor *source_find(const struct source *s, const char *name); /* or NULL */
+/* Also finds the layers of quantized folders (X.weight), which are not listed above; or NULL. */
+const struct source_tensor *source_find(const struct source *s, const char *name);
+/* The quantized layers; NULL: there are none. */
+const struct hfquant *source_quant(const struct source *s);
+/* The quantization that the folder names; false: none. */
+bool source_quant_method(const struct source *s, struct str *out);
 uint64_t source_bytes(const struct source *s); /* of all tensors, or of the ONNX file */
 
 /* Keys of a GGUF file are its own ("llama.block_count"). In a folder a key is a dotted path into

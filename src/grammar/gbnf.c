@@ -52,11 +52,15 @@ static struct rule_node *parse_alternatives(struct gbnf *p, bool nested);
  * pass over the text. */
 static struct gbnf_position find_position(struct gbnf *p, size_t at)
 {
+    size_t from;
+
     if (at < p->last.at || p->last.line == 0) p->last = (struct gbnf_position){ 0, 1, 1 };
+    from = p->last.at;
     for (; p->last.at < at && p->last.at < p->text.n; p->last.at++) {
         p->last.column++;
         if (p->text.p[p->last.at] == '\n') p->last.line++, p->last.column = 1;
     }
+    budget_step(p->g->budget, (uint64_t)(p->last.at - from));
     return p->last;
 }
 

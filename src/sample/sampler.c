@@ -442,6 +442,12 @@ int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct samp
     return n;
 }
 
+void sampler_replay(struct sampler *s, int32_t id)
+{
+    if (s->opt.temp != 0) rng_unit(&s->rng);
+    sampler_accept(s, id);
+}
+
 int sampler_accept_device(struct sampler *s, int32_t id, struct err *e)
 {
     if (id < 0 || id >= s->n_vocab) return fail_no_number(NULL, 0, e);

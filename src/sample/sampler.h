@@ -44,6 +44,9 @@ int sampler_next(struct sampler *s, const float *logits, int32_t *id, struct err
  * need sampler_next on the host. Consumes as much of the random sequence as sampler_sample. */
 int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct sample_row *p,
                  struct logit_adjust *a, int max);
+/* Accepts a token that another sampler with the same seed has sampled: consumes as much of the random
+ * sequence as sampling it, so that the next token is the one that would have followed. */
+void sampler_replay(struct sampler *s, int32_t id);
 /* Accepts the token that the device sampled; a negative id is E_DAMAGED: no logit was a number. */
 int sampler_accept_device(struct sampler *s, int32_t id, struct err *e);
 

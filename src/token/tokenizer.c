@@ -164,7 +164,7 @@ static int open_gguf(struct tokenizer **out, const char *path, struct err *e)
     int rc;
 
     if (!t) return E_NOMEM;
-    rc = source_open(&t->source, path, e);
+    rc = source_open_head(&t->source, path, e);
     if (rc == OK) rc = tokfile_read_gguf(t, t->source, e);
     return finish_open(out, t, rc);
 }
@@ -200,7 +200,7 @@ int tokenizer_open(struct tokenizer **out, const char *path, struct err *e)
     int rc;
 
     if (file_is_dir(path)) return open_folder(out, path, e);
-    if ((rc = filemap_open(&head, path, e)) != OK) return rc;
+    if ((rc = filemap_open_head(&head, path, 4, e)) != OK) return rc;
     gguf = head.n >= 4 && memcmp(head.p, "GGUF", 4) == 0;
     filemap_release(&head);
     if (gguf) return open_gguf(out, path, e);

@@ -1,6 +1,7 @@
 /* tokfile_gguf.c - reads a tokenizer from the tokenizer.* keys of a GGUF file.
  *
- *   tokenizer.ggml.model            "gpt2" (BPE), "llama" (SentencePiece BPE), "t5", "bert"
+ *   tokenizer.ggml.model            "gpt2" (BPE), "llama" (SentencePiece BPE), "t5", "bert",
+ *                                   "gemma4" (BPE with merges and byte fallback)
  *   tokenizer.ggml.tokens           the pieces; the id is the position
  *   tokenizer.ggml.token_type       enum gguf_token_type, one per token
  *   tokenizer.ggml.scores           SentencePiece: one per token
@@ -314,6 +315,23 @@ static int build_spm(struct gguf_reader *r)
     return add_decoders(r, true, t->space_prefix);
 }
 
+/* "gemma4": BPE with merges over text with marks for spaces, byte fallback, no pre-tokenizer. */
+static int build_marked_bpe(struct gguf_reader *r)
+{
+    struct tokenizer *t = r->t;
+    int rc;
+
+    t->model = MODEL_BPE;
+    if ((rc = add_marks(r, read_flag(r, KEY("add_space_prefix"), false))) != OK ||
+        (rc = read_ids(r, (struct defaults){ 2, 1, 3, true, false })) != OK ||
+        (rc = read_merges(r)) != OK)
+        return rc;
+    t->bpe.unk = t->unk;
+    t->bpe.fuse_unk = true;
+    bpe_finish(&t->bpe, true);
+    return add_decoders(r, true, t->space_prefix);
+}
+
 /* precompiled_charsmap is a list of bytes. */
 static int read_charsmap(struct gguf_reader *r)
 {
@@ -404,10 +422,8 @@ int tokfile_read_gguf(struct tokenizer *t, const struct source *src, struct err 
         const char *name;
         int (*build)(struct gguf_reader *);
     } kinds[] = {
-        { "gpt2", build_bpe },
-        { "llama", build_spm },
-        { "t5", build_unigram },
-        { "bert", build_wordpiece },
+        { "gpt2", build_bpe },       { "llama", build_spm },         { "t5", build_unigram },
+        { "bert", build_wordpiece }, { "gemma4", build_marked_bpe },
     };
     struct gguf_reader r = { .t = t, .src = src, .e = e };
     size_t i = 0, n = sizeof kinds / sizeof *kinds;

@@ -68,4 +68,9 @@ void toolparse_push(struct toolparse *p, struct str text);
 void toolparse_end(struct toolparse *p);                       /* no more text comes */
 int toolparse_check(const struct toolparse *p, struct err *e); /* OK, or E_NOMEM */
 void toolparse_release(struct toolparse *p);                   /* a zeroed one is allowed */
+/* The text that was pushed last ends inside of reasoning. */
+static inline bool toolparse_is_reasoning(const struct toolparse *p)
+{
+    return p->state == PARSE_REASONING || (p->state == PARSE_BODY && p->is_think);
+}
 #endif
