@@ -8,72 +8,103 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define CUDA_LIB "tern-cuda.so"
+
+enum { N_PLACES = 4 };
+
+/* Cuts a path behind its last slash; "" where it has none. */
+static void cut_to_folder(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (slash) slash[1] = 0;
+    else path[0] = 0;
+}
 
 /* The folder of the running program with a trailing slash, or "" if it cannot be found. */
 static void find_program_folder(char *out, size_t size)
 {
     ssize_t n = readlink("/proc/self/exe", out, size - 1);
-    char *slash;
 
     out[n > 0 ? n : 0] = 0;
-    slash = strrchr(out, '/');
-    if (slash) slash[1] = 0;
-    else out[0] = 0;
+    cut_to_folder(out);
 }
 
-/* Loads the library named by TERN_CUDA_LIB, or else from the program's folder or ../lib/tern. It is
- * never unloaded: the CUDA runtime registers functions that run when the process exits. */
+/* The folder of the file that this code lies in: libtern.so in a program that embeds tern, whose own
+ * folder may be anywhere. */
+static void find_library_folder(char *out, size_t size)
+{
+    static const char here[] = "";
+    Dl_info info;
+    char *real = dladdr(here, &info) != 0 && info.dli_fname ? realpath(info.dli_fname, NULL) : NULL;
+
+    snprintf(out, size, "%s", real ? real : "");
+    free(real);
+    cut_to_folder(out);
+}
+
+static void name_places(struct buf *places)
+{
+    char program[4096], library[4096];
+
+    find_program_folder(program, sizeof program);
+    find_library_folder(library, sizeof library);
+    buf_printf(&places[0], "%s%s", program, CUDA_LIB);
+    buf_printf(&places[1], "%s../lib/tern/%s", program, CUDA_LIB);
+    if (strcmp(program, library) == 0) return;
+    buf_printf(&places[2], "%s%s", library, CUDA_LIB);
+    buf_printf(&places[3], "%stern/%s", library, CUDA_LIB);
+}
+
+/* Loads the library named by TERN_CUDA_LIB, or else from the program's folder or ../lib/tern, or from
+ * the folder of libtern.so or its tern/. It is never unloaded: the CUDA runtime registers functions
+ * that run when the process exits. */
 static int load_cuda_library(void **lib, struct err *e)
 {
     const char *named = getenv("TERN_CUDA_LIB");
-    char folder[4096];
-    struct buf places[2] = { 0 }, looked = { 0 };
-    int n = named ? 1 : 2, rc = OK;
+    struct buf places[N_PLACES] = { 0 }, looked = { 0 };
+    int rc = OK;
 
-    find_program_folder(folder, sizeof folder);
-    buf_printf(&places[0], "%s%s", named ? "" : folder, named ? named : CUDA_LIB);
-    buf_printf(&places[1], "%s../lib/tern/%s", folder, CUDA_LIB);
-    if ((rc = buf_check(&places[0], e)) != OK || (rc = buf_check(&places[1], e)) != OK) n = 0;
-    for (int i = 0; i < n && !*lib; i++) {
+    if (named) buf_puts(&places[0], named);
+    else name_places(places);
+    for (int i = 0; i < N_PLACES && rc == OK; i++) rc = buf_check(&places[i], e);
+    for (int i = 0; i < N_PLACES && rc == OK && !*lib && places[i].n; i++) {
         const char *path = buf_cstr(&places[i]);
         buf_printf(&looked, "%s%s", i ? ", " : "", path);
         if (access(path, R_OK) != 0) continue;
         *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (*lib) continue;
-        rc = err_set(e, E_UNSUPPORTED, "cannot open %s: %s", path, dlerror());
-        break;
+        if (!*lib) rc = err_set(e, E_UNSUPPORTED, "cannot open %s: %s", path, dlerror());
     }
     if (!*lib && rc == OK)
         rc = err_set(e, E_UNSUPPORTED,
                      "the CUDA library was not found: tried %s; `make cuda` builds it",
                      buf_cstr(&looked));
-    buf_release(&places[0]);
-    buf_release(&places[1]);
+    for (int i = 0; i < N_PLACES; i++) buf_release(&places[i]);
     buf_release(&looked);
     return rc;
 }
 
-/* dlsym returns an object pointer; the cast to a function pointer is POSIX's idiom. */
-static int cuda_open(struct backend **out, const struct backend_opt *opt, struct err *e)
+/* The function of the library, which is loaded once. dlsym returns an object pointer; the cast to a
+ * function pointer is POSIX's idiom. */
+static int find_cuda(backend_open_fn **open, struct err *e)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static void *lib;
-    backend_open_fn *open;
     int rc = OK;
 
     pthread_mutex_lock(&lock); /* two models may be loading */
     if (!lib) rc = load_cuda_library(&lib, e);
     pthread_mutex_unlock(&lock);
     if (rc != OK) return rc;
-    *(void **)&open = dlsym(lib, "tern_cuda_open");
-    if (!open)
-        return err_set(e, E_UNSUPPORTED, "%s does not export tern_cuda_open: not tern's library",
-                       CUDA_LIB);
-    return open(out, opt, backend_layout(), e);
+    *(void **)open = dlsym(lib, "tern_cuda_open");
+    if (*open) return OK;
+    return err_set(e, E_UNSUPPORTED, "%s does not export tern_cuda_open: not tern's library",
+                   CUDA_LIB);
 }
 
 /* The API that a device name of another program stands for, or NULL. The message then says that
@@ -93,21 +124,45 @@ static const char *name_foreign_api(const char *device)
     return NULL;
 }
 
-/* "cpu", "cuda" or "cuda:N". */
-int backend_open(struct backend **out, const struct backend_opt *opt, struct err *e)
+/* "cuda" or "cuda:N". */
+static bool is_cuda(const char *device)
 {
-    const char *device = opt->device ? opt->device : "cpu";
+    if (strncmp(device, "cuda", 4) != 0) return false;
+    if (device[4] == 0) return true;
+    return device[4] == ':' && device[5] && strspn(device + 5, "0123456789") == strlen(device + 5);
+}
 
-    if (strcmp(device, "cpu") == 0) return cpu_open(out, opt, e);
-    if (strncmp(device, "cuda", 4) == 0 && (device[4] == 0 || device[4] == ':'))
-        return cuda_open(out, opt, e);
-    if (name_foreign_api(device))
+static int refuse_device(const char *device, struct err *e)
+{
+    const char *api = name_foreign_api(device);
+
+    if (api)
         return err_set(
             e, E_UNSUPPORTED,
             "device \"%s\": tern has no backend for %s; supported are \"cpu\" and \"cuda\"", device,
-            name_foreign_api(device));
+            api);
     return err_set(e, E_UNSUPPORTED, "device \"%s\": must be \"cpu\", \"cuda\" or \"cuda:N\"",
                    device);
+}
+
+int backend_check(const char *device, struct err *e)
+{
+    backend_open_fn *open;
+
+    if (!device || strcmp(device, "cpu") == 0) return OK;
+    return is_cuda(device) ? find_cuda(&open, e) : refuse_device(device, e);
+}
+
+int backend_open(struct backend **out, const struct backend_opt *opt, struct err *e)
+{
+    const char *device = opt->device ? opt->device : "cpu";
+    backend_open_fn *open;
+    int rc;
+
+    if (strcmp(device, "cpu") == 0) return cpu_open(out, opt, e);
+    if (!is_cuda(device)) return refuse_device(device, e);
+    if ((rc = find_cuda(&open, e)) != OK) return rc;
+    return open(out, opt, backend_layout(), e);
 }
 
 void backend_close(struct backend *be)

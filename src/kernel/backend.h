@@ -42,7 +42,23 @@ enum act {
     ACT_GELU_QUICK,  /* x * sigmoid(1.702 x) */
     ACT_SIGMOID,     /* 1 / (1 + e^-x) */
     ACT_SWIGLU_CLIP, /* gpt-oss: quick GELU of min(gate, 7), times (clamp(up, -7, 7) + 1) */
-    ACT_NONE         /* identity: act(gate) * up is then the plain product */
+    ACT_NONE,        /* identity: act(gate) * up is then the plain product */
+    ACT_XIELU        /* apertus: has parameters of each layer; see backend.xielu */
+};
+
+/* Options of operations that only some backends know. A model that needs one of them is refused by
+ * the others (model/pass.c). */
+enum {
+    BACKEND_CHUNKS = 1 << 0,        /* attend_opt.chunk */
+    BACKEND_INPUT_WEIGHTS = 1 << 1, /* experts_opt.weigh_inputs */
+    BACKEND_ZERO_EXPERTS = 1 << 2,  /* experts_opt.n_zero */
+    BACKEND_EXPERT_SCALES = 1 << 3, /* route_opt.expert_scale */
+    BACKEND_BETA_SCALE = 1 << 4,    /* delta_opt.beta_scale */
+    BACKEND_CLIPPED_GLU = 1 << 5,   /* experts_opt.clip */
+    BACKEND_SQRT_SOFTPLUS = 1 << 6, /* ROUTE_SQRT_SOFTPLUS */
+    BACKEND_HASH_ROUTES = 1 << 7,   /* route_opt.by_token */
+    BACKEND_KEY_CHOICE = 1 << 8,    /* attend_opt.keys */
+    BACKEND_CONV_PARTS = 1 << 9     /* conv_opt.at */
 };
 
 /* Which two elements of a head form a pair that the rotary embedding rotates. */
@@ -73,6 +89,18 @@ struct attend_opt {
     const float *sinks;       /* [n_heads] or NULL: attention sinks, an extra score per head that
                                * takes part in the softmax and contributes no value (gpt-oss) */
     const float *slopes;      /* [n_heads] or NULL: ALiBi, score += slope * (key pos - query pos) */
+    int chunk; /* chunked attention: positions are divided into chunks of this size, and
+                               * a token attends to its own chunk only; 0: none (llama 4) */
+    const struct key_choice *keys; /* sparse attention: only these keys; NULL: all of them */
+};
+
+/* The keys that each token attends to, selected by an indexer (backend.choose): a bit for every
+ * position of the sequence, in device memory. Tokens see the keys that their row allows and that
+ * the rest of attend_opt allows, too. */
+struct key_choice {
+    uint32_t *bits; /* [n_tokens][stride] */
+    size_t stride;  /* words of a row */
+    int n_heads; /* KV heads with rows of their own: [n_tokens][n_heads][stride]; 1: all share one */
 };
 
 /* Router of a mixture of experts: how the n_used experts of a token are selected from the router's
@@ -81,7 +109,8 @@ enum route_kind {
     ROUTE_SOFTMAX,     /* softmax over all experts, then the largest; weight = probability */
     ROUTE_TOP_SOFTMAX, /* the largest logits, then softmax over those only */
     ROUTE_SIGMOID,     /* sigmoid of each logit; selection by sigmoid + bias, weight without bias */
-    ROUTE_SPARSEMIXER /* phimoe: two experts, each weighted by a softmax over logits near its own */
+    ROUTE_SPARSEMIXER, /* phimoe: two experts, each weighted by a softmax over logits near its own */
+    ROUTE_SQRT_SOFTPLUS /* sqrt(softplus) of each logit; otherwise as ROUTE_SIGMOID */
 };
 
 /* Limits that the loader checks. */
@@ -99,18 +128,35 @@ struct route_opt {
     int n_groups, n_groups_used;
     int group_top;
     float jitter; /* ROUTE_SPARSEMIXER: its epsilon */
+    const float
+        *expert_scale; /* [experts] or NULL: multiplies the weights of an expert, at the end */
+    /* Hash routing: the experts of a token depend on its id only: [n_vocab][n_used], or NULL; ids is
+     * [n_tokens]. Their weights are still those of the router. */
+    const int32_t *by_token, *ids;
+};
+
+/* A gated activation with bounds: g = min(gate, limit), u = clamp(up, -limit, limit),
+ * out = g * sigmoid(alpha * g) * (u + plus). */
+struct glu_clip {
+    float alpha, limit, plus; /* limit 0: not used */
 };
 
 /* The feed-forward blocks of a mixture of experts. Token rows are copied once per selected expert
  * and sorted by expert, so that the weights of an expert are read once per step. The scratch
  * memory is the caller's, one row per selection. */
 struct experts_opt {
-    int n, n_used;                         /* experts, and experts per token */
-    const struct weight *gate, *up, *down; /* [n] each; gate NULL: blocks without a gate */
-    const float *b_gate, *b_up, *b_down;   /* [n][rows] biases, or NULL */
+    int n, n_used; /* experts, and experts per token */
+    /* [n] each; gate NULL: blocks without a gate. An expert whose matrices have no rows is on another
+     * machine and adds nothing here (CPU). */
+    const struct weight *gate, *up, *down;
+    const float *b_gate, *b_up, *b_down; /* [n][rows] biases, or NULL */
     enum act act;
-    float scale; /* of the weighted sum */
-    bool add;    /* out += instead of out = */
+    struct glu_clip clip; /* instead of act, if its limit is not 0 */
+    float scale;          /* of the weighted sum */
+    bool add;             /* out += instead of out = */
+    bool
+        weigh_inputs; /* the weights multiply the inputs of the experts, not their outputs (llama 4) */
+    int n_zero;       /* experts n, n + 1, ... of the router return their input (longcat) */
     /* Scratch, [n_tokens * n_used] rows each: inputs, gate (then hidden), up, outputs. */
     struct tensor xs, hs, us, ys;
     int32_t *order; /* scratch, [2 * n_tokens * n_used + n + 1] */
@@ -130,6 +176,8 @@ struct conv_opt {
     const float *bias; /* [cols] or NULL */
     int k;             /* kernel size; the state holds the last k - 1 inputs */
     bool silu;         /* apply SiLU to the result */
+    int at, of;        /* the state has the inputs of several convolutions: this one's are columns
+                        * [at, at + cols) of `of`; of 0: it is the only one */
 };
 
 /* The selective scan of Mamba: for every head and token in order,
@@ -150,7 +198,7 @@ struct scan_opt {
 /* The gated delta rule (Gated DeltaNet): for every head and token in order,
  *     h = e^g h,  h += k (x) beta (v - k h),  y = q h,
  * with g = a softplus(alpha + dt_bias) and beta = sigmoid(beta). n_heads / n_k_heads heads share
- * queries and keys. */
+ * queries and keys: delta_key_head. */
 struct delta_in {
     struct tensor q, k;        /* [n_tokens][n_k_heads * dim_k] */
     struct tensor v;           /* [n_tokens][n_heads * dim_v] */
@@ -160,6 +208,61 @@ struct delta_opt {
     int n_heads, n_k_heads, dim_k, dim_v;
     const float *a, *dt_bias; /* [n_heads]; a is negative */
     float q_scale, k_scale;   /* multiply queries and keys */
+    float beta_scale;         /* multiplies sigmoid(beta); 0 means 1 */
+    bool tiled; /* heads have key heads 0, 1, .., 0, 1, .. and not 0, 0, .., 1, 1, .. */
+};
+
+/* The head of q and k that belongs to a head of v. */
+static inline int delta_key_head(const struct delta_opt *o, int head)
+{
+    return o->tiled ? head % o->n_k_heads : head / (o->n_heads / o->n_k_heads);
+}
+
+/* The indexer of sparse attention: it scores the positions up to a token's own by index queries and
+ * index keys, and keeps the best `top` of them, or of blocks of them, whose score is that of the best
+ * key. */
+struct index_opt {
+    int n_heads, head_dim;
+    int top;     /* keys or blocks that a token keeps */
+    int block;   /* keys of a block; 0: single keys */
+    int local;   /* blocks that are always kept: the token's own and those before it */
+    float scale; /* of scores */
+    int rate; /* keys are entries of so many positions (compress_opt); 0: every position has one */
+};
+
+/* Compressed attention (DeepSeek V4): every `rate` positions become one entry, a weighted mean of their
+ * rows, element by element; weights are the softmax of gates. A row of the cache is the entry (in the
+ * window's last position), the raw numbers and the gates: dim elements, and twice dim or, with
+ * overlap, twice 2 dim. With overlap the first half of raw numbers and gates counts in the next
+ * window, the second in its own. */
+struct compress_opt {
+    int rate, dim;
+    bool overlap;
+    bool index;        /* rows are those of index keys, else values */
+    const float *bias; /* [rate][dim, or 2 dim] added to gates */
+    const float *norm; /* [dim] weights of the entries' norm */
+    float eps;
+    /* Rotary embedding of an entry's last n_rot elements, at the window's first position. */
+    const float *freq;
+    int n_rot;
+    float mscale;
+};
+
+/* Hyper-connections: n residual streams, which a block reads and writes with weights of the token. */
+struct hyper_opt {
+    int n, iters; /* streams; rounds of the Sinkhorn normalization */
+    float eps;
+};
+
+/* The parameters of xIELU (apertus): a_p x^2 + b x where x > 0, else
+ * (e^min(x, eps) - 1 - x) a_n + b x. */
+struct xielu_opt {
+    float a_p, a_n, b, eps;
+};
+
+/* A factor of rows that grows with the position: 1 + beta * ln(1 + floor((pos + first) / step)). */
+struct pos_scale_opt {
+    float beta, first, step;
 };
 
 /* The largest step an engine will run; a backend sizes its own memory by it. */
@@ -193,6 +296,7 @@ struct backend {
     bool thin_kv;      /* KV memory has many small arrays, each used from its beginning: likewise */
     bool lost;         /* sync has failed for good: it must be closed, and opened again */
     uint64_t n_allocs; /* number of allocations so far: tests check that a step adds none */
+    unsigned features; /* BACKEND_*: options it knows */
 
     /* ---- memory and execution ---- */
 
@@ -309,6 +413,63 @@ struct backend {
     void (*clamp)(struct backend *be, const struct tensor *x, float limit);
     /* Every row r of x is multiplied by sigmoid(s[r]); s [n_tokens][1]. */
     void (*gate_rows)(struct backend *be, const struct tensor *x, const struct tensor *s);
+    /* x = xIELU(x) */
+    void (*xielu)(struct backend *be, const struct tensor *x, const struct xielu_opt *opt);
+    /* out = glu_clip(gate, up); out may be one of them. */
+    void (*clipped_glu)(struct backend *be, const struct tensor *out, const struct tensor *gate,
+                        const struct tensor *up, const struct glu_clip *opt);
+    /* Row r of x is multiplied by the factor of position pos[r]. */
+    void (*scale_by_pos)(struct backend *be, const struct tensor *x, const int32_t *pos,
+                         const struct pos_scale_opt *opt);
+
+    /* ---- several residual streams ---- */
+
+    /* x and out have n streams in each row: out_i = x_i + sum over j of coefs[i * n + j] x_j, with
+     * coefs [n_tokens][n * n]. */
+    void (*mix_streams)(struct backend *be, const struct tensor *out, const struct tensor *x,
+                        const struct tensor *coefs, int n);
+    /* Row r of x += (coefs[r][col] + plus) * row r of y. */
+    void (*add_weighted)(struct backend *be, const struct tensor *x, const struct tensor *y,
+                         const struct tensor *coefs, int col, float plus);
+    /* Rows of x are scaled to the root mean square of those of `like`; eps: the least mean square. */
+    void (*match_rms)(struct backend *be, const struct tensor *x, const struct tensor *like,
+                      float eps);
+    /* x = max(x - (mean + deviations * standard deviation), 0), row by row. */
+    void (*sparsify)(struct backend *be, const struct tensor *x, float deviations);
+
+    /* Logits x [n_tokens][(2 + n) n] become weights, in place: how much of each stream a block reads,
+     * how much of its output each stream gets, and the matrix that mixes the streams, doubly
+     * stochastic; base has a number for each column, scale one for each of the three. With n columns
+     * there is the first part only. */
+    void (*hyper_weights)(struct backend *be, const struct tensor *x, const float *base,
+                          const float *scale, const struct hyper_opt *opt);
+    /* out = sum over i of w[i] s_i */
+    void (*hyper_in)(struct backend *be, const struct tensor *out, const struct tensor *s,
+                     const struct tensor *w, int n);
+    /* s_k = w[n + k] y + sum over i of w[2n + i n + k] s_i */
+    void (*hyper_out)(struct backend *be, const struct tensor *s, const struct tensor *y,
+                      const struct tensor *w, int n);
+
+    /* ---- sparse attention ---- */
+
+    /* Writes the index keys k [n_tokens][head_dim] into the KV cache. */
+    void (*index_put)(struct backend *be, const struct kvview *kv, int layer,
+                      const struct tensor *k);
+    /* Selects the keys of each token by q [n_tokens][n_heads * head_dim]. weights [n_tokens][n_heads]:
+     * the heads' positive scores are summed with them, and out has one row per token; NULL: every
+     * head selects by itself. */
+    void (*index_choose)(struct backend *be, const struct key_choice *out, const struct tensor *q,
+                         const struct tensor *weights, const struct kvview *kv, int layer,
+                         const struct index_opt *opt);
+
+    /* Makes the entries of all windows that end in the batch, whose rows are in the cache. */
+    void (*compress)(struct backend *be, const struct kvview *kv, int layer,
+                     const struct compress_opt *opt);
+    /* Attention over the keys of the window, which are values, too, and over the entries of all
+     * windows before or at the token's position; opt->keys selects entries. */
+    void (*attend_compressed)(struct backend *be, const struct tensor *out, const struct tensor *q,
+                              const struct kvview *kv, int layer, const struct attend_opt *opt,
+                              const struct compress_opt *c);
 
     /* ---- mixture of experts ---- */
 
@@ -364,6 +525,9 @@ struct backend_share {
 /* Opens the device that opt names. E_UNSUPPORTED: tern has no backend for it, or the CUDA library
  * is missing or does not match this program. */
 int backend_open(struct backend **out, const struct backend_opt *opt, struct err *e);
+/* Whether backend_opt.device may have this value: is it a device, and is its library there? The
+ * device itself is not opened. */
+int backend_check(const char *device, struct err *e);
 void backend_close(struct backend *be); /* NULL is allowed */
 
 /* The CPU backend; called by backend_open. */
@@ -376,7 +540,7 @@ int cpu_check_numa(const char *mode, struct err *e);
 /* The function tern-cuda.so exports as tern_cuda_open. layout is the caller's backend_layout(): a
  * hash of the sizes of all structs that cross the boundary. A library from another build, with
  * another layout, refuses to open. Raise BACKEND_VERSION when a struct changes but not its size. */
-#define BACKEND_VERSION 6
+#define BACKEND_VERSION 7
 typedef int backend_open_fn(struct backend **out, const struct backend_opt *opt, uint64_t layout,
                             struct err *e);
 static inline uint64_t backend_layout(void)

@@ -68,6 +68,9 @@ static const struct scales scales[DT_COUNT] = {
     [DT_IQ4_XS] = { AT(iq4_xs, d), -1 },
     [DT_TQ1_0] = { AT(tq1_0, d), -1 },
     [DT_TQ2_0] = { AT(tq2_0, d), -1 },
+    [DT_Q1_0] = { 0, -1 },
+    [DT_Q2_0] = { 0, -1 },
+    [DT_IQ4_K] = { 0, -1 },
 };
 
 static uint32_t half_at(const char *p)
@@ -121,10 +124,17 @@ bool finite_all(enum dtype t, const void *p, int64_t n)
     case DT_F64: return test_words(p, bytes, 8, 0x7ffull << 52, 1ull << 52);
     case DT_F8_E5M2: return test_words(p, bytes, 1, 0x7c, 0x04);
     case DT_F8_E4M3: return test_words(p, bytes, 1, 0x7f, 0x01); /* 0x7f is its only NaN */
+    case DT_NVFP4: /* has no scale that is not finite */
+    case DT_I2_S: return true;
+    case DT_IQ4_KS:
+    case DT_IQ5_KS: return test_words(p, 4, 4, 0x7f800000u, 0x00800000u);
+    case DT_IQ3_KS:
+    case DT_IQ2_KL: return test_words(p, 2, 2, 0x7c00, 0x0400);
+    case DT_F8_E8M0: return n == 0 || !memchr(p, 0xff, (size_t)n);
     case DT_MXFP4:
     case DT_Q8_K:
     case DT_IQ1_M: return test_other(t, p, n / d->block, d->bytes);
     default: break;
     }
-    return !d || !d->quantized || test_blocks(p, n / d->block, d->bytes, scales[t]);
+    return !d || !d->quantized || !d->bytes || test_blocks(p, n / d->block, d->bytes, scales[t]);
 }

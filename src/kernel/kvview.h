@@ -22,6 +22,10 @@ struct kvlayer {
     int n_kv_heads, head_dim, head_dim_v;
     size_t k_block_bytes, v_block_bytes;
     bool v_in_k; /* latent attention: values are the first head_dim_v elements of the keys */
+    /* Sparse attention: index keys [block][KV_BLOCK][index_dim]; NULL: the layer has none. */
+    void *x;
+    size_t x_block_bytes;
+    int index_dim;
 };
 
 struct kvview {

@@ -98,18 +98,20 @@ static const struct codec codecs[DT_COUNT] = {
     [DT_IQ1_S] = READ(iq1_s),   [DT_IQ1_M] = READ(iq1_m),   [DT_IQ2_XXS] = READ(iq2_xxs),
     [DT_IQ2_XS] = READ(iq2_xs), [DT_IQ2_S] = READ(iq2_s),   [DT_IQ3_XXS] = READ(iq3_xxs),
     [DT_IQ3_S] = READ(iq3_s),   [DT_IQ4_NL] = BOTH(iq4_nl), [DT_IQ4_XS] = BOTH(iq4_xs),
-    [DT_TQ1_0] = BOTH(tq1_0),   [DT_TQ2_0] = BOTH(tq2_0),   [DT_MXFP4] = BOTH(mxfp4),
+    [DT_Q1_0] = READ(q1_0),     [DT_Q2_0] = READ(q2_0),     [DT_NVFP4] = READ(nvfp4),
+    [DT_IQ4_K] = READ(iq4_k),   [DT_TQ1_0] = BOTH(tq1_0),   [DT_TQ2_0] = BOTH(tq2_0),
+    [DT_MXFP4] = BOTH(mxfp4),
 };
 
 static bool can_decode_plain(enum dtype t)
 {
     return t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_F64 || t == DT_I8 || t == DT_U8 ||
-           t == DT_BOOL || t == DT_F8_E4M3 || t == DT_F8_E5M2;
+           t == DT_BOOL || t == DT_F8_E4M3 || t == DT_F8_E5M2 || t == DT_F8_E8M0;
 }
 
 bool quant_can_decode(enum dtype t)
 {
-    return t >= 0 && t < DT_COUNT && (codecs[t].decode || can_decode_plain(t));
+    return t >= 0 && t < DT_COUNT && (codecs[t].decode || can_decode_plain(t) || dtype_head(t));
 }
 
 bool quant_can_encode(enum dtype t)
@@ -156,6 +158,9 @@ static void decode_plain(enum dtype t, const void *src, float *y, int64_t n)
     case DT_F8_E5M2:
         for (int64_t i = 0; i < n; i++) y[i] = half_to_float((uint16_t)(b[i] << 8));
         break;
+    case DT_F8_E8M0:
+        for (int64_t i = 0; i < n; i++) y[i] = f8_e8m0_to_f32(b[i]);
+        break;
     default: assert(!"a type that can be decoded");
     }
 }
@@ -165,6 +170,10 @@ void quant_decode(enum dtype t, const void *src, float *dst, int64_t n)
 {
     assert(quant_can_decode(t));
     void (*decode)(const void *, float *) = codecs[t].decode;
+    if (dtype_head(t)) {
+        quant_decode_row(t, src, 0, n, dst);
+        return;
+    }
     if (!decode) {
         decode_plain(t, src, dst, n);
         return;

@@ -9,8 +9,9 @@
 
 #include "base/dtype.h"
 
-/* Decodes n elements, a multiple of the block size. All types except integers wider than 8 bits;
- * t must satisfy quant_can_decode. src needs no alignment; blocks need that of their fields. */
+/* Decodes n elements, a multiple of the block size; of types with a head (dtype_head) from the
+ * start of a row. All types except integers wider than 8 bits; t must satisfy quant_can_decode.
+ * src needs no alignment; blocks need that of their fields. */
 void quant_decode(enum dtype t, const void *src, float *dst, int64_t n);
 bool quant_can_decode(enum dtype t);
 
@@ -18,6 +19,18 @@ bool quant_can_decode(enum dtype t);
  * F8_E4M3 Inf becomes the largest value, 448. t must satisfy quant_can_encode. */
 void quant_encode(enum dtype t, const float *src, void *dst, int64_t n);
 bool quant_can_encode(enum dtype t);
+
+struct grouped;
+/* Columns [first, first + n) of a row of any type; both are multiples of the block size. g: the
+ * layout of DT_GROUPED, NULL for all other types. */
+void quant_decode_part(enum dtype t, const struct grouped *g, const void *row, int64_t first,
+                       int64_t n, float *dst);
+/* The same for DT_GROUPED; any column may be the first. */
+void grouped_decode(const struct grouped *g, const void *row, int first, int n, float *dst);
+/* The code of a column of a row; scale and zero point of a group. */
+uint8_t grouped_code(const struct grouped *g, const void *row, int c);
+float grouped_scale(const struct grouped *g, const void *row, int group);
+int grouped_zero(const struct grouped *g, const void *row, int group);
 
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f); /* round to nearest, ties to even */
@@ -34,6 +47,15 @@ static inline uint16_t f32_to_bf16(float f)
     memcpy(&u, &f, 4);
     if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 64); /* a NaN stays a NaN */
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+
+/* F8_E8M0, a power of two: 2^(b - 127); 255 is NaN. */
+static inline float f8_e8m0_to_f32(uint8_t b)
+{
+    uint32_t u = b == 255 ? 0x7fc00000u : b ? (uint32_t)b << 23 : 0x00400000u;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
 }
 
 /* F8_E4M3: round to nearest, ties to even; values beyond 448 become 448, a NaN stays a NaN. Without

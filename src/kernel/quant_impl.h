@@ -46,6 +46,12 @@ QUANT_DECODER(iq2_s);
 QUANT_DECODER(iq3_xxs);
 QUANT_DECODER(iq3_s);
 QUANT_CODEC(iq4_xs);
+QUANT_DECODER(q1_0);
+QUANT_DECODER(q2_0);
+QUANT_DECODER(nvfp4);
+QUANT_DECODER(iq4_k);
+/* Types with a head: columns [first, first + n) of a row. */
+void quant_decode_row(enum dtype t, const void *row, int64_t first, int64_t n, float *y);
 QUANT_CODEC(tq1_0);
 QUANT_CODEC(tq2_0);
 

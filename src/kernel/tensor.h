@@ -6,6 +6,7 @@
 #define TERN_KERNEL_TENSOR_H
 
 #include "base/dtype.h"
+#include "base/grouped.h"
 
 /* Activations [rows][cols] in device memory, one row per token. */
 struct tensor {
@@ -42,10 +43,20 @@ static inline float *tensor_row(const struct tensor *t, int r)
 struct weight {
     enum dtype type;
     int rows, cols, n;
-    const void *data; /* rows of dtype_row_bytes(type, cols) without gaps; borrowed, usually from
-                       * the mapped file */
+    const void *data; /* rows of weight_row_bytes without gaps; borrowed, usually from the mapped
+                       * file */
     void *packed;     /* the backend's copy in its own layout; NULL: it reads data */
     size_t packed_bytes;
-    int layout; /* which layout `packed` has; meaning private to the backend */
+    int layout;                  /* which layout `packed` has; meaning private to the backend */
+    const struct grouped *group; /* the layout of DT_GROUPED; else NULL */
 };
+
+/* 0: a matrix of this width cannot have this type. */
+static inline size_t weight_row_bytes(const struct weight *w)
+{
+    uint64_t n = 0;
+
+    if (w->group) return w->group->row_bytes;
+    return dtype_row_bytes(w->type, (uint64_t)w->cols, &n) ? (size_t)n : 0;
+}
 #endif

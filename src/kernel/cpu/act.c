@@ -1,6 +1,8 @@
 /* act.c - element-wise operations: activations, add, scale, softcap, clamp, row gates. */
 #include "kernel/cpu/cpu.h"
 
+#include <math.h>
+
 #define PIECE 2048 /* elements per piece: also a single row of logits is divided among threads */
 
 /* One operation: `piece` is called for ranges of columns of every row. */
@@ -112,5 +114,72 @@ void cpu_gate_rows(struct backend *be, const struct tensor *x, const struct tens
         float g;
         vec->act[ACT_SIGMOID](&g, tensor_row(s, r), NULL, 1);
         vec->scale(tensor_row(x, r), tensor_row(x, r), g, x->cols);
+    }
+}
+
+/* ---- operations of single families: plain C, computed in double ---- */
+
+struct plain_rows { /* arguments of the functions below */
+    const struct tensor *out, *x, *y;
+    const struct xielu_opt *xielu;
+    const struct glu_clip *clip;
+    const struct pos_scale_opt *scale;
+    const int32_t *pos;
+};
+
+static void xielu_rows(const void *arg, int begin, int end)
+{
+    const struct plain_rows *a = arg;
+    double p = (double)a->xielu->a_p, n = (double)a->xielu->a_n, b = (double)a->xielu->b,
+           eps = (double)a->xielu->eps;
+
+    for (int r = begin; r < end; r++) {
+        float *x = tensor_row(a->x, r);
+        for (int i = 0; i < a->x->cols; i++) {
+            double v = (double)x[i];
+            x[i] = (float)(v > 0 ? p * v * v + b * v : (expm1(v < eps ? v : eps) - v) * n + b * v);
+        }
+    }
+}
+
+void cpu_xielu(struct backend *be, const struct tensor *x, const struct xielu_opt *opt)
+{
+    cpu_rows(cpu_of(be), x->rows, 16ll * x->rows * x->cols, xielu_rows,
+             &(struct plain_rows){ .x = x, .xielu = opt });
+}
+
+static void clipped_glu_rows(const void *arg, int begin, int end)
+{
+    const struct plain_rows *a = arg;
+    float most = a->clip->limit;
+
+    for (int r = begin; r < end; r++) {
+        const float *gate = tensor_row(a->x, r), *up = tensor_row(a->y, r);
+        float *out = tensor_row(a->out, r);
+        for (int i = 0; i < a->out->cols; i++) {
+            float g = gate[i] < most ? gate[i] : most, u = up[i] > most    ? most
+                                                           : up[i] < -most ? -most
+                                                                           : up[i];
+            out[i] = g / (1 + expf(-a->clip->alpha * g)) * (u + a->clip->plus);
+        }
+    }
+}
+
+void cpu_clipped_glu(struct backend *be, const struct tensor *out, const struct tensor *gate,
+                     const struct tensor *up, const struct glu_clip *opt)
+{
+    cpu_rows(cpu_of(be), out->rows, 16ll * out->rows * out->cols, clipped_glu_rows,
+             &(struct plain_rows){ .out = out, .x = gate, .y = up, .clip = opt });
+}
+
+void cpu_scale_by_pos(struct backend *be, const struct tensor *x, const int32_t *pos,
+                      const struct pos_scale_opt *o)
+{
+    const struct vec *vec = cpu_of(be)->vec;
+
+    for (int r = 0; r < x->rows; r++) {
+        double step = floor(((double)pos[r] + (double)o->first) / (double)o->step);
+        float *row = tensor_row(x, r);
+        vec->scale(row, row, (float)(1 + (double)o->beta * log1p(step)), x->cols);
     }
 }

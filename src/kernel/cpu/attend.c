@@ -72,6 +72,13 @@ static bool reserve_scratch(struct attn *a, size_t floats)
     return grown_reserve(&a->scratch, a->stride * (size_t)par_n(a->par) * sizeof(float));
 }
 
+float *attn_scratch(struct attn *a, size_t floats)
+{
+    return reserve_scratch(a, floats) ? a->scratch.p : NULL;
+}
+
+size_t attn_scratch_stride(const struct attn *a) { return a->stride; }
+
 static float *thread_scratch(const struct attn *a, int thread)
 {
     return (float *)a->scratch.p + (size_t)thread * a->stride;
@@ -359,12 +366,14 @@ void cpu_attend(struct backend *be, const struct tensor *out, const struct tenso
                  "attention: bidirectional attention needs the lengths of the sequences");
         return;
     }
-    if (c.a->flash ? !plan_call(&c) : !reserve_scratch(c.a, (size_t)find_furthest(&j))) {
+    /* Keys that an indexer selects lie apart: they are read one by one. */
+    bool flash = c.a->flash && !opt->keys;
+    if (flash ? !plan_call(&c) : !reserve_scratch(c.a, (size_t)find_furthest(&j))) {
         cpu_fail(cpu, E_NOMEM, "attention: out of memory for %d tokens and %d positions",
                  kv->n_tokens, kv->max_pos + 1);
         return;
     }
-    if (!c.a->flash) par_run_any(cpu->par, run_reference, &c);
+    if (!flash) par_run_any(cpu->par, run_reference, &c);
     else if (c.n_splits > 1 || is_worth_sharing(&c)) par_run_any(cpu->par, run_pieces, &c);
     else
         for (int i = 0; i < c.n_pieces; i++) run_flash_piece(&c, i, thread_scratch(c.a, 0));

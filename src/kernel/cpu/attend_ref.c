@@ -30,12 +30,14 @@ void attend_ref(const struct attend_job *j, int token, int head, float *scores)
     double sum, acc[MAX_HEAD_DIM] = { 0 };
 
     for (int k = first; k < end; k++) {
-        scores[k] = score_key(j, q, blocks, head, pos, k);
+        scores[k] =
+            attend_chosen(j, token, head, k) ? score_key(j, q, blocks, head, pos, k) : -INFINITY;
         if (scores[k] > max) max = scores[k];
     }
     sum = o->sinks ? exp((double)o->sinks[head] - max) : 0;
     for (int k = first; k < end; k++) {
         double p = exp((double)scores[k] - max);
+        if (!(p > 0)) continue;
         sum += p;
         j->vec->load(j->v.type, v, kvrows_at(&j->v, blocks, head / j->group, k), o->head_dim_v);
         for (int i = 0; i < o->head_dim_v; i++) acc[i] += p * v[i];

@@ -149,7 +149,7 @@ static int cpu_sync(struct backend *be, struct err *e)
 
 static bool cpu_weight_supported(struct backend *be, enum dtype t)
 {
-    return quant_can_decode(t) && matmul_can(cpu_of(be)->matmul, t);
+    return (t == DT_GROUPED || quant_can_decode(t)) && matmul_can(cpu_of(be)->matmul, t);
 }
 
 /* ---- memory nodes ---- */
@@ -196,15 +196,15 @@ static void cpu_drive(struct backend *be) { par_drive(cpu_of(be)->par); }
 /* The kernels read every format as it is in the file, so nothing is copied or repacked. */
 static int cpu_weight_put(struct backend *be, struct weight *w, struct err *e)
 {
-    uint64_t row_bytes;
+    size_t row_bytes = weight_row_bytes(w);
 
     if (!cpu_weight_supported(be, w->type))
         return err_set(e, E_UNSUPPORTED, "cpu: weights of type %s are not supported",
                        dtype_name(w->type));
-    if (w->rows <= 0 || !dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes))
+    if (w->rows <= 0 || !row_bytes)
         return err_set(e, E_FORMAT, "cpu: a matrix of %d rows and %d columns cannot have type %s",
                        w->rows, w->cols, dtype_name(w->type));
-    place_weight(cpu_of(be), w, (size_t)row_bytes);
+    place_weight(cpu_of(be), w, row_bytes);
     return OK;
 }
 
@@ -245,6 +245,7 @@ static void cpu_close(struct backend *be)
  * NULL: copy, flush, throttle, stats, host_alloc, reserve, available_bytes, sample. */
 static const struct backend table = {
     .name = "cpu",
+    .features = ~0u, /* it defines the results of every option */
     .drive = cpu_drive,
     .alloc = cpu_alloc,
     .free = cpu_free,
@@ -273,6 +274,20 @@ static const struct backend table = {
     .headnorm_layer = cpu_headnorm_layer,
     .clamp = cpu_clamp,
     .gate_rows = cpu_gate_rows,
+    .xielu = cpu_xielu,
+    .clipped_glu = cpu_clipped_glu,
+    .scale_by_pos = cpu_scale_by_pos,
+    .mix_streams = cpu_mix_streams,
+    .add_weighted = cpu_add_weighted,
+    .match_rms = cpu_match_rms,
+    .sparsify = cpu_sparsify,
+    .hyper_weights = cpu_hyper_weights,
+    .hyper_in = cpu_hyper_in,
+    .hyper_out = cpu_hyper_out,
+    .compress = cpu_compress,
+    .attend_compressed = cpu_attend_compressed,
+    .index_put = cpu_index_put,
+    .index_choose = cpu_index_choose,
     .route = cpu_route,
     .experts = cpu_experts,
     .linear_heads = cpu_linear_heads,

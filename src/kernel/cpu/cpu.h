@@ -62,6 +62,11 @@ void cpu_scale(struct backend *be, const struct tensor *x, float scale);
 void cpu_softcap(struct backend *be, const struct tensor *x, float cap);
 void cpu_clamp(struct backend *be, const struct tensor *x, float limit);
 void cpu_gate_rows(struct backend *be, const struct tensor *x, const struct tensor *s);
+void cpu_xielu(struct backend *be, const struct tensor *x, const struct xielu_opt *opt);
+void cpu_clipped_glu(struct backend *be, const struct tensor *out, const struct tensor *gate,
+                     const struct tensor *up, const struct glu_clip *opt);
+void cpu_scale_by_pos(struct backend *be, const struct tensor *x, const int32_t *pos,
+                      const struct pos_scale_opt *opt);
 void cpu_headnorm_layer(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
                         const float *w, const float *b, int w_stride, float eps);
 void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
@@ -78,6 +83,28 @@ void cpu_scan(struct backend *be, const struct tensor *out, const struct scan_in
 void cpu_delta(struct backend *be, const struct tensor *out, const struct delta_in *in,
                const struct stateview *st, int layer, const struct delta_opt *opt);
 
+void cpu_mix_streams(struct backend *be, const struct tensor *out, const struct tensor *x,
+                     const struct tensor *coefs, int n);
+void cpu_add_weighted(struct backend *be, const struct tensor *x, const struct tensor *y,
+                      const struct tensor *coefs, int col, float plus);
+void cpu_match_rms(struct backend *be, const struct tensor *x, const struct tensor *like,
+                   float eps);
+void cpu_sparsify(struct backend *be, const struct tensor *x, float deviations);
+void cpu_hyper_weights(struct backend *be, const struct tensor *x, const float *base,
+                       const float *scale, const struct hyper_opt *opt);
+void cpu_hyper_in(struct backend *be, const struct tensor *out, const struct tensor *s,
+                  const struct tensor *w, int n);
+void cpu_hyper_out(struct backend *be, const struct tensor *s, const struct tensor *y,
+                   const struct tensor *w, int n);
+void cpu_compress(struct backend *be, const struct kvview *kv, int layer,
+                  const struct compress_opt *opt);
+void cpu_attend_compressed(struct backend *be, const struct tensor *out, const struct tensor *q,
+                           const struct kvview *kv, int layer, const struct attend_opt *opt,
+                           const struct compress_opt *c);
+void cpu_index_put(struct backend *be, const struct kvview *kv, int layer, const struct tensor *k);
+void cpu_index_choose(struct backend *be, const struct key_choice *out, const struct tensor *q,
+                      const struct tensor *weights, const struct kvview *kv, int layer,
+                      const struct index_opt *opt);
 void cpu_kv_put(struct backend *be, const struct kvview *kv, int layer, const struct tensor *k,
                 const struct tensor *v);
 void cpu_attend(struct backend *be, const struct tensor *out, const struct tensor *q,

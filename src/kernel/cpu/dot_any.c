@@ -9,7 +9,6 @@ enum {
 
 void gemv_decoded(const struct gemv *g, gemv_fn *f32)
 {
-    const struct dtype_info *d = dtype_info((int)g->type);
     float w[PIECE], part[ISA_TOKENS];
 
     for (int r = 0; r < g->n_rows; r++) {
@@ -17,7 +16,7 @@ void gemv_decoded(const struct gemv *g, gemv_fn *f32)
         float sum[ISA_TOKENS] = { 0 };
         for (int c = 0; c < g->cols; c += PIECE) {
             int n = g->cols - c < PIECE ? g->cols - c : PIECE;
-            quant_decode(g->type, row + (size_t)(c / d->block) * (size_t)d->bytes, w, n);
+            quant_decode_part(g->type, g->group, row, c, n, w);
             struct gemv p = { .type = DT_F32,
                               .cols = n,
                               .n_rows = 1,

@@ -72,4 +72,7 @@ gemv_fn gemv_iq2_xxs_avx2, gemv_iq2_xs_avx2, gemv_iq2_s_avx2, gemv_iq3_xxs_avx2,
 
 /* dot_f_avx2.c */
 gemv_fn gemv_f32_avx2, gemv_f16_avx2, gemv_bf16_avx2, gemv_any_avx2;
+
+/* dot_group_avx2.c */
+gemv_fn gemv_grouped_avx2;
 #endif

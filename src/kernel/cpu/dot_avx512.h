@@ -100,4 +100,7 @@ gemv_fn gemv_iq2_xs_avx512, gemv_iq2_s_avx512, gemv_iq3_xxs_avx512, gemv_iq3_s_a
 
 /* dot_f_avx512.c */
 gemv_fn gemv_f32_avx512, gemv_f16_avx512, gemv_bf16_avx512, gemv_any_avx512;
+
+/* dot_group_avx512.c */
+gemv_fn gemv_grouped_avx512;
 #endif

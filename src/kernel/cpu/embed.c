@@ -27,7 +27,7 @@ static void embed_rows(const void *arg, int begin, int end)
         case DT_F16:
         case DT_BF16:
         case DT_Q8_0: a->vec->load(a->w->type, out, src, a->w->cols); break;
-        default: quant_decode(a->w->type, src, out, a->w->cols);
+        default: quant_decode_part(a->w->type, a->w->group, src, 0, a->w->cols, out);
         }
         if (a->scale != 1) a->vec->scale(out, out, a->scale, a->w->cols);
     }
@@ -40,7 +40,9 @@ void cpu_embed(struct backend *be, const struct tensor *out, const struct weight
     struct cpu *c = cpu_of(be);
     struct lookup a = { .vec = c->vec, .out = out, .w = w, .ids = ids, .scale = scale };
 
-    if (!quant_can_decode(w->type) || !dtype_row_bytes(w->type, (uint64_t)w->cols, &a.row_bytes)) {
+    a.row_bytes = weight_row_bytes(w);
+    if ((!w->group && !quant_can_decode(w->type)) || !a.row_bytes ||
+        (w->group && w->group->order)) {
         cpu_fail(c, E_UNSUPPORTED, "embed: cannot decode rows of %d elements of type %s", w->cols,
                  dtype_name(w->type));
         return;

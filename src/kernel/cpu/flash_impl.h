@@ -9,7 +9,10 @@
 #include "kernel/cpu/flash_rows.h"
 
 #define PANEL FLASH_PANEL
-#define FEW 8     /* query rows that are multiplied with keys read from the cache together */
+#define FEW 8 /* query rows that are multiplied with keys read from the cache together */
+#define QUADS (W / 4)
+#define QUAD_ROWS \
+    3 /* from this many rows on, keys are multiplied 4 elements of W / 4 keys at a time */
 #define DIRECT 12 /* up to this many rows, transposing keys costs more than it saves */
 
 /* c [mr][nv vectors] = alpha * c + a [mr][k] b [k][nv vectors]; alpha NULL: without c. */
@@ -142,6 +145,10 @@ static void load_tile(const struct work *w, int key, int n)
     BY_TYPE(w->j->v.type, load_values, w, key, n);
 }
 
+/* Into the L2 cache. Into L1 a core has too few requests in flight at once, and each would take the
+ * place of a line that is still in use: half the bandwidth, measured. */
+INLINE void prefetch_far(const char *p) { __builtin_prefetch(p, 0, 2); }
+
 /* part [mr][W] from column i on: products of nk keys with mr query rows, not yet summed over the
  * lanes. mr x nk independent sums hide the latency of multiplication. */
 INLINE void dot_keys(const int mr, const int nk, const enum dtype t, const struct work *w,
@@ -156,7 +163,7 @@ INLINE void dot_keys(const int mr, const int nk, const enum dtype t, const struc
         UNROLL
         for (int x = 0; x < nk; x++) sum[r][x] = v_set(0);
     }
-    for (size_t b = 0; b < nk * row; b += 64) __builtin_prefetch(next + b);
+    for (size_t b = 0; b < nk * row; b += 64) prefetch_far(next + b);
     for (int d = 0; d < dim; d += W) {
         int left = dim - d;
         UNROLL
@@ -178,19 +185,82 @@ INLINE void dot_keys(const int mr, const int nk, const enum dtype t, const struc
     }
 }
 
+/* W elements from d on of QUADS rows, 4 rows apart: vector i has elements d + 4 i to d + 4 i + 3 of
+ * each row. */
+INLINE void load_quads(const enum dtype t, vf r[QUADS], const char *k, size_t row, int d, int dim)
+{
+#ifdef HAS_QUADS_F16
+    if (t == DT_F16 && dim - d >= W) {
+        v_load_quads_f16(r, k + 2 * d, 4 * row);
+        return;
+    }
+#endif
+    UNROLL
+    for (int i = 0; i < QUADS; i++) {
+        const char *from = k + (size_t)(4 * i) * row;
+        if (dim - d >= W) r[i] = kv_load(t, from, d);
+        else r[i] = kv_load_n(t, from, d, dim - d);
+    }
+    v_quads(r);
+}
+
+/* Products of W keys with mr query rows, nk of 4 sums at a time. Sum x belongs to keys x, x + 4, ...:
+ * 4 lanes each, so that few additions across lanes are left. */
+INLINE void dot_quads(const int mr, const int nk, const enum dtype t, const struct work *w,
+                      const char *k, const char *next, const float *q, vf part[][4])
+{
+    const size_t row = w->j->k.row_bytes;
+    int dim = w->j->k.dim;
+
+    for (int i = 0; i < 4; i += nk, k += nk * row, next += nk * QUADS * row) {
+        vf sum[FEW][4], y[4][QUADS];
+        UNROLL
+        for (int r = 0; r < mr; r++) {
+            UNROLL
+            for (int x = 0; x < nk; x++) sum[r][x] = v_set(0);
+        }
+        for (size_t b = 0; b < nk * QUADS * row; b += 64) prefetch_far(next + b);
+        for (int d = 0; d < dim; d += W) {
+            UNROLL
+            for (int x = 0; x < nk; x++) load_quads(t, y[x], k + x * row, row, d, dim);
+            UNROLL
+            for (int n = 0; n < QUADS; n++) {
+                UNROLL
+                for (int r = 0; r < mr; r++) {
+                    vf a = v_set_quad(q + r * w->ldq + d + 4 * n);
+                    UNROLL
+                    for (int x = 0; x < nk; x++) sum[r][x] = v_fma(y[x][n], a, sum[r][x]);
+                }
+            }
+        }
+        UNROLL
+        for (int r = 0; r < mr; r++) {
+            UNROLL
+            for (int x = 0; x < nk; x++) part[r][i + x] = sum[r][x];
+        }
+    }
+}
+
 /* Scores s [mr][KV_BLOCK] of one block of keys, read from the cache. */
 INLINE void dot_block(const int mr, const enum dtype t, const struct work *w, const char *k,
                       const char *next, const float *q, float *s)
 {
     const int most = PANEL * NV / mr, nk = most >= 4 ? 4 : most >= 2 ? 2 : 1;
+    const size_t row = w->j->k.row_bytes;
 
-    for (int x = 0; x < KV_BLOCK; x += W) {
+    for (int x = 0; x < KV_BLOCK; x += W, k += W * row, next += W * row) {
         vf part[FEW][W];
-        for (int i = 0; i < W; i += nk) {
-            dot_keys(mr, nk, t, w, k, next, q, part, i);
-            k += nk * w->j->k.row_bytes;
-            next += nk * w->j->k.row_bytes;
+        if (mr >= QUAD_ROWS) {
+            vf quads[FEW][4];
+            dot_quads(mr, nk, t, w, k, next, q, quads);
+            UNROLL
+            for (int r = 0; r < mr; r++)
+                v_store(s + r * KEYS + x,
+                        v_quad_sums(quads[r][0], quads[r][1], quads[r][2], quads[r][3]));
+            continue;
         }
+        for (int i = 0; i < W; i += nk)
+            dot_keys(mr, nk, t, w, k + i * row, next + i * row, q, part, i);
         UNROLL
         for (int r = 0; r < mr; r++) v_store(s + r * KEYS + x, v_sums(part[r]));
     }
@@ -214,7 +284,7 @@ INLINE void add_values(const int mr, const enum dtype t, const int nv, const str
     for (int x = 0; x < n; x++, v += bytes, next += bytes) {
         vf row[NV];
         if (d == 0)
-            for (size_t b = 0; b < bytes; b += 64) __builtin_prefetch(next + b);
+            for (size_t b = 0; b < bytes; b += 64) prefetch_far(next + b);
         UNROLL
         for (int i = 0; i < nv; i++) {
             if (i + 1 < nv || last == W) row[i] = kv_load(t, v, d + i * W);
@@ -325,6 +395,15 @@ static void run_panel_direct(const struct work *w, int r0, int mr, int key, int 
     }
 }
 
+/* Query rows that are multiplied together. With 16 registers, 7 or 8 rows leave one sum for each, too
+ * few for the latency of multiplication: two panels are faster where converting keys twice is cheap. */
+static int choose_panel(const struct work *w)
+{
+    bool cheap = w->j->k.type != DT_Q8_0 && w->j->k.type != DT_F8_E4M3;
+
+    return w->rows > DIRECT || (W == 8 && cheap) ? PANEL : FEW;
+}
+
 /* FLASH_KEYS keys at a time for all panels of query rows. */
 static void run_piece(const struct attend_job *j, const struct flash_piece *p, float *scratch)
 {
@@ -340,7 +419,7 @@ static void run_piece(const struct attend_job *j, const struct flash_piece *p, f
         return;
     }
 #endif
-    panel = w.rows > DIRECT ? PANEL : FEW;
+    panel = choose_panel(&w);
     panels = (w.rows + panel - 1) / panel;
     for (int key = p->key0; key < p->key1; key += KEYS) {
         int n = p->key1 - key < KEYS ? p->key1 - key : KEYS;

@@ -11,12 +11,13 @@
 /* One product, as matmul.c passes it on. */
 struct gemm_job {
     enum dtype type;
-    const void *data; /* the weights: rows of dtype_row_bytes(type, cols) */
+    const void *data; /* the weights: rows of weight_row_bytes */
     int rows, cols, tokens;
-    const struct tensor *out; /* F32 [tokens][rows] */
-    const float *bias;        /* [rows] or NULL */
-    float scale;              /* of the product; never 0 here */
-    bool add;                 /* out += */
+    const struct tensor *out;    /* F32 [tokens][rows] */
+    const float *bias;           /* [rows] or NULL */
+    float scale;                 /* of the product; never 0 here */
+    bool add;                    /* out += */
+    const struct grouped *group; /* of DT_GROUPED; else NULL */
 };
 
 struct gemm {

@@ -409,7 +409,7 @@ static bool amx_can(enum dtype w)
 {
     const struct dtype_info *d = dtype_info((int)w);
     bool plain = w == DT_F32 || w == DT_F16 || w == DT_BF16 || w == DT_F8_E4M3 || w == DT_F8_E5M2;
-    return plain || (d && d->quantized && quant_can_decode(w));
+    return plain || (d && d->quantized && quant_can_decode(w) && !dtype_head(w));
 }
 
 /* Measured with bench/kernels -x. Vector kernels are slower on unquantized types and on two-bit

@@ -3,6 +3,7 @@
 #define LANES 8
 #define VECS 2
 #define TOKENS 6
+#define GROUP_ROW group_row_avx2
 
 #include "kernel/cpu/gemm_f_rows.h"
 

@@ -3,6 +3,7 @@
 #define LANES 16
 #define VECS 2
 #define TOKENS 12
+#define GROUP_ROW group_row_avx512
 
 #include "kernel/cpu/gemm_f_rows.h"
 

@@ -3,7 +3,9 @@
 #define LANES 4
 #define VECS 4
 #define TOKENS 6
+#define GROUP_ROW grouped_decode
 
+#include "kernel/quant.h"
 #include "kernel/cpu/gemm_f_rows.h"
 
 static int least_tokens(enum dtype t)

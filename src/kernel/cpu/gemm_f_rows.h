@@ -1,4 +1,5 @@
-/* gemm_f_rows.h - matrix-matrix product in F32 for weights that are floats: F32, F16 and BF16.
+/* gemm_f_rows.h - matrix-matrix product in F32 for weights that are floats: F32, F16 and BF16, and
+ * for grouped codes (DT_GROUPED), which become floats on the way.
  *
  * As in gemm_rows.h, weight rows lie in the lanes of a vector and tokens are broadcast, so that
  * nothing is added across lanes:
@@ -11,13 +12,16 @@
  * Packed tokens are groups of TOKENS: the numbers of one column lie side by side. The last group is
  * padded with zeros.
  *
- * A file that includes this header defines LANES, VECS and TOKENS (an even number). */
+ * A file that includes this header defines LANES, VECS and TOKENS (an even number), and GROUP_ROW,
+ * which decodes columns of a row of DT_GROUPED. */
 #include "kernel/cpu/gemm_lanes.h"
 #ifdef __x86_64__
 #include "kernel/cpu/load_f_avx2.h"
 #else
 #include "kernel/cpu/load_f_neon.h"
 #endif
+
+#include "kernel/cpu/group_rows.h"
 
 #include <string.h>
 
@@ -30,6 +34,7 @@ enum {
 struct gemm_scratch {
     _Alignas(64) float panel[CHUNK][ROWS];
     float sums[PIECE / ROWS][BATCH][ROWS];
+    float decoded[8][CHUNK]; /* of DT_GROUPED */
 };
 
 static int count_groups(int tokens) { return (tokens + TOKENS - 1) / TOKENS; }
@@ -102,6 +107,23 @@ INLINE void unpack_panel(struct gemm_scratch *w, const struct gemm_job *j, int r
     }
 }
 
+/* The same for DT_GROUPED, 8 rows of floats at a time. */
+INLINE void unpack_grouped(struct gemm_scratch *w, const struct gemm_job *j, int row, int n_rows,
+                           int c0, int n)
+{
+    const char *src = (const char *)j->data + (size_t)row * j->group->row_bytes;
+    const size_t stride = sizeof w->decoded[0];
+
+    for (int r = 0; r < ROWS; r += 8) {
+        int have = n_rows - r < 0 ? 0 : n_rows - r > 8 ? 8 : n_rows - r;
+        for (int k = 0; k < have; k++)
+            GROUP_ROW(j->group, src + (size_t)(r + k) * j->group->row_bytes, c0, n, w->decoded[k]);
+        for (int c = 0; c < n; c += 8)
+            unpack_8(w->panel + c, r, (const char *)&w->decoded[0][c], stride, have,
+                     n - c < 8 ? n - c : 8, DT_F32);
+    }
+}
+
 /* ---- products ---- */
 
 /* sums (+)= n columns of the panel times T tokens. */
@@ -163,7 +185,9 @@ INLINE void run_piece(const struct gemm_job *j, const float *xp, int row0, int r
     for (int c = 0; c < j->cols; c += CHUNK) {
         int n_cols = j->cols - c < CHUNK ? j->cols - c : CHUNK;
         for (int row = row0, i = 0; row < row1; row += ROWS, i++) {
-            unpack_panel(w, j, row, row1 - row < ROWS ? row1 - row : ROWS, c, n_cols, type);
+            int n_rows = row1 - row < ROWS ? row1 - row : ROWS;
+            if (type == DT_GROUPED) unpack_grouped(w, j, row, n_rows, c, n_cols);
+            else unpack_panel(w, j, row, n_rows, c, n_cols, type);
             run_panel(w, w->sums[i], xp, j->cols, n, c, n_cols);
         }
     }
@@ -182,7 +206,10 @@ INLINE void run_rows(const struct gemm_job *j, const void *xp, int row0, int row
                       j->tokens - t < BATCH ? j->tokens - t : BATCH, w, type);
 }
 
-static bool f_can(enum dtype t) { return t == DT_F32 || t == DT_F16 || t == DT_BF16; }
+static bool f_can(enum dtype t)
+{
+    return t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_GROUPED;
+}
 
 static size_t f_scratch_bytes(enum dtype t, int cols)
 {
@@ -194,5 +221,6 @@ static void f_run(const struct gemm_job *j, const void *xp, int row0, int row1, 
 {
     if (j->type == DT_F32) run_rows(j, xp, row0, row1, scratch, DT_F32);
     else if (j->type == DT_F16) run_rows(j, xp, row0, row1, scratch, DT_F16);
+    else if (j->type == DT_GROUPED) run_rows(j, xp, row0, row1, scratch, DT_GROUPED);
     else run_rows(j, xp, row0, row1, scratch, DT_BF16);
 }

@@ -15,11 +15,12 @@
  *
  * A file that includes this header defines, for its instruction set:
  *   LANES, VECS, TOKENS      sizes; TOKENS tokens share a weight vector in registers
- *   FLOATS                   the gemm for F32, F16 and BF16 (gemm_f_rows.h)
+ *   FLOATS                   the gemm for F32, F16, BF16 and grouped codes (gemm_f_rows.h)
  *   HAS_DOT4                 1: vpdpbusd exists; 0: vpmaddubsw and vpmaddwd
  *   vi                       the type of an integer vector
  *   the operations below named v_*
- * With HAS_DOT4 signed weights are offset by 128, and the offset is taken back like a minimum. With
+ * With HAS_DOT4 signed weights are offset by 128. Where an offset is the same for all weights, the
+ * integer sums begin with it times the sum of the token's columns: no minimum is multiplied. With
  * vpmaddubsw 16-bit sums must not overflow: unsigned weights of b bits times 7 bits, two products per
  * step, allow 2^(16 - 8 - b) * 1.03 steps (`adds`: 8 for 4 bits, 4 for 5, 2 for 6); signed weights
  * are widened to 16 bits (`wide`). */
@@ -49,9 +50,15 @@ struct form {
 /* 256 columns of a token. */
 struct xblock {
     _Alignas(64) int8_t q[256];
-    float d[8];    /* scales of 32 columns */
-    float s[8];    /* d * sum of q over 32 columns */
-    float s16[16]; /* and over 16 */
+    float d[8]; /* scales of 32 columns */
+    union {
+        float s[8];   /* d * sum of q over 32 columns */
+        int32_t n[8]; /* formats with an offset: the sum of q times -offset */
+    };
+    union { /* and over 16 */
+        float s16[16];
+        int32_t n16[16];
+    };
 };
 
 struct xwide {
@@ -76,10 +83,34 @@ static int count_blocks(int cols) { return (cols + 255) / 256; }
 /* Signed formats without vpdpbusd are multiplied in 16 bits. */
 INLINE bool is_wide(const struct form f) { return f.is_signed && !HAS_DOT4; }
 
+/* What unpacked weights are too large by, if it is the same for all of a format; else 0. */
+INLINE int offset_of(const enum dtype t)
+{
+    switch (t) {
+    case DT_Q4_0: return 8;
+    case DT_Q5_0: return 16;
+    case DT_Q6_K: return 32;
+    case DT_Q8_0:
+    case DT_IQ4_NL:
+    case DT_IQ4_XS:
+    case DT_MXFP4: return HAS_DOT4 ? 128 : 0;
+    default: return 0;
+    }
+}
+
 /* ---- tokens ---- */
 
-/* n columns, at most 256; the others are zeros. */
-static void pack_block(struct xblock *to, const float *x, int n)
+/* The sum of 16 signed bytes. */
+INLINE int32_t sum_bytes(const int8_t *q)
+{
+    __m128i v = _mm_maddubs_epi16(_mm_set1_epi8(1), _mm_loadu_si128((const __m128i *)q));
+    v = _mm_madd_epi16(v, _mm_set1_epi16(1));
+    v = _mm_add_epi32(v, _mm_shuffle_epi32(v, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32(v, 0xb1)));
+}
+
+/* n columns, at most 256; the others are zeros. offset: offset_of the weights. */
+static void pack_block(struct xblock *to, const float *x, int n, int offset)
 {
     struct x8 part[8];
 
@@ -88,6 +119,12 @@ static void pack_block(struct xblock *to, const float *x, int n)
     for (int i = 0; i < (n + 31) / 32; i++) {
         memcpy(to->q + 32 * i, part[i].q, 32);
         to->d[i] = part[i].d;
+        if (offset) {
+            to->n16[2 * i] = -offset * sum_bytes(part[i].q);
+            to->n16[2 * i + 1] = -offset * sum_bytes(part[i].q + 16);
+            to->n[i] = to->n16[2 * i] + to->n16[2 * i + 1];
+            continue;
+        }
         to->s16[2 * i] = part[i].s[0];
         to->s16[2 * i + 1] = part[i].s[1];
         to->s[i] = part[i].s[0] + part[i].s[1];
@@ -121,15 +158,17 @@ INLINE int32_t four_bytes(const void *p)
     return v;
 }
 
-/* The integer sums of `steps` vectors of weights from w on, for T tokens. */
+/* The integer sums of `steps` vectors of weights from w on, for T tokens. They begin with n, or with 0
+ * where has_n is false. */
 INLINE void multiply(vi out[VECS][TOKENS], const uint8_t *const w[VECS],
-                     const int8_t *const x[TOKENS], const int steps, const int T, const int adds)
+                     const int8_t *const x[TOKENS], const int32_t *const n[TOKENS],
+                     const bool has_n, const int steps, const int T, const int adds)
 {
 #if HAS_DOT4
     (void)adds;
     UNROLL
     for (int v = 0; v < VECS; v++) UNROLL
-    for (int t = 0; t < T; t++) out[v][t] = v_zero();
+    for (int t = 0; t < T; t++) out[v][t] = has_n ? v_broadcast4(n[t]) : v_zero();
     UNROLL
     for (int k = 0; k < steps; k++) {
         vi a[VECS];
@@ -163,7 +202,8 @@ INLINE void multiply(vi out[VECS][TOKENS], const uint8_t *const w[VECS],
         for (int v = 0; v < VECS; v++) UNROLL
         for (int t = 0; t < T; t++) {
             vi s = v_madd(acc[v][t], v_ones16());
-            out[v][t] = k < adds ? s : v_add32(out[v][t], s);
+            if (k >= adds) out[v][t] = v_add32(out[v][t], s);
+            else out[v][t] = has_n ? v_add32(s, v_broadcast4(n[t])) : s;
         }
     }
 #endif
@@ -174,7 +214,7 @@ INLINE void run_block(float (*sums)[ROWS], const struct panel p[VECS], const str
                       size_t stride, int n, const int T, const struct form f)
 {
     const int parts = f.half ? 2 : 1, steps = f.half ? 4 : 8;
-    const bool offset = f.has_min || f.is_signed;
+    const bool has_n = offset_of(f.type) != 0, has_min = f.has_min && !has_n;
     vf acc[VECS][TOKENS];
 
     UNROLL
@@ -183,22 +223,28 @@ INLINE void run_block(float (*sums)[ROWS], const struct panel p[VECS], const str
     for (int s = 0; s < n * parts; s++) {
         const uint8_t *w[VECS];
         const int8_t *q[TOKENS];
+        const int32_t *sums_n[TOKENS];
         vi part[VECS][TOKENS];
         UNROLL
         for (int v = 0; v < VECS; v++) w[v] = p[v].q + s * steps * STEP_BYTES;
         UNROLL
-        for (int t = 0; t < T; t++) q[t] = x[(size_t)t * stride].q + s * steps * 4;
-        multiply(part, w, q, steps, T, f.adds);
+        for (int t = 0; t < T; t++) {
+            const struct xblock *at = &x[(size_t)t * stride];
+            q[t] = at->q + s * steps * 4;
+            sums_n[t] = f.half ? &at->n16[s] : &at->n[s];
+        }
+        multiply(part, w, q, sums_n, has_n, steps, T, f.adds);
         UNROLL
         for (int v = 0; v < VECS; v++) {
             vf d = v_loadf(p[v].d[s]), m = v_zerof();
-            if (offset) m = v_loadf(p[v].m[s]);
+            if (has_min) m = v_loadf(p[v].m[s]);
             UNROLL
             for (int t = 0; t < T; t++) {
                 const struct xblock *at = &x[(size_t)t * stride];
                 vf dx = v_mul(d, v_setf(at->d[f.half ? s / 2 : s]));
                 acc[v][t] = v_fma(v_float(part[v][t]), dx, acc[v][t]);
-                if (offset) acc[v][t] = v_fma(m, v_setf(f.half ? at->s16[s] : at->s[s]), acc[v][t]);
+                if (has_min)
+                    acc[v][t] = v_fma(m, v_setf(f.half ? at->s16[s] : at->s[s]), acc[v][t]);
             }
         }
     }
@@ -369,7 +415,7 @@ static run_fn *const run_of[DT_COUNT] = { FORMS(LIST_RUN) };
 static const bool signed_of[DT_COUNT] = { FORMS(LIST_SIGN) };
 
 /* Floats have a gemm of their own. */
-static bool is_float(enum dtype t) { return t == DT_F32 || t == DT_F16 || t == DT_BF16; }
+static bool is_float(enum dtype t) { return FLOATS.can(t); }
 
 static bool rows_can(enum dtype t) { return run_of[t] || is_float(t); }
 static bool packs_wide(enum dtype t) { return signed_of[t] && !HAS_DOT4; }
@@ -400,7 +446,7 @@ static void rows_pack(enum dtype w, void *xp, const struct tensor *x, int token0
             int n = x->cols - b * 256 < 256 ? x->cols - b * 256 : 256;
             size_t at = (size_t)t * (size_t)blocks + (size_t)b;
             if (packs_wide(w)) pack_wide((struct xwide *)xp + at, from, n);
-            else pack_block((struct xblock *)xp + at, from, n);
+            else pack_block((struct xblock *)xp + at, from, n, offset_of(w));
         }
 }
 

@@ -12,6 +12,7 @@
 #define TERN_KERNEL_CPU_ISA_H
 
 #include "base/dtype.h"
+#include "base/grouped.h"
 
 #define ISA_TOKENS 8 /* vectors of activations a kernel takes at most */
 #define ISA_FORMS 4  /* forms of activations an instruction set may have, including F32 */
@@ -26,6 +27,7 @@ struct gemv {
     size_t x_stride;            /* bytes from one token to the next */
     float *out;                 /* [n_tokens][out_stride floats]; n_rows of each are written */
     size_t out_stride;
+    const struct grouped *group; /* of DT_GROUPED; else NULL */
 };
 
 static inline const char *gemv_row(const struct gemv *g, int r)

@@ -41,6 +41,9 @@ const struct isa isa_avx2 = {
         [DT_IQ1_M] = { gemv_iq1_m_avx2, FORM_X8 },
         [DT_TQ1_0] = { gemv_tq1_0_avx2, FORM_XT },
         [DT_TQ2_0] = { gemv_tq2_0_avx2, FORM_XT },
+        [DT_GROUPED] = { gemv_grouped_avx2, FORM_F32 },
         ANY(DT_F64), ANY(DT_F8_E4M3), ANY(DT_F8_E5M2), ANY(DT_Q8_K),
+        ANY(DT_Q1_0), ANY(DT_Q2_0), ANY(DT_NVFP4),
+        ANY(DT_IQ4_K), ANY(DT_IQ4_KS), ANY(DT_IQ5_KS), ANY(DT_IQ3_KS), ANY(DT_IQ2_KL),
     },
 };

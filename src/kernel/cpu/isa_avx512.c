@@ -37,6 +37,9 @@ const struct isa isa_avx512 = {
         [DT_IQ3_S] = { gemv_iq3_s_avx512, FORM_256 },
         [DT_IQ1_S] = { gemv_iq1_s_avx512, FORM_256 },
         [DT_IQ1_M] = { gemv_iq1_m_avx512, FORM_256 },
+        [DT_GROUPED] = { gemv_grouped_avx512, FORM_F32 },
         ANY(DT_F64), ANY(DT_F8_E4M3), ANY(DT_F8_E5M2), ANY(DT_Q8_K),
+        ANY(DT_Q1_0), ANY(DT_Q2_0), ANY(DT_NVFP4),
+        ANY(DT_IQ4_K), ANY(DT_IQ4_KS), ANY(DT_IQ5_KS), ANY(DT_IQ3_KS), ANY(DT_IQ2_KL),
     },
 };

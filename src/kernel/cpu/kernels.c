@@ -58,7 +58,8 @@ static bool fill_set(struct kernels *k, const char *name)
     *k = (struct kernels){ .name = name,
                            .matmul = { .isa = isa_by_name(amx ? base : name),
                                        .gemm = find_gemm(name),
-                                       .few = amx ? gemm8_amx() : NULL },
+                                       .few = amx ? gemm8_amx() : NULL,
+                                       .rest = amx ? find_gemm(base) : NULL },
                            .vec = vec_by_name(base),
                            .recur = recur_by_name(base),
                            .flash = flash_by_name(vnni ? base : name) };

@@ -36,6 +36,7 @@ static void multiply_piece(const struct heads *a, int head, int row)
     _Alignas(64) char formed[FORM_BYTES];
     int f = a->isa->gemv[a->w->type].form, n = a->w->rows - row < ROWS ? a->w->rows - row : ROWS;
     struct gemv g = { .type = a->w->type,
+                      .group = a->w->group,
                       .cols = a->w->cols,
                       .n_rows = n,
                       .n_tokens = a->x->rows,
@@ -81,6 +82,7 @@ static int multiply_by_head(struct cpu *c, const struct heads *a)
                             .rows = a->w->rows,
                             .cols = a->w->cols,
                             .n = 1,
+                            .group = a->w->group,
                             .data = head_matrix(a, h) };
         struct linear job = { .out = tensor_cols(*a->out, h * a->o->out_step, w.rows), .w = &w };
         struct tensor x = tensor_cols(*a->x, h * a->o->x_step, w.cols);
@@ -112,10 +114,8 @@ void cpu_linear_heads(struct backend *be, const struct tensor *out, const struct
                        .o = opt,
                        .w = w,
                        .per_head = (w->rows + ROWS - 1) / ROWS };
-    uint64_t row_bytes = 0;
 
-    dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes);
-    a.row_bytes = (size_t)row_bytes;
+    a.row_bytes = weight_row_bytes(w);
     if (is_small(&a))
         cpu_rows(c, w->n * a.per_head, (long long)x->rows * w->n * w->rows * w->cols / 8,
                  multiply_pieces, &a);

@@ -25,6 +25,7 @@ const struct gemm *gemm8_amx(void) { return NULL; }
 #endif
 
 enum {
+    GEMMS = 3,
     JOBS = 32,               /* products that are divided among threads together */
     ROWS = 256,              /* weight rows per piece, at most */
     PIECE_BYTES = 256 << 10, /* weights per piece: long enough to stream, short enough that the
@@ -35,14 +36,15 @@ enum {
 
 struct matmul {
     const struct isa *isa;
-    const struct gemm *gemms[2]; /* in order of preference; may be NULL */
-    const struct numa *numa;     /* several nodes; NULL: one */
+    const struct gemm *gemms[GEMMS]; /* in order of preference; may be NULL */
+    const struct numa *numa;         /* several nodes; NULL: one */
     int n_threads;
     char name[48];
     struct grown x[ISA_FORMS]; /* quantized activations: one copy, or one per thread */
     struct grown gx;           /* activations in the gemm's layout */
     struct grown scratch;      /* of the gemm, one part per thread */
     struct taken *taken;       /* [n_threads] */
+    struct grown ordered;      /* activations in the order of a weight's columns */
     struct grown out;          /* [n_threads][ISA_TOKENS][ROWS] results before bias and addition */
 };
 
@@ -88,13 +90,21 @@ static int reserve_bytes(struct grown *g, size_t n, struct err *e)
     return err_set(e, E_NOMEM, "cpu: out of memory: no room for %zu bytes of activations", n);
 }
 
+/* Gemm i, where it computes this type. The last one is for types that the one before cannot. */
+static const struct gemm *gemm_at(const struct matmul *m, int i, enum dtype t)
+{
+    const struct gemm *g = m->gemms[i];
+
+    if (i == GEMMS - 1 && m->gemms[i - 1] && m->gemms[i - 1]->can(t)) return NULL;
+    return g && g->can(t) ? g : NULL;
+}
+
 /* The gemm for this type and number of tokens; NULL: gemv kernels are faster. */
 static const struct gemm *find_gemm(const struct matmul *m, enum dtype t, int tokens)
 {
-    for (int i = 0; i < 2; i++) {
-        const struct gemm *g = m->gemms[i];
-        if (g && g->can(t) && tokens >= g->min_tokens(t) &&
-            (!g->max_tokens || tokens <= g->max_tokens(t)))
+    for (int i = 0; i < GEMMS; i++) {
+        const struct gemm *g = gemm_at(m, i, t);
+        if (g && tokens >= g->min_tokens(t) && (!g->max_tokens || tokens <= g->max_tokens(t)))
             return g;
     }
     return NULL;
@@ -128,9 +138,9 @@ static int reserve_gemms(struct matmul *m, enum dtype t, int tokens, int cols, s
 {
     int rc;
 
-    for (int i = 0; i < 2; i++) {
-        const struct gemm *g = m->gemms[i];
-        if (!g || !g->can(t) || tokens < g->min_tokens(t)) continue;
+    for (int i = 0; i < GEMMS; i++) {
+        const struct gemm *g = gemm_at(m, i, t);
+        if (!g || tokens < g->min_tokens(t)) continue;
         int n = g->max_tokens && g->max_tokens(t) < tokens ? g->max_tokens(t) : tokens;
         if ((rc = reserve_gemm(m, g, t, n, cols, e)) != OK) return rc;
     }
@@ -162,6 +172,7 @@ int matmul_open(struct matmul **out, struct par *par, struct matmul_opt opt, str
     m->isa = opt.isa ? opt.isa : isa_best();
     m->gemms[0] = opt.few;
     m->gemms[1] = opt.gemm;
+    m->gemms[2] = opt.rest;
     m->n_threads = par_n(par);
     m->numa = opt.numa && opt.numa->n > 1 ? opt.numa : NULL;
     m->taken = mem_aligned((size_t)m->n_threads * sizeof *m->taken);
@@ -187,6 +198,7 @@ void matmul_close(struct matmul *m)
     if (!m) return;
     for (int f = 0; f < ISA_FORMS; f++) grown_release(&m->x[f]);
     grown_release(&m->gx);
+    grown_release(&m->ordered);
     grown_release(&m->scratch);
     grown_release(&m->out);
     if (m->taken) mem_free_aligned(m->taken, (size_t)m->n_threads * sizeof *m->taken);
@@ -195,7 +207,7 @@ void matmul_close(struct matmul *m)
 
 size_t matmul_bytes(const struct matmul *m)
 {
-    size_t n = m->gx.n + m->scratch.n + m->out.n;
+    size_t n = m->gx.n + m->scratch.n + m->out.n + m->ordered.n;
     for (int f = 0; f < ISA_FORMS; f++) n += m->x[f].n;
     return n;
 }
@@ -208,13 +220,6 @@ bool matmul_can(const struct matmul *m, enum dtype t)
 const char *matmul_name(const struct matmul *m) { return m->name; }
 const struct isa *matmul_isa(const struct matmul *m) { return m->isa; }
 
-static size_t row_bytes(const struct weight *w)
-{
-    uint64_t n = 0;
-    dtype_row_bytes(w->type, (uint64_t)w->cols, &n);
-    return (size_t)n;
-}
-
 static const void *weight_rows(const struct weight *w) { return w->packed ? w->packed : w->data; }
 
 /* The pieces of rows [r0, r1) of a job, of about `target` bytes each. unit: rows per piece are a
@@ -222,7 +227,7 @@ static const void *weight_rows(const struct weight *w) { return w->packed ? w->p
 static void add_section(struct pass *p, const struct linear *job, int r0, int r1, int unit,
                         size_t target)
 {
-    int rows = (int)(target / (row_bytes(job->w) + 1)) / unit * unit;
+    int rows = (int)(target / (weight_row_bytes(job->w) + 1)) / unit * unit;
 
     if (r0 >= r1) return;
     rows = rows < unit ? unit : rows > ROWS ? ROWS / unit * unit : rows;
@@ -250,7 +255,8 @@ static void cut_pass(struct pass *p, const struct matmul *m, int unit, size_t pi
     size_t total = 0, target;
     int n_nodes = m->numa ? m->numa->n : 1;
 
-    for (int j = 0; j < p->n; j++) total += row_bytes(p->job[j]->w) * (size_t)p->job[j]->w->rows;
+    for (int j = 0; j < p->n; j++)
+        total += weight_row_bytes(p->job[j]->w) * (size_t)p->job[j]->w->rows;
     target = total / (size_t)(m->n_threads * 4);
     if (target > piece_bytes) target = piece_bytes;
 
@@ -324,9 +330,11 @@ static void run_gemv_piece(const struct call *c, const struct linear *job, int r
     bool plain = /* no epilogue: the kernel writes to the output directly */
         !job->bias && !job->add && (job->scale == 0 || job->scale == 1);
     float *y = (float *)m->out.p + (size_t)thread * ISA_TOKENS * ROWS;
-    struct gemv g = {
-        .type = w->type, .cols = w->cols, .n_rows = r1 - r0, .w_stride = row_bytes(w)
-    };
+    struct gemv g = { .type = w->type,
+                      .group = w->group,
+                      .cols = w->cols,
+                      .n_rows = r1 - r0,
+                      .w_stride = weight_row_bytes(w) };
 
     g.w = (const char *)weight_rows(w) + (size_t)r0 * g.w_stride;
     g.x_stride = f ? m->isa->form[f].bytes(w->cols) : c->x->stride * sizeof(float);
@@ -399,6 +407,7 @@ static void run_gemm(void *arg, int thread, int n_threads)
         const struct linear *job = find_piece(&c->gemm, i, &a, &b);
         struct gemm_job g = {
             .type = job->w->type,
+            .group = job->w->group,
             .data = weight_rows(job->w),
             .rows = job->w->rows,
             .cols = job->w->cols,
@@ -473,17 +482,66 @@ static int linear_gemm(struct call *c, const struct linear *jobs, int n_jobs)
     return OK;
 }
 
+static int linear_jobs(struct matmul *m, struct par *par, const struct tensor *x,
+                       const struct linear *jobs, int n_jobs)
+{
+    struct call c = { .m = m, .par = par, .x = x, .taken = m->taken };
+    int rc = linear_gemv(&c, jobs, n_jobs);
+
+    return rc == OK ? linear_gemm(&c, jobs, n_jobs) : rc;
+}
+
+/* ---- weights whose columns are in another order than the activations ---- */
+
+struct ordering {
+    struct par *par;
+    const struct tensor *x, *out;
+    const int32_t *order;
+};
+
+static void run_ordering(void *arg, int thread, int n_threads)
+{
+    const struct ordering *o = arg;
+    int a, b;
+
+    (void)thread, (void)n_threads;
+    while (par_next(o->par, o->x->rows, 1, &a, &b)) {
+        const float *x = tensor_row(o->x, a);
+        float *out = tensor_row(o->out, a);
+        for (int c = 0; c < o->x->cols; c++) out[c] = x[o->order[c]];
+    }
+}
+
+static bool is_ordered(const struct linear *job) { return job->w->group && job->w->group->order; }
+
+/* One job: its activations in the order of its columns. */
+static int linear_ordered(struct matmul *m, struct par *par, const struct tensor *x,
+                          const struct linear *job)
+{
+    int rc = reserve_bytes(&m->ordered, (size_t)x->rows * (size_t)x->cols * sizeof(float), NULL);
+    struct tensor out;
+    struct ordering o = { par, x, &out, job->w->group->order };
+
+    if (rc != OK) return rc;
+    out = tensor_f32(m->ordered.p, x->rows, x->cols);
+    par_run_any(par, run_ordering, &o);
+    return linear_jobs(m, par, &out, job, 1);
+}
+
 int cpu_linear(struct matmul *m, struct par *par, const struct tensor *x, const struct linear *jobs,
                int n_jobs)
 {
-    int rc;
+    int rc = OK;
 
     if (x->rows == 0) return OK;
-    for (int j = 0; j < n_jobs; j += JOBS) {
-        struct call c = { .m = m, .par = par, .x = x, .taken = m->taken };
-        int n = n_jobs - j < JOBS ? n_jobs - j : JOBS;
-        if ((rc = linear_gemv(&c, jobs + j, n)) != OK) return rc;
-        if ((rc = linear_gemm(&c, jobs + j, n)) != OK) return rc;
+    for (int j = 0, n; j < n_jobs && rc == OK; j += n) {
+        n = 1;
+        if (is_ordered(&jobs[j])) {
+            rc = linear_ordered(m, par, x, &jobs[j]);
+            continue;
+        }
+        while (n < JOBS && j + n < n_jobs && !is_ordered(&jobs[j + n])) n++;
+        rc = linear_jobs(m, par, x, jobs + j, n);
     }
-    return OK;
+    return rc;
 }

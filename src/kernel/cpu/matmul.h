@@ -18,6 +18,7 @@ struct matmul_opt {
     const struct isa *isa;   /* gemv kernels; NULL: the best of this machine */
     const struct gemm *gemm; /* for many tokens; NULL: gemv kernels only */
     const struct gemm *few;  /* for a few tokens, tried before gemm; NULL: none */
+    const struct gemm *rest; /* for types that gemm cannot compute; NULL: none */
     const struct numa *numa; /* on which the weights lie: threads begin with the rows of their node;
                               * NULL: none. Outlives the struct matmul */
 };

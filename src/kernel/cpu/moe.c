@@ -85,8 +85,8 @@ static void route_sparsemixer(const struct route_opt *o, const float *score, int
 }
 
 /* The router of one token: scores by kind, selection by score + bias, then the weights. */
-static void route_row(const struct route_opt *o, const float *logits, int n, int32_t *ids,
-                      float *weights)
+static void route_row(const struct route_opt *o, const float *logits, int n, const int32_t *fixed,
+                      int32_t *ids, float *weights)
 {
     bool taken[MOE_MAX_EXPERTS] = { false };
     float score[MOE_MAX_EXPERTS], rank[MOE_MAX_EXPERTS], sum = 0;
@@ -97,18 +97,27 @@ static void route_row(const struct route_opt *o, const float *logits, int n, int
     case ROUTE_SIGMOID:
         for (int i = 0; i < n; i++) score[i] = (float)(1 / (1 + exp(-(double)logits[i])));
         break;
+    case ROUTE_SQRT_SOFTPLUS:
+        for (int i = 0; i < n; i++) {
+            double x = (double)logits[i];
+            score[i] = (float)sqrt(x > 20 ? x : log1p(exp(x)));
+        }
+        break;
     case ROUTE_TOP_SOFTMAX: memcpy(score, logits, (size_t)n * sizeof *score); break;
     }
     for (int i = 0; i < n; i++) rank[i] = score[i] + (o->bias ? o->bias[i] : 0);
     if (o->n_groups) exclude_groups(o, rank, taken, n);
     for (int k = 0; k < o->n_used; k++) {
-        ids[k] = find_best(rank, taken, n);
+        ids[k] = fixed ? fixed[k] : find_best(rank, taken, n);
         taken[ids[k]] = true;
         weights[k] = score[ids[k]];
     }
     if (o->route == ROUTE_TOP_SOFTMAX) softmax(weights, weights, o->n_used);
     for (int k = 0; k < o->n_used; k++) sum += weights[k];
-    for (int k = 0; k < o->n_used; k++) weights[k] *= (o->norm && sum > 0 ? 1 / sum : 1) * o->scale;
+    for (int k = 0; k < o->n_used; k++) {
+        weights[k] *= (o->norm && sum > 0 ? 1 / sum : 1) * o->scale;
+        if (o->expert_scale) weights[k] *= o->expert_scale[ids[k]];
+    }
 }
 
 static void route_rows(const void *arg, int begin, int end)
@@ -116,9 +125,12 @@ static void route_rows(const void *arg, int begin, int end)
     const struct choice *a = arg;
     size_t n = (size_t)a->opt->n_used;
 
-    for (int r = begin; r < end; r++)
-        route_row(a->opt, tensor_row(a->logits, r), a->logits->cols, a->ids + (size_t)r * n,
+    for (int r = begin; r < end; r++) {
+        const struct route_opt *o = a->opt;
+        const int32_t *fixed = o->by_token ? o->by_token + (size_t)o->ids[r] * n : NULL;
+        route_row(o, tensor_row(a->logits, r), a->logits->cols, fixed, a->ids + (size_t)r * n,
                   a->weights + (size_t)r * n);
+    }
 }
 
 void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
@@ -142,13 +154,13 @@ void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct te
  * the last part. */
 static int32_t *sort_choices(const struct experts_opt *o, const int32_t *ids, int n)
 {
-    int32_t *first = o->order, *position = first + o->n + 1, *choice_at = position + n;
-    int at = 0;
+    int all = o->n + o->n_zero, at = 0;
+    int32_t *first = o->order, *position = first + all + 1, *choice_at = position + n;
 
-    memset(first, 0, (size_t)(o->n + 1) * sizeof *first);
+    memset(first, 0, (size_t)(all + 1) * sizeof *first);
     for (int i = 0; i < n; i++) first[ids[i]]++;
-    for (int e = 0; e <= o->n; e++) {
-        int count = e < o->n ? first[e] : 0;
+    for (int e = 0; e <= all; e++) {
+        int count = e < all ? first[e] : 0;
         first[e] = at;
         at += count;
     }
@@ -156,10 +168,12 @@ static int32_t *sort_choices(const struct experts_opt *o, const int32_t *ids, in
         position[i] = first[ids[i]]++;
         choice_at[position[i]] = i;
     }
-    for (int e = o->n; e > 0; e--) first[e] = first[e - 1];
+    for (int e = all; e > 0; e--) first[e] = first[e - 1];
     first[0] = 0;
     return choice_at;
 }
+
+static bool is_here(const struct experts_opt *o, int e) { return o->up[e].rows > 0; }
 
 struct spread { /* arguments of gather_sorted_rows and sum_expert_rows */
     const struct experts_opt *o;
@@ -167,16 +181,20 @@ struct spread { /* arguments of gather_sorted_rows and sum_expert_rows */
     const int32_t *position, *choice_at;
     const float *weights;
     const struct vec *vec;
+    const int32_t *ids;
 };
 
-/* Copies token rows into the sorted order. */
+/* Copies token rows into the sorted order, weighted if the weights belong to the inputs. */
 static void gather_sorted_rows(const void *arg, int begin, int end)
 {
     const struct spread *a = arg;
 
-    for (int r = begin; r < end; r++)
-        memcpy(tensor_row(&a->o->xs, r), tensor_row(a->x, a->choice_at[r] / a->o->n_used),
-               (size_t)a->x->cols * sizeof(float));
+    for (int r = begin; r < end; r++) {
+        const float *x = tensor_row(a->x, a->choice_at[r] / a->o->n_used);
+        if (a->o->weigh_inputs)
+            a->vec->scale(tensor_row(&a->o->xs, r), x, a->weights[a->choice_at[r]], a->x->cols);
+        else memcpy(tensor_row(&a->o->xs, r), x, (size_t)a->x->cols * sizeof(float));
+    }
 }
 
 /* Weighted sum of the outputs of a token's experts. */
@@ -189,8 +207,11 @@ static void sum_expert_rows(const void *arg, int begin, int end)
         if (!a->o->add) memset(out, 0, (size_t)a->out->cols * sizeof *out);
         for (int k = 0; k < a->o->n_used; k++) {
             size_t i = (size_t)r * (size_t)a->o->n_used + (size_t)k;
-            a->vec->add(out, tensor_row(&a->o->ys, a->position[i]), a->weights[i] * a->o->scale,
-                        a->out->cols);
+            int at = a->position[i];
+            bool zero = a->o->n_zero && a->ids[i] >= a->o->n;
+            if (!zero && !is_here(a->o, a->ids[i])) continue;
+            a->vec->add(out, zero ? tensor_row(a->x, r) : tensor_row(&a->o->ys, at),
+                        (a->o->weigh_inputs ? 1 : a->weights[i]) * a->o->scale, a->out->cols);
         }
     }
 }
@@ -232,8 +253,10 @@ static int run_up_single(struct cpu *c, const struct experts_opt *o, const struc
     struct linear jobs[2 * MOE_MAX_USED];
     int n = 0;
 
-    for (int i = 0; i < o->n_used; i++) n += fill_up_jobs(o, ids[choice_at[i]], i, i + 1, jobs + n);
-    return cpu_linear(c->matmul, c->par, x, jobs, n);
+    for (int i = 0; i < o->n_used; i++)
+        if (is_here(o, ids[choice_at[i]]))
+            n += fill_up_jobs(o, ids[choice_at[i]], i, i + 1, jobs + n);
+    return n ? cpu_linear(c->matmul, c->par, x, jobs, n) : OK;
 }
 
 /* Gate and up products, expert after expert; each is divided among all threads. */
@@ -245,7 +268,8 @@ static int run_up(struct cpu *c, const struct experts_opt *o)
         int a = o->order[e], b = o->order[e + 1];
         struct tensor x = row_range(&o->xs, a, b - a);
         struct linear jobs[2];
-        if (a < b) rc = cpu_linear(c->matmul, c->par, &x, jobs, fill_up_jobs(o, e, a, b, jobs));
+        if (a < b && is_here(o, e))
+            rc = cpu_linear(c->matmul, c->par, &x, jobs, fill_up_jobs(o, e, a, b, jobs));
     }
     return rc;
 }
@@ -261,7 +285,7 @@ static int run_down(struct cpu *c, const struct experts_opt *o)
         struct linear job = { .out = row_range(&o->ys, a, b - a),
                               .w = &o->down[e],
                               .bias = bias_of(o->b_down, e, o->down[e].rows) };
-        if (a < b) rc = cpu_linear(c->matmul, c->par, &h, &job, 1);
+        if (a < b && is_here(o, e)) rc = cpu_linear(c->matmul, c->par, &h, &job, 1);
     }
     return rc;
 }
@@ -272,13 +296,18 @@ void cpu_experts(struct backend *be, const struct tensor *out, const struct tens
     struct cpu *c = cpu_of(be);
     int n = x->rows * o->n_used, rc;
     const int32_t *choice_at = sort_choices(o, ids, n);
-    struct spread a = { o, out, x, o->order + o->n + 1, choice_at, weights, c->vec };
-    struct tensor hs = tensor_rows(o->hs, n), us = tensor_rows(o->us, n);
+    struct spread a = {
+        o, out, x, o->order + o->n + o->n_zero + 1, choice_at, weights, c->vec, ids
+    };
+    bool apart = x->rows > 1 || o->weigh_inputs || o->n_zero; /* rows are copied and sorted */
+    int n_run = o->order[o->n]; /* choices of experts that compute something */
+    struct tensor hs = tensor_rows(o->hs, n_run), us = tensor_rows(o->us, n_run);
 
-    if (x->rows > 1) cpu_rows(c, n, (long long)n * x->cols, gather_sorted_rows, &a);
-    rc = x->rows > 1 ? run_up(c, o) : x->rows ? run_up_single(c, o, x, ids, choice_at) : OK;
+    if (apart) cpu_rows(c, n_run, (long long)n_run * x->cols, gather_sorted_rows, &a);
+    rc = apart ? run_up(c, o) : x->rows ? run_up_single(c, o, x, ids, choice_at) : OK;
     if (rc == OK) {
-        cpu_act(be, &hs, &hs, o->gate ? &us : NULL, o->act);
+        if (o->clip.limit != 0) cpu_clipped_glu(be, &hs, &hs, &us, &o->clip);
+        else cpu_act(be, &hs, &hs, o->gate ? &us : NULL, o->act);
         rc = run_down(c, o);
     }
     if (rc != OK) {

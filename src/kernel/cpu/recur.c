@@ -56,7 +56,8 @@ struct conv {
     const struct stateview *st;
     const struct statelayer *layer;
     const struct conv_opt *o;
-    int n_blocks; /* of CHANNELS channels */
+    size_t stride; /* floats of a row of the state */
+    int n_blocks;  /* of CHANNELS channels */
 };
 
 /* Stores the last k - 1 inputs of a run as its state. In ascending order: row i is made of state
@@ -69,8 +70,8 @@ static void store_conv_state(const struct conv *a, const struct state_run *run, 
     for (int i = 0; i < back; i++) {
         int from = run->n - back + i;
         const float *src = from >= 0 ? tensor_row(a->x, run->first + from) + col
-                                     : state + (size_t)(run->n + i) * (size_t)a->x->cols + col;
-        memmove(state + (size_t)i * (size_t)a->x->cols + col, src, (size_t)n * sizeof *state);
+                                     : state + (size_t)(run->n + i) * a->stride + col;
+        memmove(state + (size_t)i * a->stride + col, src, (size_t)n * sizeof *state);
     }
 }
 
@@ -79,18 +80,18 @@ static void store_conv_state(const struct conv *a, const struct state_run *run, 
 static void run_conv_piece(const struct conv *a, const struct state_run *run, int col, int n)
 {
     const struct conv_opt *o = a->o;
-    float *state = a->layer->conv + (size_t)run->slot * a->layer->conv_floats;
+    float *state = a->layer->conv + (size_t)run->slot * a->layer->conv_floats + o->at;
     const float *rows[CONV_MAX];
 
     if (run->fresh)
         for (int i = 0; i < o->k - 1; i++)
-            memset(state + (size_t)i * (size_t)a->x->cols + col, 0, (size_t)n * sizeof *state);
+            memset(state + (size_t)i * a->stride + col, 0, (size_t)n * sizeof *state);
     for (int t = 0; t < run->n; t++) {
         float *out = tensor_row(a->out, run->first + t) + col;
         for (int j = 0; j < o->k; j++) {
             int from = t - (o->k - 1) + j;
             rows[j] = from >= 0 ? tensor_row(a->x, run->first + from) + col
-                                : state + (size_t)(t + j) * (size_t)a->x->cols + col;
+                                : state + (size_t)(t + j) * a->stride + col;
         }
         a->c->recur->conv(out, rows, o->w + col, (size_t)a->x->cols, o->bias ? o->bias + col : NULL,
                           o->k, n);
@@ -119,6 +120,7 @@ void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor 
                       .st = st,
                       .layer = &st->layers[layer],
                       .o = opt,
+                      .stride = (size_t)(opt->of ? opt->of : x->cols),
                       .n_blocks = (x->cols + CHANNELS - 1) / CHANNELS };
 
     if (opt->k < 1 || opt->k > CONV_MAX) {
@@ -126,7 +128,7 @@ void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor 
                  CONV_MAX);
         return;
     }
-    if (!check_state(c, a.layer->conv, a.layer->conv_floats, (size_t)(opt->k - 1) * (size_t)x->cols,
+    if (!check_state(c, a.layer->conv, a.layer->conv_floats, (size_t)(opt->k - 1) * a.stride,
                      "conv"))
         return;
     cpu_rows(c, a.n_blocks * st->n_runs, (long long)st->n_tokens * x->cols * opt->k,
@@ -273,8 +275,7 @@ static void delta_head(const struct delta *a, const struct state_run *run, int h
 {
     const struct delta_in *in = a->in;
     const struct delta_opt *o = a->o;
-    size_t group = (size_t)(head / (o->n_heads / o->n_k_heads)),
-           floats = (size_t)o->dim_k * (size_t)o->dim_v;
+    size_t group = (size_t)delta_key_head(o, head), floats = (size_t)o->dim_k * (size_t)o->dim_v;
     float decay[CHUNK], beta[CHUNK];
     struct delta_piece p = { .dim_k = o->dim_k,
                              .dim_v = o->dim_v,
@@ -295,7 +296,8 @@ static void delta_head(const struct delta *a, const struct state_run *run, int h
         p.n = run->n - t0 < CHUNK ? run->n - t0 : CHUNK;
         for (int t = 0; t < p.n; t++) {
             decay[t] = expf(o->a[head] * tensor_row(&in->alpha, row + t)[head]);
-            beta[t] = 1 / (1 + expf(-tensor_row(&in->beta, row + t)[head]));
+            beta[t] = (o->beta_scale != 0 ? o->beta_scale : 1) /
+                      (1 + expf(-tensor_row(&in->beta, row + t)[head]));
         }
         p.q = tensor_row(&in->q, row) + group * (size_t)o->dim_k;
         p.k = tensor_row(&in->k, row) + group * (size_t)o->dim_k;

@@ -5,6 +5,7 @@
  * alignment. Suffix _n: only the first n < W lanes; the others load as 0.
  *
  *     v_set(x)                  x in all lanes            v_iota()         0, 1, 2, ...
+ *     v_set_quad(p)             4 floats from p, repeated
  *     v_load, v_store           F32; _f16, _bf16, _f8 (E4M3), _i8 convert from and to F32
  *     v_load2(p, &e, &o)        2 W elements, even and odd ones apart
  *     v_fma(a, b, c)            a * b + c, rounded once
@@ -12,6 +13,8 @@
  *     v_sel_gt(a, b, yes, no)   a > b ? yes : no, lane by lane
  *     v_sum, v_hmax             sum and maximum of the lanes
  *     v_sums(p)                 lane i: the sum of the lanes of p[i], for W vectors
+ *     v_quads(r)                transposes W / 4 vectors as a matrix of groups of 4 lanes
+ *     v_quad_sums(a, b, c, d)   lanes 4 i to 4 i + 3: the sums of group i of a, b, c and d
  *     v_pow2(x, n)              x * 2^n for integers n
  *     v_rotate, v_transpose     see there
  *     f16_scale(h)              one F16 as a float

@@ -102,6 +102,13 @@ INLINE vf v_rotate(vf x, vf cs)
 /* Horizontal sums: lane i is the sum of the lanes of p[i]. */
 INLINE vf v_sums(const vf *p) { return vpaddq_f32(vpaddq_f32(p[0], p[1]), vpaddq_f32(p[2], p[3])); }
 
+INLINE vf v_quad_sums(vf a, vf b, vf c, vf d)
+{
+    return vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d));
+}
+INLINE void v_quads(vf r[1]) { (void)r; }
+INLINE vf v_set_quad(const float *p) { return v_load(p); }
+
 /* Transposes W x W floats. */
 INLINE void v_transpose(vf *r)
 {

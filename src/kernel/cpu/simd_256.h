@@ -146,6 +146,20 @@ INLINE vf v_sums(const vf *p)
     return _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
 }
 
+INLINE vf v_quad_sums(vf a, vf b, vf c, vf d)
+{
+    return _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+}
+INLINE void v_quads(vf r[2])
+{
+    vf a = _mm256_permute2f128_ps(r[0], r[1], 0x20), b = _mm256_permute2f128_ps(r[0], r[1], 0x31);
+    r[0] = a, r[1] = b;
+}
+INLINE vf v_set_quad(const float *p)
+{
+    return _mm256_broadcast_ps((const __m128 *)(const void *)p);
+}
+
 /* Transposes W x W floats. */
 INLINE void v_transpose(vf *r)
 {

@@ -140,6 +140,33 @@ INLINE vf v_sums(const vf *p)
     return SHUF(a, b, 0x88) + SHUF(a, b, 0xdd);
 }
 
+INLINE vf v_quad_sums(vf a, vf b, vf c, vf d)
+{
+    return sum_quads(sum_pairs(a, b), sum_pairs(c, d));
+}
+INLINE void v_quads(vf r[4])
+{
+    vf a = SHUF(r[0], r[1], 0x44), b = SHUF(r[0], r[1], 0xee);
+    vf c = SHUF(r[2], r[3], 0x44), d = SHUF(r[2], r[3], 0xee);
+    r[0] = SHUF(a, c, 0x88), r[1] = SHUF(a, c, 0xdd);
+    r[2] = SHUF(b, d, 0x88), r[3] = SHUF(b, d, 0xdd);
+}
+/* 16 elements of each of 4 rows, as v_quads leaves them: the halves as wide, before conversion. */
+#define HAS_QUADS_F16 1
+INLINE void v_load_quads_f16(vf r[4], const char *row, size_t stride)
+{
+    __m256i x[4];
+    UNROLL
+    for (int i = 0; i < 4; i++) x[i] = _mm256_loadu_si256((const void *)(row + (size_t)i * stride));
+    __m256i a = _mm256_unpacklo_epi64(x[0], x[1]), b = _mm256_unpackhi_epi64(x[0], x[1]);
+    __m256i c = _mm256_unpacklo_epi64(x[2], x[3]), d = _mm256_unpackhi_epi64(x[2], x[3]);
+    r[0] = _mm512_cvtph_ps(_mm256_permute2x128_si256(a, c, 0x20));
+    r[1] = _mm512_cvtph_ps(_mm256_permute2x128_si256(b, d, 0x20));
+    r[2] = _mm512_cvtph_ps(_mm256_permute2x128_si256(a, c, 0x31));
+    r[3] = _mm512_cvtph_ps(_mm256_permute2x128_si256(b, d, 0x31));
+}
+INLINE vf v_set_quad(const float *p) { return _mm512_broadcast_f32x4(_mm_loadu_ps(p)); }
+
 /* Transposes W x W floats. */
 INLINE void v_transpose(vf *r)
 {

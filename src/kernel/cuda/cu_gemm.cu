@@ -373,6 +373,15 @@ static void linear_packed(struct cuda *c, const struct gemm_scratch *s, const st
 
 /* ---- cuBLASLt ---- */
 
+/* The most tokens that the packed GEMM takes where x has so many products. */
+static int max_tokens_packed(struct cuda *c, const struct weight *w, int n_jobs)
+{
+    int t = layout_type(w->type), most = gemm_of(c)->tuned.max_tokens_packed[t][n_jobs > 2];
+
+    if (most) return most;
+    return t == DT_F16 ? (n_jobs > 2 ? 64 : 40) : t == DT_BF16 ? 256 : 768; /* of an H200 */
+}
+
 /* A weight is converted and multiplied slice by slice: a slice stays in the L2 cache between the
  * two. to_half: the result as F16 rows, for act(gate) * up. */
 static bool launch_lt_job(struct cuda *c, const struct gemm_scratch *s, const struct linear *j,
@@ -390,6 +399,7 @@ static bool launch_lt_job(struct cuda *c, const struct gemm_scratch *s, const st
         l.rows = n;
         l.cols = w->cols;
         l.tokens = tokens;
+        l.least = max_tokens_packed(c, w, 1) + 1;
         l.ldw = f16_stride(w);
         l.ldx = gemm_pad(w->cols);
         l.ldo = to_half ? (size_t)gemm_pad(w->rows) : j->out.stride;
@@ -442,12 +452,10 @@ static void linear_lt(struct cuda *c, const struct gemm_scratch *s, const struct
 static bool uses_packed(struct cuda *c, const struct cu_linear *p)
 {
     struct gemm *g = gemm_of(c);
-    int t = layout_type(p->jobs[0].w->type), most = g->tuned.max_tokens_packed[t][p->n_jobs > 2];
 
-    if (!most) /* measured on an H200 */
-        most = t == DT_F16 ? (p->n_jobs > 2 ? 64 : 40) : t == DT_BF16 ? 256 : 768;
     if (!g->lt || g->way == GEMM_PACKED) return true;
-    if (g->way == GEMM_LT || p->x.rows > most) return false;
+    if (g->way == GEMM_LT || p->x.rows > max_tokens_packed(c, p->jobs[0].w, p->n_jobs))
+        return false;
     for (int i = 0; i < p->n_jobs; i++)
         if (!is_read_packed(c, p->jobs[i].w)) return false;
     return true;

@@ -167,11 +167,13 @@ struct lt_job {
     void *out;           /* [tokens][ldo], F32 or F16 */
     const float *bias;
     int rows, cols, tokens;
+    int least; /* tokens from which products of this weight come here */
     int ldw, ldx;
     size_t ldo;
     float scale;
     bool add, to_half;
 };
-/* false: the library cannot do it, and nothing was launched. */
+/* false: the library cannot do it, and nothing was launched. Loads the kernels of all smaller steps as
+ * well, the first time that a shape comes with so many tokens. */
 bool lt_run(struct cuda *c, struct lt *l, const struct lt_job *j, void *work, size_t work_bytes);
 #endif

@@ -212,6 +212,7 @@ struct recur_dev {
     const struct state_run *runs;
     int dim, rows;  /* columns and rows of a head's state */
     int heads_each; /* heads that share b and c */
+    int tiled;      /* delta: key heads if heads have them in turn, else 0 */
     int n_heads;
     const float *a, *d, *dt_bias;
     float dt_min, dt_max, b_scale, c_scale;
@@ -314,7 +315,7 @@ template <int S>
 static __device__ __forceinline__ void delta_load(delta_shared<S> &sh, const recur_dev &p,
                                                   int token, int n, int head, int column0)
 {
-    size_t group = (size_t)(head / p.heads_each) * p.rows;
+    size_t group = (size_t)(p.tiled ? head % p.tiled : head / p.heads_each) * p.rows;
 
     load_padded(sh.k, p.b + (size_t)token * p.b_stride + group, p.b_stride, n, p.rows,
                 shape<S>::PAD, p.b_scale);
@@ -454,6 +455,7 @@ void cu_delta(struct cuda *c, const struct tensor *out, const struct delta_in *i
     p.rows = opt->dim_k;
     p.n_heads = opt->n_heads;
     p.heads_each = opt->n_heads / opt->n_k_heads;
+    p.tiled = opt->tiled ? opt->n_k_heads : 0;
     p.a = opt->a;
     p.dt_bias = opt->dt_bias;
     p.b_scale = opt->k_scale;

@@ -2,7 +2,13 @@
  * does the work.
  *
  * The library's heuristic is asked once for each shape, and its answer (a plan) is cached: it takes
- * longer than a small product. */
+ * longer than a small product.
+ *
+ * The library chooses among many kernels by the number of tokens, and the driver loads a kernel from the
+ * library's file when it is first launched, which stops the GPU for milliseconds to tenths of a second.
+ * So a weight's shape that comes with more tokens than before is multiplied for smaller numbers of
+ * tokens, too (load_kernels). The warm-up's step has as many tokens as a step may have: after it nothing is
+ * loaded while others wait for their tokens. */
 #include "kernel/cuda/cu_gemm.cuh"
 
 extern "C" {
@@ -17,6 +23,7 @@ extern "C" {
 
 #define LT_PLANS 256
 #define LT_CHOICES 16
+#define LT_SHAPES 64
 
 /* Everything that the choice of an algorithm depends on, and the choice. */
 struct lt_plan {
@@ -30,11 +37,20 @@ struct lt_plan {
     cublasLtMatmulAlgo_t algo;
 };
 
+/* A weight's shape, and up to how many tokens its kernels are loaded. */
+struct lt_shape {
+    int rows, cols, ldw, most;
+    size_t ldo;
+    bool bias, to_half;
+};
+
 struct lt {
     void *lib;
     cublasLtHandle_t h;
     cublasLtMatmulPreference_t pref;
     struct lt_plan plan[LT_PLANS];
+    struct lt_shape shape[LT_SHAPES];
+    int n_shapes;
     int next;   /* the oldest plan, which is replaced next */
     int choice; /* which of the library's proposals, 0 is the best */
 /* clang-format off */
@@ -197,14 +213,14 @@ static struct lt_plan *find_or_make_plan(struct lt *l, const struct lt_plan *wan
     return p;
 }
 
-bool lt_run(struct cuda *c, struct lt *l, const struct lt_job *j, void *work, size_t work_bytes)
+static bool multiply(struct cuda *c, struct lt *l, const struct lt_job *j, void *work,
+                     size_t work_bytes)
 {
     struct lt_plan want = {};
     float beta = j->add ? 1 : 0;
     /* The alignment of the address and of the row pitch, together. */
     uintptr_t out = (uintptr_t)j->out | (uintptr_t)j->ldo * (j->to_half ? 2 : 4);
 
-    if (!l) return false;
     want.rows = j->rows, want.cols = j->cols, want.tokens = j->tokens;
     want.ldw = j->ldw, want.ldx = j->ldx, want.ldo = j->ldo;
     want.work_bytes = work_bytes;
@@ -221,6 +237,52 @@ bool lt_run(struct cuda *c, struct lt *l, const struct lt_job *j, void *work, si
     cu_launch_end(c);
     if (rc != CUBLAS_STATUS_SUCCESS) p->bad = true;
     return rc == CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- kernels of smaller steps ---- */
+
+/* NULL: the table is full. */
+static struct lt_shape *find_shape(struct lt *l, const struct lt_job *j)
+{
+    struct lt_shape *s = l->shape, *end = s + l->n_shapes;
+
+    for (; s < end; s++)
+        if (s->rows == j->rows && s->cols == j->cols && s->ldw == j->ldw && s->ldo == j->ldo &&
+            s->bias == (j->bias != NULL) && s->to_half == j->to_half)
+            return s;
+    if (l->n_shapes == LT_SHAPES) return NULL;
+    l->n_shapes++;
+    *s = (struct lt_shape){};
+    s->rows = j->rows, s->cols = j->cols, s->ldw = j->ldw, s->ldo = j->ldo;
+    s->bias = j->bias != NULL, s->to_half = j->to_half;
+    return s;
+}
+
+/* Multiplies the first rows of x, before the job itself, which overwrites the results or adds to them.
+ * What is added to is left as it is: a product of 1e-37 is nothing beside it. Choices are finer for
+ * few tokens. A step that is being captured has run before, so its shapes are known. */
+static void load_kernels(struct cuda *c, struct lt *l, const struct lt_job *j, void *work,
+                         size_t work_bytes)
+{
+    struct lt_shape *s = find_shape(l, j);
+    struct lt_job small = *j;
+    int from;
+
+    if (!s || j->tokens <= s->most) return;
+    from = s->most > j->least ? s->most : j->least;
+    s->most = j->tokens;
+    if (j->add) small.scale = 1e-37f, small.bias = NULL;
+    for (int n = (from + 15) / 16 * 16; n < j->tokens; n += n < 256 ? 16 : 64) {
+        small.tokens = n;
+        multiply(c, l, &small, work, work_bytes);
+    }
+}
+
+bool lt_run(struct cuda *c, struct lt *l, const struct lt_job *j, void *work, size_t work_bytes)
+{
+    if (!l) return false;
+    load_kernels(c, l, j, work, work_bytes);
+    return multiply(c, l, j, work, work_bytes);
 }
 
 #else

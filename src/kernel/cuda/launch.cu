@@ -433,6 +433,7 @@ static void launch_delta(struct cuda *c, const struct op_delta *o)
     opt.dt_bias = o->dt_bias;
     opt.q_scale = o->q_scale;
     opt.k_scale = o->k_scale;
+    opt.tiled = o->tiled != 0;
     cu_delta(c, &out, &in, &o->st, &opt);
 }
 

@@ -560,7 +560,8 @@ static void record_delta(struct backend *be, const struct tensor *out, const str
                            .dim_k = opt->dim_k,
                            .dim_v = opt->dim_v,
                            .q_scale = opt->q_scale,
-                           .k_scale = opt->k_scale };
+                           .k_scale = opt->k_scale,
+                           .tiled = opt->tiled };
 }
 
 /* ---- sampling ---- */
