@@ -21,6 +21,7 @@ static struct source_tensor describe_item(const struct gguf_item *it)
     uint64_t row_bytes = 0;
 
     t.type = it->keep_f32 ? DT_F32 : layout_type(&it->lay, it->from[0]);
+    if (t.type == DT_GROUPED) t.type = DT_F32; /* a quantized folder is decoded, then quantized */
     memcpy(t.dims, it->dims, (size_t)it->n_dims * sizeof it->dims[0]);
     dtype_row_bytes(t.type, (uint64_t)it->cols, &row_bytes);
     t.bytes = row_bytes * (uint64_t)it->rows;
@@ -42,7 +43,7 @@ static int list_folder(struct quantize *q, struct err *e)
     for (int i = 0; i < n; i++) {
         const struct gguf_item *it = &q->items[i];
         t[i] = describe_item(it);
-        if (layout_room(&it->lay) > q->read_room) q->read_room = layout_room(&it->lay);
+        if (naming_room(it) > q->read_room) q->read_room = naming_room(it);
     }
     for (int i = 0; i < n_extra; i++)
         t[n + i] = (struct source_tensor){ .name = str_c(extra[i].name),

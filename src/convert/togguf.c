@@ -11,7 +11,10 @@
  * checked one by one. */
 #include "convert/togguf.h"
 
+#include "convert/exact.h"
+
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
 #include "convert/togguf_keys.h"
@@ -20,13 +23,18 @@
 #include "model/hparams.h"
 #include "model/naming.h"
 
+#include <stdio.h>
+
 /* Rows are encoded and written in pieces of about this size. */
 #define PIECE_BYTES (8u << 20)
 
 struct item {
     const struct gguf_item *to; /* name, shape and source rows; in the job's arena */
     enum dtype type;            /* in the GGUF file */
+    bool exact;                 /* blocks of a quantized layer: exact_row */
     uint64_t row_bytes;
+    const float *scales; /* [n_scales] of NVFP4: the tensor NAME.scale; NULL: none */
+    int n_scales;
 };
 
 struct job {
@@ -44,7 +52,7 @@ struct job {
     int64_t row0;
     int n_rows;
     unsigned char *piece; /* [n_rows][item->row_bytes] */
-    float **tmp;          /* [threads][layout_room] of F32 for decoding a row */
+    float **tmp;          /* [threads][exact_room] of F32 for decoding a row */
 };
 
 /* Norms and biases stay F32, MXFP4 experts stay MXFP4; rows that do not fill the blocks of the
@@ -60,6 +68,7 @@ static enum dtype choose_type(const struct gguf_item *it, enum dtype want)
 static int plan_items(struct job *j, struct err *e)
 {
     struct gguf_item *list;
+    int n_rounded = 0;
     int rc = naming_plan(&j->hp, j->src, &j->arena, &list, &j->n_items, e);
 
     if (rc != OK) return rc;
@@ -67,12 +76,23 @@ static int plan_items(struct job *j, struct err *e)
     if (!j->items) return err_nomem(e, "the list of tensors to write");
     for (int i = 0; i < j->n_items; i++) {
         struct item *it = &j->items[i];
+        enum dtype exact = DT_NONE;
         *it = (struct item){ .to = &list[i], .type = choose_type(&list[i], j->opt->type) };
+        if (j->opt->keep && (rc = exact_type(&exact, it->to, e)) != OK) return rc;
+        if (exact != DT_NONE) it->type = exact, it->exact = true;
+        if (exact == DT_NVFP4 &&
+            (rc = exact_scales(&it->scales, &it->n_scales, it->to, &j->arena, e)) != OK)
+            return rc;
+        if (exact == DT_NONE && j->opt->keep && it->to->groups && it->type != DT_F32) n_rounded++;
         if (!dtype_row_bytes(it->type, (uint64_t)it->to->cols, &it->row_bytes))
             return err_set(e, E_INTERNAL, "%s: %lld columns do not fit the type %s", it->to->name,
                            (long long)it->to->cols, dtype_name((int)it->type));
         j->bytes += it->row_bytes * (uint64_t)it->to->rows;
     }
+    if (n_rounded)
+        log_warn("%s: %d quantized tensors are rounded to %s: no GGUF type holds them exactly "
+                 "(--type F32 does)",
+                 j->opt->src, n_rounded, dtype_name((int)j->opt->type));
     return OK;
 }
 
@@ -84,8 +104,9 @@ static void encode_piece(void *arg, int t, int n)
 
     par_share(j->n_rows, 1, t, n, &a, &b);
     for (int i = a; i < b; i++)
-        naming_row(j->item->to, j->row0 + i, j->item->type,
-                   j->piece + (size_t)i * j->item->row_bytes, j->tmp[t]);
+        (j->item->exact ? exact_row : naming_row)(j->item->to, j->row0 + i, j->item->type,
+                                                  j->piece + (size_t)i * j->item->row_bytes,
+                                                  j->tmp[t]);
 }
 
 static void free_piece(struct job *j)
@@ -105,7 +126,7 @@ static bool alloc_piece(struct job *j, const struct item *it, int n_rows)
     bool ok = j->piece != NULL;
 
     for (int t = 0; t < par_n(j->par); t++) {
-        j->tmp[t] = mem_array(layout_room(&it->to->lay), sizeof(float));
+        j->tmp[t] = mem_array(exact_room(it->to), sizeof(float));
         ok = ok && j->tmp[t];
     }
     return ok;
@@ -141,6 +162,7 @@ static int write_items(struct job *j, struct err *e)
         const struct item *it = &j->items[i];
         if (j->opt->progress) j->opt->progress(j->opt->progress_arg, done, j->bytes, it->to->name);
         rc = write_item(j, it, e);
+        if (it->scales) ggufw_data(j->out, it->scales, (size_t)it->n_scales * sizeof(float));
         done += it->row_bytes * (uint64_t)it->to->rows;
     }
     return rc;
@@ -167,6 +189,17 @@ static int write_keys(struct job *j, struct err *e)
     return rc;
 }
 
+/* "blk.0.attn_q.scale" beside "blk.0.attn_q.weight". */
+static void add_scales(struct job *j, const struct item *it)
+{
+    char name[sizeof it->to->name];
+    const int64_t n = it->n_scales;
+
+    snprintf(name, sizeof name, "%.*s.scale", (int)strlen(it->to->name) - (int)strlen(".weight"),
+             it->to->name);
+    ggufw_tensor(j->out, name, DT_F32, &n, 1);
+}
+
 /* GGUF carries rotary frequency factors as tensors; naming_extras makes them from config.json. */
 static int write_all(struct job *j, struct togguf_result *r, struct err *e)
 {
@@ -179,10 +212,11 @@ static int write_all(struct job *j, struct togguf_result *r, struct err *e)
     for (int i = 0; i < j->n_items; i++) {
         const struct item *it = &j->items[i];
         ggufw_tensor(j->out, it->to->name, it->type, it->to->dims, it->to->n_dims);
+        if (it->scales) add_scales(j, it), r->n_tensors++;
     }
     for (int i = 0; i < n_extra; i++)
         ggufw_data(j->out, extra[i].data, (size_t)extra[i].n * sizeof(float));
-    r->n_tensors = j->n_items + n_extra;
+    r->n_tensors += j->n_items + n_extra;
     r->bytes = j->bytes;
     return write_items(j, e);
 }
@@ -199,7 +233,8 @@ static int verify_file(const struct job *j, struct err *e)
     for (int i = 0; i < j->n_items && rc == OK; i++) {
         const struct item *it = &j->items[i];
         const struct source_tensor *t = source_find(s, it->to->name);
-        if (!t || t->type != it->type || t->n_dims != it->to->n_dims ||
+        enum dtype type = t && t->quant ? hfquant_part(t->quant, 0)->type : t ? t->type : DT_NONE;
+        if (!t || type != it->type || t->n_dims != it->to->n_dims ||
             memcmp(t->dims, it->to->dims, (size_t)t->n_dims * sizeof t->dims[0]) != 0)
             rc = err_set(e, E_INTERNAL,
                          "%s: reading it back, tensor '%s' differs from what was "

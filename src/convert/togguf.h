@@ -16,8 +16,9 @@
 struct togguf_opt {
     const char *src, *dst; /* the folder; the file to write */
     enum dtype type;       /* of the matrices: F32, F16, BF16 or Q8_0 */
-    int n_threads;         /* 0: one for each physical core */
-    bool bare;             /* without the keys of hfkeys.h, which only tern reads */
+    bool keep;     /* quantized layers get a type that holds them exactly, where there is one */
+    int n_threads; /* 0: one for each physical core */
+    bool bare;     /* without the keys of hfkeys.h, which only tern reads */
     /* Called before each tensor, from the calling thread; NULL: no progress. Bytes of output. */
     void (*progress)(void *arg, uint64_t done_bytes, uint64_t bytes, const char *name);
     void *progress_arg;

@@ -39,7 +39,7 @@ struct job {
     int64_t row0, row_bytes;
     int n_rows;
     unsigned char *piece; /* [n_rows][row_bytes] */
-    float **tmp;          /* [threads][layout_room] for decoding a row */
+    float **tmp;          /* [threads][tohf_room] for decoding a row */
 };
 
 /* par_run's function. Rows are handed out in portions of about 16384 values: rows of quantized
@@ -78,7 +78,7 @@ static bool alloc_piece(struct job *j, const struct tohf_item *it, int64_t n_row
     bool ok = j->piece != NULL;
 
     for (int t = 0; t < par_n(j->par); t++) {
-        j->tmp[t] = mem_array(layout_room(&it->y), sizeof(float));
+        j->tmp[t] = mem_array(tohf_room(it), sizeof(float));
         ok = ok && j->tmp[t];
     }
     return ok;

@@ -1,12 +1,16 @@
 /* tohf_config.c - config.json from GGUF hyper-parameters: shapes, norms, biases, rotary embedding.
  *
- * A GGUF file that `tern convert` made holds the original text, which is used unchanged. For others
- * the result means the same model, but may spell it in other ways. */
+ * A GGUF file that `tern convert` made holds the original text, which is used unchanged, but for
+ * quantization_config: quantized layers become plain ones. For other files the result means the same
+ * model, but may spell it in other ways. */
 #include "convert/tohf_config.h"
 
+#include "base/jsonr.h"
 #include "convert/hfkeys.h"
+#include "format/hfquant.h"
 #include "model/rotary.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +46,8 @@ static const char *format_class(const char *model_type, char *out, size_t cap)
         { "qwen3", "Qwen3" },
         { "qwen3_moe", "Qwen3Moe" },
         { "qwen3_next", "Qwen3Next" },
+        { "qwen3_5_text", "Qwen3_5" },
+        { "qwen3_5_moe_text", "Qwen3_5Moe" },
         { "gemma", "Gemma" },
         { "gemma2", "Gemma2" },
         { "gemma3_text", "Gemma3" },
@@ -273,7 +279,7 @@ static void put_cap(struct config_out *c, const char *key, float cap)
 static void put_scales(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
-    unsigned f = c->arch->flags;
+    uint64_t f = c->arch->flags;
 
     if (f & ARCH_QUERY_SCALAR) {
         double s = hp->attn_scale != 0 ? 1 / ((double)hp->attn_scale * (double)hp->attn_scale)
@@ -368,7 +374,7 @@ static void put_shapes(struct config_out *c)
     config_put_int(c, spell_key(c, "hidden_size"), hp->n_embd),
         config_put_int(c, spell_key(c, "num_hidden_layers"), hp->n_layers);
     config_put_int(c, "vocab_size", hp->n_vocab);
-    if (mix_is_alone(c->arch->mix)) return;
+    if (c->arch->flags & ARCH_ALONE) return;
     config_put_int(c, spell_key(c, "max_position_embeddings"),
                    hp->n_ctx + (hp->encoder ? hp->pos_skip : 0));
     config_put_int(c, spell_key(c, "num_attention_heads"), l->n_heads);
@@ -385,6 +391,37 @@ static const char *name_torch_dtype(enum dtype t)
     return t == DT_F32 ? "float32" : t == DT_BF16 ? "bfloat16" : "float16";
 }
 
+/* Does the object say that its tensors are quantized in a way that this program unpacks? The folder
+ * is written without. Experts in MXFP4 are written as they were. */
+static bool is_unpacked(const json_t *o)
+{
+    const char *method = json_string_value(
+        json_object_get(json_object_get(o, "quantization_config"), "quant_method"));
+
+    return method && hfquant_knows(str_c(method)) && strcmp(method, "mxfp4") != 0;
+}
+
+/* The config.json that the folder had. */
+static int copy_config(struct str original, struct buf *out, struct err *e)
+{
+    json_error_t why;
+    json_t *root = jsonr_load(original, 0, &why), *text = json_object_get(root, "text_config");
+    bool whole = is_unpacked(root), inner = is_unpacked(text);
+
+    if (!root && json_error_code(&why) == json_error_out_of_memory)
+        return err_nomem(e, "config.json");
+    if (whole) json_object_del(root, "quantization_config");
+    if (inner) json_object_del(text, "quantization_config");
+    if (whole || inner) {
+        jsonr_dump(out, root, JSON_INDENT(2));
+        buf_putc(out, '\n');
+    } else {
+        buf_put_str(out, original);
+    }
+    json_decref(root);
+    return OK;
+}
+
 int tohf_config(const struct source *src, const struct hparams *hp, enum dtype type,
                 struct buf *out, struct err *e)
 {
@@ -394,10 +431,13 @@ int tohf_config(const struct source *src, const struct hparams *hp, enum dtype t
     struct str original;
     int rc;
 
-    if (source_str(src, HFKEY_CONFIG, &original)) {
-        buf_put_str(out, original);
-        return OK;
-    }
+    if (source_str(src, HFKEY_CONFIG, &original)) return copy_config(original, out, e);
+    if (hparams_own_gguf_known(c.arch))
+        return err_set(
+            e, E_UNSUPPORTED,
+            "%s: config.json of %s cannot be derived from GGUF keys: only files that tern "
+            "converted without --bare have it",
+            source_path(src), c.arch->hf[0]);
     jsonw_obj(&c.w);
     jsonw_key(&c.w, "architectures"), jsonw_arr(&c.w),
         jsonw_str(&c.w, str_c(format_class(c.arch->hf[0], class, sizeof class))), jsonw_end(&c.w);

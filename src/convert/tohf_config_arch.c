@@ -31,7 +31,7 @@ static void put_shared_experts(struct config_out *c)
     for (int l = 0; l < hp->n_layers; l++)
         if (hp->layers[l].moe && hp->layers[l].n_ff) n_ff = hp->layers[l].n_ff;
     if (!n_ff) return;
-    if (config_is(c, "qwen2_moe") || config_is(c, "qwen3_next"))
+    if (config_is(c, "qwen2_moe") || config_is(c, "qwen3_next") || config_is(c, "qwen3_5_moe_text"))
         config_put_int(c, "shared_expert_intermediate_size", n_ff);
     else if (hp->moe.n_ff) config_put_int(c, "n_shared_experts", n_ff / hp->moe.n_ff);
 }

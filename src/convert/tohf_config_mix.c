@@ -104,7 +104,9 @@ int config_put_mixer(struct config_out *c, struct err *e)
     case MIX_SHORTCONV: put_lfm2(c, &w->mix); break;
     case MIX_DELTA: put_qwen3_next(c, &w->mix); break;
     case MIX_MLA: put_deepseek(c, w); break;
-    case MIX_ATTN: break;
+    case MIX_ATTN:
+    case MIX_CSA:
+    case MIX_NONE: break;
     }
     return OK;
 }

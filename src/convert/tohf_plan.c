@@ -189,10 +189,20 @@ static const struct source_tensor *find_gguf_tensor(const struct planner *p,
                                                                         : NULL;
 }
 
-/* The first tensor that is not as its row says ends the plan; it is read nowhere. */
-static void note_check(struct planner *p, struct layout *y, const struct source_tensor *t)
+/* The first tensor that is not as its row says ends the plan; it is read nowhere. Returns the tensor
+ * whose blocks are read: NVFP4 and Q2_0 are presented as layers of quantized folders are. */
+static const struct source_tensor *note_check(struct planner *p, struct layout *y,
+                                              const struct source_tensor *t)
 {
+    if (t->quant && quant_can_decode(hfquant_part(t->quant, 0)->type)) {
+        if (p->wrong.code == OK) hfquant_check(t->quant, source_path(p->src), &p->wrong);
+        t = hfquant_part(t->quant, 0);
+    }
+    if (p->wrong.code == OK && t->quant)
+        err_set(&p->wrong, E_UNSUPPORTED, "%s: tensor %.*s: its type cannot be written to a folder",
+                source_path(p->src), STR_ARG(str_take(t->name, 100)));
     if (p->wrong.code == OK) layout_check(y, p->src, t, false, &p->wrong);
+    return t;
 }
 
 /* Finds the GGUF tensor that fills the struct member at offset `at`: one with a name of its own, or
@@ -214,7 +224,7 @@ static bool find_member(struct planner *p, const struct tensor_row *like, size_t
             if (g->at + (size_t)k * member_size(g) != at) continue;
             const struct source_tensor *t = find_gguf_tensor(p, g, l);
             if (!t) break;
-            note_check(p, &y, t);
+            t = note_check(p, &y, t);
             *out = (struct tohf_part){ .t = t, .first = first, .each = y.rows };
             return true;
         }
@@ -232,7 +242,7 @@ static bool find_parts(struct planner *p, const struct tensor_row *r, int l, con
 
     if (t) {
         layout_of(&stored, p->hp, r, l, SOURCE_GGUF);
-        note_check(p, &stored, t);
+        t = note_check(p, &stored, t);
     }
     for (int k = 0; k < y->n_parts; first += y->part[k++]) {
         if (t) part[k] = (struct tohf_part){ .t = t, .first = first, .each = y->rows };
@@ -258,18 +268,23 @@ static int32_t *make_row_table(struct arena *a, const struct layout *y)
 
 /* ---- items ---- */
 
-/* The factor in NAME.scale beside NAME.weight (BitNet); 1: there is none. */
-static float read_scale(const struct planner *p, struct str gguf_name)
+/* The factor in NAME.scale beside NAME.weight (BitNet), or the factors of NVFP4. Other lists, as
+ * Gemma 4 has them for experts, are tensors of the folder, too. */
+static void find_scales(const struct planner *p, struct tohf_part *part)
 {
+    struct str of = part->t->name;
     char name[256];
     const struct source_tensor *t;
-    float scale = 1;
 
-    if (!str_ends(gguf_name, STR(".weight"))) return 1;
-    snprintf(name, sizeof name, "%.*s.scale", (int)(gguf_name.n - 7), gguf_name.p);
+    if (!str_ends(of, STR(".weight"))) return;
+    snprintf(name, sizeof name, "%.*s.scale", (int)(of.n - 7), of.p);
     t = source_find(p->src, name);
-    if (t && t->type == DT_F32 && t->bytes == 4) memcpy(&scale, t->data, 4);
-    return scale;
+    if (!t || t->type != DT_F32 || t->n_dims > 1 || t->bytes < sizeof(float)) return;
+    if (t->bytes != sizeof(float) &&
+        (part->t->type != DT_NVFP4 || part->t->n_dims != 3 || t->dims[0] != part->t->dims[0]))
+        return;
+    part->scales = (const float *)t->data;
+    part->n_scales = (int)(t->bytes / sizeof(float));
 }
 
 /* The values of HFKEY_EXACT; NULL: there are none, or no memory. */
@@ -320,14 +335,22 @@ static void add_mx_scales(struct planner *p, struct tohf_item blocks)
 }
 
 /* Some tensors have several Hugging Face forms (packed or split, by version of the library). The
- * folder gets the form it had, or, where that is unknown, the first of the table. */
+ * folder gets the form it had, or, where that is unknown, the first of the table. A folder that was
+ * quantized had "X.qweight" or "X.weight_packed" for "X.weight". */
 static bool is_folder_form(const struct planner *p, const struct tensor_row *r, int l)
 {
-    char name[256];
+    static const char *const packed[] = { ".qweight", ".weight_packed" };
+    char name[256], other[300];
     uint64_t i;
 
     hparams_name(p->hp, r, l, 0, SOURCE_HF, name, sizeof name);
-    return p->folder_names.n == 0 || map_get(&p->folder_names, str_c(name), &i);
+    if (p->folder_names.n == 0 || map_get(&p->folder_names, str_c(name), &i)) return true;
+    for (size_t k = 0; k < sizeof packed / sizeof *packed && str_ends(str_c(name), STR(".weight"));
+         k++) {
+        snprintf(other, sizeof other, "%.*s%s", (int)(strlen(name) - 7), name, packed[k]);
+        if (map_get(&p->folder_names, str_c(other), &i)) return true;
+    }
+    return false;
 }
 
 /* Marks the item's parts as used; false: all of them were used already. */
@@ -359,7 +382,7 @@ static void set_plane_dims(struct tohf_item *it, const struct tensor_row *r)
  * their parts. */
 static void add_table_row(struct planner *p, const struct tensor_row *r, int l)
 {
-    struct tohf_item like = { .scale = 1 };
+    struct tohf_item like = { 0 };
     char name[256];
 
     if (!r->hf || !hparams_has(p->hp, r, l)) return;
@@ -377,9 +400,10 @@ static void add_table_row(struct planner *p, const struct tensor_row *r, int l)
         return;
     }
     like.row_of = make_row_table(p->arena, &like.y);
-    like.scale = read_scale(p, like.part[0].t->name);
+    for (int k = 0; k < like.y.n_parts; k++) find_scales(p, &like.part[k]);
     if (r->flags & ROW_NORM && p->hp->info->flags & ARCH_NORM1) like.add = -1;
     like.log = r->flags & ROW_LOG;
+    if (p->hp->layers[l].mix.tiled) tiling_of(&like.tile_rows, &like.tile_cols, p->hp, r, l);
     like.n_dims = like.y.n_dims;
     memcpy(like.dims, like.y.dims, sizeof like.dims);
     if (r->kind == ROW_PLANE) set_plane_dims(&like, r);

@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "convert/tohf.h"
 #include "model/layout.h"
+#include "model/tiling.h"
 
 /* The rows of a GGUF tensor that are one part of a folder's tensor. */
 struct tohf_part {
@@ -18,6 +19,8 @@ struct tohf_part {
     int64_t each;  /* rows of a matrix of t */
     int permute;   /* heads whose rows are (2i, 2i + 1) in GGUF and (i, i + half) in a folder; 0:
                       rows are in the same order */
+    const float *scales; /* [n_scales]: one factor of all values, or one per matrix; NULL: none */
+    int n_scales;
 };
 
 struct tohf_item {
@@ -28,11 +31,12 @@ struct tohf_item {
     struct layout y; /* of the folder's tensor */
     int first_mat;   /* the first matrix of it among those that the GGUF tensor stacks */
     struct tohf_part part[3];
-    int32_t *row_of;    /* [y.rows]: row w of the folder is row row_of[w] / 4 of part row_of[w] % 4;
+    int32_t *row_of; /* [y.rows]: row w of the folder is row row_of[w] / 4 of part row_of[w] % 4;
                            NULL for ORDER_KV_B */
-    float add, scale;   /* the folder's value is GGUF's times scale plus add */
-    bool log;           /* the folder has x where GGUF has -exp(x) */
-    bool mx_scales;     /* MXFP4: this tensor is the scales, not the values */
+    struct tiling tile_rows, tile_cols; /* value heads that GGUF has in another order */
+    float add;                          /* is added to GGUF's value for the folder's */
+    bool log;                           /* the folder has x where GGUF has -exp(x) */
+    bool mx_scales;                     /* MXFP4: this tensor is the scales, not the values */
     const float *exact; /* [rows][cols] the folder's values, from HFKEY_EXACT; NULL: computed */
     uint64_t bytes;
     uint32_t crc; /* CRC-32 of what was written; 0: not written in this run */
@@ -51,8 +55,13 @@ struct tohf_plan {
 int tohf_plan(struct tohf_plan *p, struct hparams *hp, struct arena *a, const struct source *src,
               enum dtype want, struct err *e);
 
+/* Floats of scratch memory for tohf_row. */
+static inline size_t tohf_room(const struct tohf_item *it)
+{
+    return layout_room(&it->y) + (it->tile_cols.keys ? (size_t)it->y.cols : 0);
+}
 /* tohf_rows.c: stores row `at` (counted over all matrices) at dst; tmp has room for
- * layout_room(&it->y) floats. Not for transposed tensors. Any thread may call. */
+ * tohf_room floats. Not for transposed tensors. Any thread may call. */
 void tohf_row(const struct tohf_item *it, int64_t at, void *dst, float *tmp);
 /* tohf_rows.c: stores a whole transposed tensor, it->bytes, at dst. */
 int tohf_transposed(const struct tohf_item *it, void *dst, struct err *e);

@@ -7,6 +7,12 @@
 
 #include <math.h>
 
+/* The factor of the values of matrix m of a part. */
+static float scale_of(const struct tohf_part *p, int64_t m)
+{
+    return p->scales ? p->scales[p->n_scales > 1 ? m : 0] : 1;
+}
+
 /* Where the GGUF file holds row w (in the folder's order) of matrix m; *t is its tensor. Undoes
  * GGUF's interleaving of the two halves of a rotary head. */
 static const char *find_row(const struct tohf_item *it, int64_t m, int64_t w,
@@ -20,6 +26,7 @@ static const char *find_row(const struct tohf_item *it, int64_t m, int64_t w,
         int64_t dim = it->y.part[it->row_of[w] % 4] / p->permute, half = dim / 2, in = r % dim;
         r += (in < half ? 2 * in : 2 * (in - half) + 1) - in;
     }
+    r = tiling_from_folder(&it->tile_rows, r);
     dtype_row_bytes(p->t->type, (uint64_t)it->y.cols, &bytes);
     *t = p->t;
     return (const char *)p->t->data +
@@ -44,9 +51,9 @@ static void copy_mxfp4(const struct tohf_item *it, const struct block_mxfp4 *fro
 }
 
 /* The folder's value for the file's x. */
-static float restore_value(const struct tohf_item *it, float x)
+static float restore_value(const struct tohf_item *it, float scale, float x)
 {
-    return it->log ? logf(-x) : x * it->scale + it->add;
+    return it->log ? logf(-x) : x * scale + it->add;
 }
 
 /* ---- ORDER_KV_B: kv_b_proj of multi-head latent attention ----
@@ -66,7 +73,7 @@ static void read_key_row(const struct tohf_item *it, int64_t w, float *x, float 
     for (int64_t c = 0; c < it->y.cols; c++) {
         quant_decode(t->type, (const char *)t->data + (uint64_t)(head * it->y.cols + c) * bytes,
                      tmp, it->y.each);
-        x[c] = tmp[in];
+        x[c] = tmp[in] * scale_of(&it->part[0], head);
     }
 }
 
@@ -81,6 +88,7 @@ static void read_value_row(const struct tohf_item *it, int64_t w, float *x)
     dtype_row_bytes(t->type, (uint64_t)it->y.cols, &bytes);
     quant_decode(t->type, (const char *)t->data + (uint64_t)(head * it->y.values + in) * bytes, x,
                  it->y.cols);
+    for (int64_t c = 0; c < it->y.cols; c++) x[c] *= scale_of(&it->part[1], head);
 }
 
 /* tmp holds the row itself [cols] and behind it the scratch of read_key_row [each]. */
@@ -98,24 +106,31 @@ void tohf_row(const struct tohf_item *it, int64_t at, void *dst, float *tmp)
     const struct source_tensor *t;
     const char *from;
     uint64_t bytes = 0;
+    float scale;
 
     if (it->y.order == ORDER_KV_B) {
         read_kv_b_row(it, at, dst, tmp);
         return;
     }
     from = find_row(it, at / it->y.rows, at % it->y.rows, &t);
+    scale = scale_of(&it->part[it->row_of[at % it->y.rows] % 4], it->first_mat + at / it->y.rows);
     if (it->y.mx) {
         copy_mxfp4(it, (const void *)from, dst);
         return;
     }
     dtype_row_bytes(it->type, (uint64_t)it->y.cols, &bytes);
-    if (t->type == it->type && it->add == 0 && it->scale == 1 && !it->log) {
+    if (t->type == it->type && it->add == 0 && scale == 1 && !it->log && !it->tile_cols.keys) {
         memcpy(dst, from, bytes);
         return;
     }
     quant_decode(t->type, from, tmp, it->y.cols);
+    if (it->tile_cols.keys) {
+        float *x = tmp + layout_room(&it->y);
+        for (int64_t i = 0; i < it->y.cols; i++) x[i] = tmp[tiling_from_folder(&it->tile_cols, i)];
+        tmp = x;
+    }
     for (int64_t i = 0; i < it->y.cols; i++)
-        tmp[i] = it->exact ? it->exact[at * it->y.cols + i] : restore_value(it, tmp[i]);
+        tmp[i] = it->exact ? it->exact[at * it->y.cols + i] : restore_value(it, scale, tmp[i]);
     quant_encode(it->type, tmp, dst, it->y.cols);
 }
 
@@ -129,8 +144,9 @@ int tohf_transposed(const struct tohf_item *it, void *dst, struct err *e)
         for (size_t w = 0; w < rows; w++) {
             const struct source_tensor *t;
             const char *from = find_row(it, m, (int64_t)w, &t);
+            float scale = scale_of(&it->part[it->row_of[w] % 4], it->first_mat + m);
             quant_decode(t->type, from, x, (int64_t)cols);
-            for (size_t c = 0; c < cols; c++) all[c * rows + w] = restore_value(it, x[c]);
+            for (size_t c = 0; c < cols; c++) all[c * rows + w] = restore_value(it, scale, x[c]);
         }
         quant_encode(it->type, all, (char *)dst + (size_t)m * rows * cols * size,
                      (int64_t)(rows * cols));

@@ -1,12 +1,12 @@
 /* arch.c - look-ups in the table of architectures. */
 #include "model/arch.h"
 
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-static const struct arch *const tables[] = { archs_llama, archs_gpt, archs_moe, archs_state,
-                                             archs_encoder };
+static const struct arch *const tables[] = {
+    archs_llama, archs_gpt,   archs_moe,    archs_latent,
+    archs_gemma, archs_state, archs_hybrid, archs_encoder
+};
 #define N_TABLES (sizeof tables / sizeof tables[0])
 
 const struct arch *arch_by_gguf(struct str name)
@@ -27,35 +27,45 @@ const struct arch *arch_by_hf(struct str model_type)
     return NULL;
 }
 
-static int compare_names(const void *a, const void *b)
+/* Letters that two names begin with in common. */
+static size_t count_common(struct str a, const char *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    size_t n = 0;
+
+    while (n < a.n && b[n] && a.p[n] == b[n]) n++;
+    return n;
 }
 
-static char lists[2][1024]; /* [hf] */
-
-static void make_list(bool hf)
+/* A few dozen entries: the best of those not taken yet is found by looking at all of them. Names that
+ * the message has already are not repeated. */
+const char *arch_near(struct str name, bool hf, char *out, size_t cap)
 {
-    const char *names[256], *last = "";
-    size_t n = 0, len = 0, size = sizeof lists[hf];
+    size_t len = 0;
+
+    out[0] = '\0';
+    for (int k = 0; k < ARCH_NEAR; k++) {
+        const char *best = NULL;
+        for (size_t t = 0; t < N_TABLES; t++)
+            for (const struct arch *a = tables[t]; a->gguf; a++) {
+                const char *n = hf ? a->hf[0] : a->gguf;
+                char sought[64];
+                snprintf(sought, sizeof sought, " %s,", n);
+                if (strstr(out, sought)) continue;
+                if (!best || count_common(name, n) > count_common(name, best)) best = n;
+            }
+        if (best && len < cap) len += (size_t)snprintf(out + len, cap - len, " %s,", best);
+    }
+    if (len && len < cap) out[len - 1] = '\0'; /* the last comma */
+    return out[0] ? out + 1 : out;
+}
+
+int arch_count(void)
+{
+    int n = 0;
 
     for (size_t t = 0; t < N_TABLES; t++)
-        for (const struct arch *a = tables[t]; a->gguf && n < 256; a++)
-            names[n++] = hf ? a->hf[0] : a->gguf;
-    qsort(names, n, sizeof *names, compare_names);
-    for (size_t i = 0; i < n && len < size; last = names[i++])
-        if (strcmp(names[i], last) != 0)
-            len += (size_t)snprintf(lists[hf] + len, size - len, "%s%s", len ? ", " : "", names[i]);
-}
-
-static void make_lists(void) { make_list(false), make_list(true); }
-
-const char *arch_list(bool hf)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, make_lists);
-    return lists[hf];
+        for (const struct arch *a = tables[t]; a->gguf; a++) n++;
+    return n;
 }
 
 /* Counts through all tables; they are short, and this runs at load only. */
@@ -85,6 +95,7 @@ static const struct {
     { "relu", ACT_RELU },
     { "relu2", ACT_RELU2 },
     { "quick_gelu", ACT_GELU_QUICK },
+    { "xielu", ACT_XIELU },
 };
 
 /* Unknown names are an error of the caller: another function would change the results. */

@@ -41,8 +41,30 @@ enum dim {
     DIM_EXPERTS,
     DIM_EXP_FF, /* feed-forward width of an expert */
     DIM_EXP_2FF,
-    DIM_TYPES, /* token types, which encoders add to their embeddings */
-    DIM_2Q,    /* queries and their gates */
+    DIM_TYPES,       /* token types, which encoders add to their embeddings */
+    DIM_2Q,          /* queries and their gates */
+    DIM_PLE,         /* per-layer inputs: width of one layer's */
+    DIM_PLES,        /* of all layers together */
+    DIM_PLE_VOCAB,   /* ids that have per-layer inputs */
+    DIM_STREAMS,     /* residual streams */
+    DIM_STREAMS1,    /* those but the first */
+    DIM_STREAMS2,    /* pairs of them */
+    DIM_LAUREL,      /* rank of the low-rank residual */
+    DIM_INDEX_Q,     /* index queries of all heads */
+    DIM_INDEX_K,     /* an index key */
+    DIM_INDEX_HEADS, /* heads of the indexer */
+    DIM_QUERY_IN,    /* what queries are projected from: the latent, or n_embd */
+    DIM_EXP_IN,      /* input and output of an expert: n_embd, unless experts work on a latent */
+    DIM_HYPER,       /* all residual streams of a token together (hyper-connections) */
+    DIM_HYPER_N,     /* their number */
+    DIM_HYPER_MIX,   /* weights of a block that reads and writes them */
+    DIM_THREE,
+    DIM_USED,      /* experts of a token */
+    DIM_RATE,      /* compressed attention: positions of an entry */
+    DIM_RAW,       /* raw numbers of an entry's positions */
+    DIM_INDEX_RAW, /* those of index keys */
+    DIM_O_GROUP,   /* grouped output projection: inputs of a group */
+    DIM_ROUTES,    /* outputs of the router: experts, and those that return their input */
     /* Of mixers other than attention (model/mix.h): */
     DIM_MIX_IN,     /* output of the input projection */
     DIM_MIX_CONV,   /* channels of the convolution */
@@ -54,6 +76,9 @@ enum dim {
     DIM_MIX_HEAD,   /* elements of one */
     DIM_MIX_LATENT, /* latent of keys and values */
     DIM_MIX_UP,     /* up-projection of the latent: keys and values of all heads */
+    DIM_MIX_KEYS,   /* queries or keys of all heads */
+    DIM_MIX_VALUES, /* values of all heads */
+    DIM_MIX_INNER,  /* channels */
     DIM_MIX_NOPE    /* part of a query head without rotary embedding */
 };
 
@@ -72,6 +97,7 @@ enum row_kind {
     ROW_BETA_ALPHA, /* rows of beta and alpha, by key head */
     ROW_KV_B,       /* up-projection of the latent, by head: to mix.k_b (transposed) and mix.v_b */
     ROW_EACH_HEAD,  /* a matrix per head: one weight with n = count */
+    ROW_IDS,        /* numbers of experts, which become 32-bit integers */
     ROW_Q_WHOLE     /* the query projection of models that do not factor it (MLA without q_rank) */
 };
 
@@ -111,19 +137,30 @@ enum {
     ROW_MIXER = 1 << 28, /* layers whose mixer is not attention */
     ROW_ATTN = 1 << 29,  /* layers whose mixer is attention */
     ROW_LOG = 1 << 30,   /* folders store log(-x); GGUF files and tern use x, which is negative */
-    ROW_BIASES = ROW_BIAS_QKV | ROW_BIAS_O | ROW_BIAS_MLP | ROW_BIAS_HEAD
+    ROW_BIASES = ROW_BIAS_QKV | ROW_BIAS_O | ROW_BIAS_MLP | ROW_BIAS_HEAD,
+    ROW_FFN = 1ll << 31,      /* layers with a feed-forward block */
+    ROW_LATENT = 1ll << 32,   /* models whose experts work on a latent */
+    ROW_INDEX = 1ll << 33,    /* layers with an indexer of sparse attention */
+    ROW_EVEN = 1ll << 34,     /* even layers only (longcat) */
+    ROW_SSM_NORM = 1ll << 35, /* state space layers with a norm after the gate */
+    ROW_MIXED = 1ll << 36,    /* layers with a mixer, attention included */
+    ROW_PLE = 1ll << 37,      /* models with per-layer inputs */
+    ROW_HASH = 1ll << 38,     /* layers whose experts depend on the token's id */
+    ROW_NO_HASH = 1ll << 39,  /* other layers with experts */
+    ROW_COMPRESS = 1ll << 40  /* layers with compressed attention */
 };
 
 /* One tensor. A tensor that is packed in one file format and separate in the other has rows for
  * each: hf is NULL in the rows of GGUF, gguf is NULL in those of folders, and both name the same
  * members. */
 struct tensor_row {
-    /* Names: '*' stands for the layer, '#' for the number of the expert or head. hf is without the
+    /* Names: '*' stands for the layer, '#' for the number of the expert or head; '@' for the layer's
+     * number in pairs of layers that folders store as one ('*' is then the pair's). hf is without the
      * prefix ("model."). NULL: not in that format. A tensor with a count whose name has no '#' is
      * stacked: [count, ...]. */
     const char *gguf, *hf;
     enum row_kind kind;
-    unsigned flags;      /* ROW_* */
+    uint64_t flags;      /* ROW_* */
     size_t at;           /* offset in struct layer; without '*' in the name, in struct model */
     enum dim rows, cols; /* cols is DIM_NONE for vectors */
     enum dim count;      /* DIM_NONE: one tensor */
@@ -160,7 +197,24 @@ enum {
     ARCH_PARALLEL = 1 << 26,     /* attention and feed-forward run in parallel */
     ARCH_PARALLEL_KEY = 1 << 27, /* "use_parallel_residual" decides; default: ARCH_PARALLEL */
     ARCH_WINDOW_KEYED = 1 << 28, /* GGUF files without the window key have no window */
-    ARCH_OWN_KEYS = 1 << 29      /* has keys of its own, read by hparams_own.c */
+    ARCH_OWN_KEYS = 1 << 29,     /* has keys of its own, read by hparams_own.c */
+    ARCH_QK_BARE = 1 << 30,      /* q and k are normalized without weights */
+    ARCH_ROPE_BACK = 1ll << 31,  /* rotates in the opposite direction */
+    ARCH_GATE = 1ll << 32,       /* attention has an output gate, a projection of its own */
+    ARCH_EMBD_NORM = 1ll << 33,  /* embeddings are normalized without weights */
+    ARCH_CHUNKS = 1ll << 34,     /* layers attend to chunks of "attention_chunk_size" positions, as
+                                  * "layer_types" says */
+    ARCH_POS_SCALE = 1ll << 35,  /* "llama_4_scaling_beta": queries grow with the position */
+    ARCH_LAYER_ROPE = 1ll << 36, /* "layer_rope_theta": a rotary base for each layer */
+    ARCH_VALUE_NORM = 1ll << 37, /* values are normalized by head, without weights */
+    ARCH_ALONE = 1ll << 38,      /* mixers only: no attention, no feed-forward blocks */
+    ARCH_PAIRS = 1ll << 39,      /* folders store two layers as one; hparams count both */
+    ARCH_HYBRID = 1ll << 41,     /* some layers have a mixer: keys in hparams_hybrid.c */
+    ARCH_FOLDER =
+        1ll << 42, /* Hugging Face folders only: its keys in GGUF files are not read yet */
+    ARCH_ROPE_TAIL = 1ll << 40, /* the last elements of a head are rotated, not the first */
+    ARCH_TILED = 1ll << 43,     /* GGUF files have value heads in another order: tiling.h */
+    ARCH_SECTIONS = 1ll << 44   /* "mrope_section": GGUF files must have rope.dimension_sections */
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
@@ -184,6 +238,9 @@ struct arch_moe {
     bool shared_gate; /* the output of the shared expert is multiplied by a gate */
     float scale;      /* default of "routed_scaling_factor"; 0: 1 */
     bool greedy;      /* group-limited routing only if "topk_method" says so */
+    int first;        /* dense layers before the first one with experts, if no key says how many */
+    bool group_two;   /* softmax routing: a group's score is its two best experts */
+    bool no_shared;   /* no shared expert unless a key says how many */
 };
 
 struct arch {
@@ -192,7 +249,7 @@ struct arch {
     const char *hf[3]; /* model_type; the first one is written by tern convert */
     enum mixer mix;    /* the mixer of the layers without attention; MIX_ATTN: all have it */
     bool encoder;      /* bidirectional attention, no output head */
-    unsigned flags;    /* ARCH_* */
+    uint64_t flags;    /* ARCH_* */
     enum rope_style gguf_rope; /* rotary pairs in GGUF files */
     const struct tensor_row *const
         *rows; /* NULL-terminated list of tables; its first row is the embedding */
@@ -222,15 +279,18 @@ struct arch {
 };
 
 /* The table, in several files; each part ends with an empty entry. */
-extern const struct arch archs_llama[], archs_gpt[], archs_moe[], archs_state[], archs_encoder[];
+extern const struct arch archs_llama[], archs_gpt[], archs_moe[], archs_latent[], archs_gemma[],
+    archs_state[], archs_hybrid[], archs_encoder[];
 
 /* The first entry with this name; NULL: unknown. Entries that share a GGUF name have the same
  * tensors there, and the first one reads the files of all. */
 const struct arch *arch_by_gguf(struct str name);
 const struct arch *arch_by_hf(struct str model_type); /* NULL: unknown */
-/* "bitnet, gemma, ...": all names, of folders or of GGUF files, for messages. Static memory; any
- * thread may call. */
-const char *arch_list(bool hf);
+/* "gemma, gemma2, ...": the names, of folders or of GGUF files, that begin most like `name`, for
+ * messages. Writes to out, which has room for ARCH_NEAR names; returns it or a part of it. */
+enum { ARCH_NEAR = 6 };
+const char *arch_near(struct str name, bool hf, char *out, size_t cap);
+int arch_count(void); /* entries of the table */
 
 /* Iterates over the rows of all tables: it = 0; while ((r = arch_row(a, &it))) ... */
 const struct tensor_row *arch_row(const struct arch *a, int *it);

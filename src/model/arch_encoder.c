@@ -64,6 +64,33 @@ static const struct tensor_row rows_nomic[] = {
     END
 };
 
+/* XLM-R with rotary embedding instead of learned positions. */
+static const struct tensor_row rows_jina[] = {
+    MAT("token_embd.weight", "embeddings.word_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB,
+        DIM_WORD),
+    MAT("token_types.weight", "embeddings.token_type_embeddings.weight", ROW_FIRST | ROW_F32,
+        M(token_types), DIM_TYPES, DIM_EMBD),
+    VEC("token_embd_norm.weight", "emb_ln.weight", ROW_FIRST, M(embd_norm), DIM_EMBD),
+    VEC("token_embd_norm.bias", "emb_ln.bias", ROW_FIRST, M(embd_norm_b), DIM_EMBD),
+#define H(name) "encoder.layers.*." name
+    { B("attn_qkv.weight"), H("mixer.Wqkv.weight"), ROW_QKV, 0, L(wq), DIM_QKV, DIM_EMBD,
+      DIM_NONE },
+    { B("attn_qkv.bias"), H("mixer.Wqkv.bias"), ROW_QKV, ROW_BIAS_QKV, L(bq), DIM_QKV, DIM_NONE,
+      DIM_NONE },
+    MAT(B("attn_output.weight"), H("mixer.out_proj.weight"), 0, L(wo), DIM_EMBD, DIM_O),
+    VEC(B("attn_output.bias"), H("mixer.out_proj.bias"), ROW_BIAS_O, L(bo), DIM_EMBD),
+    VEC(B("attn_output_norm.weight"), H("norm1.weight"), 0, L(attn_norm), DIM_EMBD),
+    VEC(B("attn_output_norm.bias"), H("norm1.bias"), 0, L(attn_norm_b), DIM_EMBD),
+    MAT(B("ffn_up.weight"), H("mlp.fc1.weight"), 0, L(up), DIM_FF, DIM_EMBD),
+    VEC(B("ffn_up.bias"), H("mlp.fc1.bias"), ROW_BIAS_MLP, L(b_up), DIM_FF),
+    MAT(B("ffn_down.weight"), H("mlp.fc2.weight"), 0, L(down), DIM_EMBD, DIM_FF),
+    VEC(B("ffn_down.bias"), H("mlp.fc2.bias"), ROW_BIAS_MLP, L(b_down), DIM_EMBD),
+    VEC(B("layer_output_norm.weight"), H("norm2.weight"), 0, L(ffn_norm), DIM_EMBD),
+    VEC(B("layer_output_norm.bias"), H("norm2.bias"), 0, L(ffn_norm_b), DIM_EMBD),
+#undef H
+    END
+};
+
 /* The first layer has no attention norm: the norm of the embedding precedes it. */
 static const struct tensor_row rows_modern[] = {
     MAT("token_embd.weight", "embeddings.tok_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB,
@@ -132,6 +159,20 @@ const struct arch archs_encoder[] = {
       .act = ACT_SILU,
       .bias_key = "qkv_proj_bias",
       .bias_keyed = BIAS_QKV,
+      .tied = true },
+    /* jina-embeddings-v3 without its adapters. */
+    { .gguf = "jina-bert-v3",
+      .hf = { "jina_embeddings_v3" },
+      .encoder = true,
+      .gguf_rope = ROPE_HALF,
+      .flags = ARCH_MHA,
+      .rows = ROWS(rows_jina),
+      .norm = NORM_LAYER,
+      .eps = 1e-5,
+      .theta = 20000,
+      .n_ctx = 8194,
+      .act = ACT_GELU,
+      .bias_always = BIAS_QKV | BIAS_O | BIAS_MLP,
       .tied = true },
     /* ModernBERT: norms before the blocks, a window in two of three layers. */
     { .gguf = "modern-bert",

@@ -46,6 +46,8 @@ extern const struct tensor_row rows_attn_gpt2[], rows_attn_bigcode[], rows_attn_
 extern const struct tensor_row rows_attn_neox[], rows_attn_bloom[], rows_attn_mpt[],
     rows_attn_opt[];
 extern const struct tensor_row rows_attn_phi[];
+extern const struct tensor_row rows_mla[];        /* latent attention */
+extern const struct tensor_row rows_attn_gated[]; /* queries and their gates in one tensor */
 extern const struct tensor_row rows_sinks[];
 extern const struct tensor_row rows_qk_norm[], rows_qk_norm_whole[];
 extern const struct tensor_row rows_qk_norm_keyed[]; /* if a key says so */
@@ -79,4 +81,13 @@ extern const struct tensor_row rows_experts_w123[]; /* block_sparse_moe.experts.
 extern const struct tensor_row rows_experts_granite[], rows_experts_oss[];
 extern const struct tensor_row rows_shared[], rows_shared_gate[];
 extern const struct tensor_row rows_choice_bias[];
+/* Those of single families (arch_rows_moe.c); some include the shared expert and the bias. */
+extern const struct tensor_row rows_experts_wg[], rows_experts_hy[], rows_experts_afmoe[],
+    rows_experts_lfm2[], rows_experts_jamba[], rows_experts_llama4[], rows_experts_flipped[],
+    rows_experts_longcat[], rows_experts_gemma4[], rows_experts_minimax3[];
+extern const struct tensor_row rows_shared_granite[];
+extern const struct tensor_row rows_choice_mlp[], rows_choice_w123[], rows_choice_statics[];
+extern const struct tensor_row rows_mlp_forward[], rows_mlp_bare[], rows_mlp_always[];
+extern const struct tensor_row rows_xielu[], rows_attn_gate[], rows_sinks_some[];
+extern const struct tensor_row rows_norm_apertus[], rows_norm_afmoe[];
 #endif

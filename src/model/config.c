@@ -97,3 +97,32 @@ int config_refuse(const struct config *c, const char *key, const char *why, stru
 {
     return err_set(e, E_UNSUPPORTED, "%s: config.json: %s %s", source_path(c->src), key, why);
 }
+
+static struct config_key element_key(const char *list, int l)
+{
+    struct config_key k;
+    snprintf(k.s, sizeof k.s, "%s.%d", list, l);
+    return k;
+}
+
+bool config_list_is(const struct config *c, const char *list, int l, const char *name)
+{
+    struct str s;
+    return config_str(c, "", element_key(list, l).s, &s) && str_is(s, name);
+}
+
+/* Lists of true and false count as 1 and 0. */
+bool config_list_int(const struct config *c, const char *list, int l, int *out)
+{
+    struct config_key k = element_key(list, l);
+    struct value v;
+    if (config_int(c, k.s, out)) return true;
+    if (!config_value(c, "", k.s, &v) || v.kind != VALUE_BOOL) return false;
+    *out = config_bool(c, k.s, false);
+    return true;
+}
+
+bool config_list_f64(const struct config *c, const char *list, int l, double *out)
+{
+    return config_f64(c, "", element_key(list, l).s, out);
+}

@@ -42,10 +42,24 @@ int hparams_hf_moe(const struct config *c, struct hparams *hp, struct err *e);
 /* Keys of mixers: first those that determine tensor shapes, then the others. */
 int hparams_mix_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int hparams_mix(const struct config *c, struct hparams *hp, struct err *e);
+int hparams_csa_shapes(const struct config *c, struct hparams *hp, struct err *e);
+int hparams_hybrid_shapes(const struct config *c, struct hparams *hp, struct err *e);
+void hparams_hybrid(const struct config *c, struct hparams *hp);
 /* The same for encoders. */
 int hparams_encoder_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int hparams_encoder(const struct config *c, struct hparams *hp, struct err *e);
 /* The same for architectures with ARCH_OWN_KEYS. */
 int hparams_own_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int hparams_own(const struct config *c, struct hparams *hp, struct err *e);
+/* Its parts for mixtures of experts, and for gemma 3n and 4. */
+int hparams_own_moe_shapes(const struct config *c, struct hparams *hp, struct err *e);
+int hparams_own_moe(const struct config *c, struct hparams *hp, struct err *e);
+int hparams_gemma_shapes(const struct config *c, struct hparams *hp, struct err *e);
+int hparams_gemma(const struct config *c, struct hparams *hp, struct err *e);
+
+/* "layer_types" or another list of strings says `name` of layer l. */
+bool config_list_is(const struct config *c, const char *list, int l, const char *name);
+/* The list has element l: its number in *out. */
+bool config_list_int(const struct config *c, const char *list, int l, int *out);
+bool config_list_f64(const struct config *c, const char *list, int l, double *out);
 #endif

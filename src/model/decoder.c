@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "model/rotary.h"
+#include "model/shard.h"
 #include "model/weightlist.h"
 
 enum {
@@ -20,6 +21,8 @@ enum {
 
 static struct decoder *decoder_of(const struct runner *r) { return (struct decoder *)r; }
 struct model *decoder_model(const struct runner *r) { return decoder_of(r)->m; }
+float *decoder_inlet(const struct runner *r) { return decoder_of(r)->inlet.x; }
+float *decoder_outlet(const struct runner *r) { return decoder_of(r)->outlet.x; }
 
 static struct pass *last_pass(const struct decoder *d)
 {
@@ -60,6 +63,19 @@ static int open_pass(struct decoder *d, int i, const struct decoder_opt *opt, st
     return i > 0 ? open_crossing(&d->cross[i], d, p->be, e) : OK;
 }
 
+/* Rows from the stage before and to the next; the sums of a stage's members. */
+static int open_stage(struct decoder *d, struct err *e)
+{
+    struct shard *s = (struct shard *)d->m->hp.shard;
+    int rc = s ? shard_reserve(s, d->r.lim.max_tokens, e) : OK;
+
+    if (rc == OK && !shard_has_embd(&d->m->hp))
+        rc = open_crossing(&d->inlet, d, d->m->parts[0].be, e);
+    if (rc == OK && !shard_has_head(&d->m->hp))
+        rc = open_crossing(&d->outlet, d, d->m->parts[d->m->n_parts - 1].be, e);
+    return rc;
+}
+
 /* KV blocks, recurrent state and the scratch of every device. */
 static int open_memory(struct decoder *d, const struct decoder_opt *opt, struct err *e)
 {
@@ -82,7 +98,7 @@ static int open_memory(struct decoder *d, const struct decoder_opt *opt, struct 
         return rc;
     for (int i = 0; i < m->n_parts; i++)
         if ((rc = open_pass(d, i, opt, e)) != OK) return rc;
-    return OK;
+    return open_stage(d, e);
 }
 
 static void close_decoder(struct runner *r)
@@ -93,6 +109,9 @@ static void close_decoder(struct runner *r)
         close_crossing(&d->cross[i]);
         scratch_release(&d->passes[i].s);
     }
+    close_crossing(&d->inlet);
+    close_crossing(&d->outlet);
+    if (d->m->hp.shard) shard_release((struct shard *)d->m->hp.shard);
     state_store_close(d->states);
     kvstore_close(d->kv);
     if (d->owns_model) model_close(d->m);
@@ -162,8 +181,9 @@ static struct runner_limits limits_of(const struct decoder *d, const struct deco
                                    .min_chunk = gpu ? CHUNK_GPU : 2 * KV_BLOCK,
                                    .warm_tokens =
                                        gpu && d->n_passes == 1 ? opt->max_tokens : WARM_CPU,
+                                   .warm_output = gpu ? 2 : 1, /* a step that only decodes */
                                    .block_bytes = kvstore_block_size(d->kv),
-                                   .samples = s->sampled != NULL,
+                                   .samples = s->sampled != NULL && !hp->shard,
                                    .bidirectional = hp->encoder,
                                    .shares_prefix = !hp->encoder };
 }
@@ -241,6 +261,11 @@ static int check_batch(struct decoder *d, const struct batch *b, struct err *e)
     return rc;
 }
 
+int decoder_check(struct runner *r, const struct batch *b, struct err *e)
+{
+    return check_batch(decoder_of(r), b, e);
+}
+
 /* ---- rotary tables ---- */
 
 /* Frequencies that depend on the length of the sequence (longrope, dynamic): one vector for each
@@ -289,18 +314,13 @@ static void make_rope_tables(struct pass *p, const struct batch *b)
 
 static void queue_layer(struct pass *p, int l, const struct batch *b, bool gathered)
 {
-    struct backend *be = p->be;
-    struct layer_step *y = &p->s.steps[l];
     int n_out = b->n_out + b->n_hidden;
-    bool last = l == p->m->hp.n_layers - 1;
+    bool last = l == p->m->hp.n_layers - 1 && p->s.last;
 
     pass_attention(p, l, !last || n_out > 0);
     if (last && n_out == 0) return; /* a chunk without outputs: only its KV is wanted */
     pass_attend(p, l);
-    if (last && gathered) {
-        be->gather(be, &y->tx, &y->x, p->out_rows);
-        be->gather(be, &y->ta, &y->a, p->out_rows);
-    }
+    if (last && gathered) pass_gather(p, l);
     pass_rest(p, l);
 }
 
@@ -344,8 +364,8 @@ static void queue_head(struct pass *p, const struct batch *b)
 {
     const struct tensor *x = pass_last(p);
 
-    if (b->n_hidden) {
-        get_hidden(p, b, x);
+    if (b->n_hidden) get_hidden(p, b, x);
+    if (b->n_hidden || p->m->hp.altup.n || p->m->hp.hyper.n) {
         if (!b->n_out) return;
         p->be->gather(p->be, &p->s.chosen_t, x, p->out_rows);
         x = &p->s.chosen_t;
@@ -373,18 +393,25 @@ static size_t cross_bytes(const struct decoder *d)
     return (size_t)d->b.n_tokens * (size_t)d->m->hp.n_embd * sizeof(float);
 }
 
+/* All tokens go to the end: their hidden rows are wanted, or there are several streams of them. */
+static bool keeps_all(const struct decoder *d)
+{
+    return d->b.n_hidden || d->m->hp.altup.n || d->m->hp.hyper.n;
+}
+
 /* Arguments, arrays and the first rows of a pass: embeddings, or what the device before it left. */
 static void begin_pass(struct decoder *d)
 {
     struct pass *p = &d->passes[d->at];
-    int n_tail = d->b.n_hidden ? d->b.n_tokens : d->b.n_out;
+    int n_tail = keeps_all(d) ? d->b.n_tokens : d->b.n_out;
 
     d->begun = true;
     d->queued = false;
     d->layer = p->part->first;
     scratch_plan(&p->s, d->m, d->b.n_tokens, n_tail, d->b.n_out, d->gathered);
     stage_batch(p, d, &d->b);
-    if (d->at == 0) pass_embed(p);
+    if (d->at == 0 && d->inlet.x) p->be->put(p->be, p->s.x, d->inlet.x, cross_bytes(d));
+    else if (d->at == 0) pass_embed(p);
     else p->be->put(p->be, p->s.x, d->cross[d->at].x, cross_bytes(d));
     make_rope_tables(p, &d->b);
 }
@@ -409,6 +436,7 @@ static void queue_piece(struct decoder *d)
     if (!d->queued && p->be->flush) p->be->flush(p->be, false);
     if (!d->queued) return;
     if (p != last_pass(d)) p->be->get(p->be, d->cross[d->at + 1].x, p->s.x, cross_bytes(d));
+    else if (d->outlet.x) p->be->get(p->be, d->outlet.x, p->s.x, cross_bytes(d));
     else if (d->b.n_out + d->b.n_hidden) queue_head(p, &d->b);
 }
 
@@ -421,7 +449,7 @@ static int start_batch(struct runner *r, const struct batch *b, struct err *e)
 
     if (rc != OK) return rc;
     d->b = *b;
-    d->gathered = !b->n_hidden && !wants_all_rows(b); /* hidden rows: all tokens go to the end */
+    d->gathered = !keeps_all(d) && !wants_all_rows(b);
     d->at = 0;
     d->begun = d->queued = false;
     if (!be->flush) return OK; /* operations run when they are called: in wait_batch */
@@ -450,6 +478,16 @@ static int finish_pass(struct decoder *d, struct err *e)
     return be->sync(be, e);
 }
 
+/* Of a sum over the members of the stage. */
+static int take_failure(const struct decoder *d, struct err *e)
+{
+    const struct shard *s = d->m->hp.shard;
+
+    if (!s || s->failed.code == OK) return OK;
+    if (e) *e = s->failed;
+    return s->failed.code;
+}
+
 static int wait_batch(struct runner *r, const float **logits, struct err *e)
 {
     struct decoder *d = decoder_of(r);
@@ -458,5 +496,5 @@ static int wait_batch(struct runner *r, const float **logits, struct err *e)
 
     for (; d->at < d->n_passes && rc == OK; d->at++, d->begun = false) rc = finish_pass(d, e);
     *logits = s->logits_host ? s->logits_host : s->logits;
-    return rc;
+    return rc == OK ? take_failure(d, e) : rc;
 }

@@ -21,6 +21,7 @@ struct decoder {
     struct pass passes[MODEL_PARTS];
     int n_passes;
     struct crossing cross[MODEL_PARTS]; /* into each pass but the first */
+    struct crossing inlet, outlet;      /* of a stage among several */
     int32_t *seq_end;                   /* [max_seqs] length of each sequence after this batch */
     int32_t *n_of;                      /* [max_seqs] scratch of batch_check */
     struct state_run *runs;             /* [max_seqs] of this batch; NULL: no recurrent state */

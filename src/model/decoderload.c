@@ -3,9 +3,31 @@
 
 #include "base/log.h"
 #include "model/loadplan.h"
+#include "model/parallel.h"
 #include "model/scan.h"
 #include "model/scratch.h"
+#include "model/vechead.h"
 #include "model/weightlist.h"
+
+/* Dense layers or a classifier behind the encoder. */
+static int read_head(struct loadplan *p, struct err *e)
+{
+    struct model_facts *f = &p->facts;
+    const struct vec_head *h;
+    int rc = vechead_read(&h, &p->arena, p->source, p->hp->n_embd, e);
+
+    if (rc != OK || !h) return rc;
+    f->pooler.head = h;
+    f->n_vec = vechead_out(h);
+    if (h->mean) f->pooler.pooling = POOL_MEAN;
+    if (h->cls) f->pooler.pooling = POOL_CLS;
+    if (!h->classifies) return OK;
+    f->task = TASK_CLASSIFY;
+    f->labels = h->labels;
+    f->n_labels = h->n_labels;
+    f->pooler.form = h->n_labels > 1 ? VEC_SOFTMAX : VEC_SIGMOID;
+    return OK;
+}
 
 /* Facts for the engine, from the hyper-parameters. */
 static int read_decoder(struct loadplan *p, struct err *e)
@@ -28,7 +50,7 @@ static int read_decoder(struct loadplan *p, struct err *e)
         .bidirectional = hp->encoder,
         .pooler = { .pooling = hp->pooling, .form = VEC_UNIT, .width = hp->n_embd },
     };
-    return OK;
+    return read_head(p, e);
 }
 
 /* Snapshots are planned only for models with recurrent state. */
@@ -65,7 +87,21 @@ static struct decoder_opt decoder_opt_of(const struct loadplan *p)
 #define HOST_KV 0.5     /* part of the host's rest for KV caches: see sizes.h */
 #define LAYER_ALIGN 128 /* bytes by which a layer's KV may be aligned */
 
+enum { VOCAB_BYTES = 120, FORM_BYTES = 2 }; /* of a token of the vocabulary; of an activation */
+
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+/* Host memory that is not allocated through the backend, about: text, ranks and hash tables of the
+ * vocabulary, and the widest activations of a step once more, in the form of the kernels. */
+static uint64_t share_tables(const struct loadplan *p, int i, const struct decoder_opt *dec)
+{
+    uint64_t cols = (uint64_t)p->hp->n_embd;
+
+    if (i > 0 || p->place.shares[i].be->available_bytes) return 0;
+    for (int l = 0; l < p->hp->n_layers; l++)
+        if ((uint64_t)p->hp->layers[l].n_ff > cols) cols = (uint64_t)p->hp->layers[l].n_ff;
+    return (uint64_t)p->hp->n_vocab * VOCAB_BYTES + (uint64_t)dec->max_tokens * cols * FORM_BYTES;
+}
 
 /* Scratch on share i; the backend of a GPU takes about as much again. */
 static uint64_t share_scratch(const struct loadplan *p, int i, const struct sizes *s)
@@ -76,7 +112,7 @@ static uint64_t share_scratch(const struct loadplan *p, int i, const struct size
     struct scratch_size z;
 
     if (scratch_measure(&z, p->hp, last, be->sample != NULL, &dec, NULL) != OK) return UINT64_MAX;
-    return scratch_bytes(&z) * (be->available_bytes ? 2 : 1);
+    return scratch_bytes(&z) * (be->available_bytes ? 2 : 1) + share_tables(p, i, &dec);
 }
 
 /* Memory i is that of share i; the one behind them is the limit of all. */
@@ -193,6 +229,7 @@ static int measure_memory(struct loadplan *p, const struct decoder_opt *dec, str
         if ((rc = measure_kv(&m->kv, p, dec, first, s->n_layers, e)) != OK) return rc;
         if ((rc = scratch_measure(&z, p->hp, last, s->be->sample != NULL, dec, e)) != OK) return rc;
         m->scratch = scratch_bytes(&z);
+        m->tables = share_tables(p, i, dec);
         first += s->n_layers;
     }
     return OK;
@@ -213,6 +250,24 @@ static int fit_gpu(struct loadplan *p, const struct place_need *need, struct err
     return rc;
 }
 
+/* From here on the plan is that of this member's part. */
+static int take_shard(struct loadplan *p, struct err *e)
+{
+    const struct shard_opt *o = &p->opt.shard;
+    int rc;
+
+    if (o->tp * o->pp < 2) return OK;
+    if (o->tp > 1 && place_is_gpu(&p->opt.backend))
+        return err_set(e, E_UNSUPPORTED,
+                       "tp %d: the members of a stage compute on CPUs; on GPUs use "
+                       "pp",
+                       o->tp);
+    if ((rc = shard_make(&p->shard, &p->arena, p->hp, p->weights, o, e)) != OK) return rc;
+    p->hp = &p->shard->hp;
+    p->weights = &p->shard->weights;
+    return OK;
+}
+
 /* The tensor list comes before the sizes, and these before the layers on devices: what fits depends
  * on the bytes of both. */
 static int place_decoder(struct loadplan *p, struct err *e)
@@ -221,16 +276,33 @@ static int place_decoder(struct loadplan *p, struct err *e)
     struct place_need need = {
         .path = source_path(p->source), .hp = p->hp, .weights = p->weights, .dec = &dec
     };
+    bool state;
     int rc;
 
     if ((rc = weights_find(p->weights, &p->arena, p->hp, p->source, e)) != OK) return rc;
     p->facts.n_params = p->weights->n_params;
+    state = has_state(p->hp);
+    if ((rc = take_shard(p, e)) != OK) return rc;
+    need.hp = p->hp;
+    need.weights = p->weights;
     if ((rc = place_open(&p->place, &p->opt.backend, p->hp->n_layers, e)) != OK) return rc;
     if ((rc = choose_sizes(p, e)) != OK) return rc;
-    if (!has_state(p->hp) || p->facts.bidirectional) p->n_saved = 0;
+    if (!state || p->facts.bidirectional) p->n_saved = 0;
     dec = decoder_opt_of(p);
     if ((rc = fit_gpu(p, &need, e)) != OK) return rc;
     return measure_memory(p, &dec, e);
+}
+
+/* Said when the model is opened: after the plan, others may still be unloaded to make room. */
+static void warn_of_cpu_layers(const struct loadplan *p)
+{
+    const struct backend_share *gpu = &p->place.shares[p->place.n_shares - 1];
+
+    if (p->place.lack == 0) return;
+    log_warn("%s: %d of %d layers fit on %s, the others and the embedding run on the CPU; all of "
+             "them need %llu MiB more",
+             source_path(p->source), gpu->n_layers, p->hp->n_layers, gpu->be->name,
+             (unsigned long long)((p->place.lack + 0xfffff) >> 20));
 }
 
 /* Weights, then KV, state and scratch. The decoder owns the model. */
@@ -241,17 +313,28 @@ static int open_decoder(struct runner **out, struct loadplan *p, struct err *e)
                               .weights = p->weights,
                               .shares = p->place.shares,
                               .n_shares = p->place.n_shares,
-                              .allow_nan = p->opt.allow_nan };
+                              .allow_nan = p->opt.allow_nan,
+                              .progress = p->opt.progress };
     struct decoder_opt dec = decoder_opt_of(p);
     struct model *m = NULL;
     int rc;
 
+    warn_of_cpu_layers(p);
+    if (!p->opt.gang && p->opt.gang_source.open &&
+        (rc = p->opt.gang_source.open(p->opt.gang_source.arg, &p->opt.gang, e)) != OK)
+        return rc;
+    if (p->opt.gang && (rc = parallel_announce(p, e)) != OK) return rc;
     if ((rc = model_open(&m, &in, e)) != OK) return rc;
     if ((rc = decoder_open(out, m, &dec, e)) != OK) {
         model_close(m);
         return rc;
     }
-    if (!p->opt.allow_nan && p->weights->file_bytes > SCAN_AT_ONCE &&
+    if (p->opt.gang && (rc = parallel_open(out, p, e)) != OK) {
+        runner_close(*out);
+        *out = NULL;
+        return rc;
+    }
+    if (!p->opt.allow_nan && p->weights->file_bytes > SCAN_AT_ONCE && p->opt.shard.tp_rank == 0 &&
         !(p->scan = scan_start(p->source, p->weights)))
         log_warn("%s: no thread to look for NaN in the weights", source_path(p->source));
     return OK;

@@ -12,6 +12,7 @@
 #include "format/source.h"
 #include "kernel/backend.h"
 #include "model/arch.h"
+#include "model/indexer.h"
 #include "model/mix.h"
 #include "model/pooler.h"
 
@@ -42,17 +43,40 @@ struct rope_hp {
     bool truncate;                           /* yarn: round the ends of the ramp to integers */
     const float *long_factor, *short_factor; /* longrope: [n_rot/2] divisors, or NULL */
     const float *freq_factors; /* [n_rot/2] divisors that GGUF stores as a tensor, or NULL */
+    int n_turn; /* only so many elements have a frequency, those behind them have 0; 0: all (gemma 4) */
+    bool reverse; /* rotates in the opposite direction */
 };
+
+enum { ROPES = 4 }; /* kinds of rotary embedding that a model may have */
 
 struct layer_hp {
     int n_heads, n_kv_heads, head_dim, head_dim_v;
-    int window;        /* sliding window in positions; 0: full attention */
-    int rope;          /* index into hparams.rope; -1: no rotary embedding */
-    int n_ff;          /* feed-forward width; in a layer with experts, of the shared expert */
-    float attn_scale;  /* of scores; 0: hparams.attn_scale */
-    bool moe;          /* the feed-forward block is a mixture of experts */
+    int window;            /* sliding window in positions; 0: full attention */
+    int rope;              /* index into hparams.rope; -1: no rotary embedding */
+    int n_ff;              /* feed-forward width; in a layer with experts, of the shared expert */
+    float attn_scale;      /* of scores; 0: hparams.attn_scale */
+    int chunk;             /* attention within chunks of so many positions; 0: none */
+    int kv_of;             /* 1 + the layer whose keys and values it reads; 0: it has its own */
+    bool k_is_v;           /* values are the keys, before their norm and rotation */
+    bool no_ffn;           /* the layer has a mixer only */
+    bool moe;              /* the feed-forward block is a mixture of experts */
+    bool hash;             /* its experts depend on the token's id */
+    struct index_hp index; /* of sparse attention */
+    float sparsity; /* standard deviations above the mean below which gates are 0; 0: not sparse */
     struct mix_hp mix; /* the layer's mixer, if it is not plain attention */
 };
+
+/* Has the layer softmax attention over keys and values of heads? */
+static inline bool layer_attends(const struct layer_hp *w)
+{
+    return w->mix.kind == MIX_ATTN || w->mix.with_attn;
+}
+
+/* Is its mixer a form of attention over the KV cache? */
+static inline bool layer_caches(const struct layer_hp *w)
+{
+    return layer_attends(w) || w->mix.kind == MIX_MLA || w->mix.kind == MIX_CSA;
+}
 
 /* The mixture of experts; n 0: none. See struct route_opt in kernel/backend.h. */
 struct moe_hp {
@@ -63,6 +87,30 @@ struct moe_hp {
     int n_groups, n_groups_used; /* 0: no groups */
     int group_top;               /* experts that make up the score of a group */
     float jitter;                /* ROUTE_SPARSEMIXER */
+    bool beside;                 /* beside a dense block, each with norms of its own (gemma 4) */
+    int n_in;                    /* width of the latent that experts work on; 0: n_embd */
+    int n_zero;                  /* further experts that return their input */
+    bool weigh_inputs;           /* weights multiply the inputs of experts */
+    float mean;                  /* of the sum of shared and chosen experts; 0: 1 */
+    bool late;                   /* their output is added after the next layer (longcat) */
+    struct glu_clip clip;        /* the gated activation of all feed-forward blocks; limit 0: act */
+};
+
+struct shard;
+
+enum { STREAMS = 8 }; /* residual streams at most */
+
+/* Several residual streams (gemma 3n); n 0: one. */
+struct altup_hp {
+    int n, active; /* streams, and the one that layers compute */
+    int rank;      /* of the low-rank residual */
+    bool scaled;   /* the gate of per-layer inputs reads the scaled stream */
+};
+
+/* Residual streams that every block reads and writes (hyper-connections); n 0: none. */
+struct hyper_hp {
+    int n, iters;
+    float eps;
 };
 
 struct hparams {
@@ -74,9 +122,10 @@ struct hparams {
     int n_word;              /* width of the embedding; not n_embd: it is projected */
     int pos_skip;            /* unused rows before the first learned position */
     struct layer_hp *layers; /* [n_layers] */
-    struct rope_hp rope[2];
+    struct rope_hp rope[ROPES];
     int n_rope;
     enum rope_style rope_style;
+    int32_t sections[4]; /* ARCH_SECTIONS, of a folder: frequencies that time, height, width turn */
 
     enum norm_kind norm;
     float norm_eps;
@@ -88,8 +137,20 @@ struct hparams {
     float attn_softcap, logit_softcap;
     bool qk_norm;       /* ROW_QK rows exist: q and k are normalized */
     bool qk_norm_whole; /* over all heads together (olmo2), else per head */
-    bool tied;          /* the output head is the embedding */
-    bool encoder;       /* bidirectional attention, no output head */
+    bool qk_bare; /* q and k are normalized without weights, in layers with rotary embedding */
+    bool v_norm;  /* values are normalized by head, without weights */
+    float k_scale, v_scale;                      /* multiply keys and values; 0: none */
+    struct pos_scale_opt pos_scale;              /* of queries; beta 0: none */
+    bool pos_scale_nope;                         /* only in layers without rotary embedding */
+    bool embd_norm;                              /* embeddings are normalized without weights */
+    bool expert_scales;                          /* experts have scales */
+    float s_attn_in, s_attn_out, s_gate, s_down; /* of the inputs and outputs of blocks; 0: none */
+    int n_ple;                                   /* width of per-layer inputs; 0: none */
+    int n_ple_vocab; /* ids that have such inputs: others have those of id 0 */
+    struct altup_hp altup;
+    struct hyper_hp hyper;
+    bool tied;    /* the output head is the embedding */
+    bool encoder; /* bidirectional attention, no output head */
     enum pooling pooling;
     int n_types;        /* token types */
     unsigned bias;      /* BIAS_*: biases that must exist */
@@ -103,7 +164,8 @@ struct hparams {
     float alibi;        /* ALiBi: largest exponent of the slopes, 8; 0: none */
     float alibi_scale;  /* of the slopes; never 0 */
     struct moe_hp moe;
-    bool mxfp4; /* a folder with experts in MXFP4 */
+    bool mxfp4;                /* a folder with experts in MXFP4 */
+    const struct shard *shard; /* the part of the model this is (shard.h); NULL: all of it */
 };
 
 /* Reads and checks the hyper-parameters; arrays are allocated from a. E_UNSUPPORTED: an unknown
@@ -124,13 +186,16 @@ bool hparams_needs(const struct hparams *hp, const struct tensor_row *r, int l);
 int hparams_dim(const struct hparams *hp, enum dim d, int l);
 /* The number of learned positions, which bounds a sequence; 0: no bound. */
 int hparams_max_ctx(const struct hparams *hp);
+/* Do layers need results of other layers than the one before? Then they cannot be divided among
+ * devices or members. */
+bool hparams_is_joined(const struct hparams *hp);
 /* Writes the tensor's name in a file format. i: the number of the expert or head, for names with
  * '#'. false: it does not exist in that format. */
 bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l, int i,
                   enum source_kind world, char *out, size_t cap);
 
-/* slopes[n_heads] of a model with ALiBi. */
-void hparams_slopes(const struct hparams *hp, int n_heads, float *slopes);
+/* slopes[n] of the heads from `first` on, of n_heads, of a model with ALiBi. */
+void hparams_slopes(const struct hparams *hp, int n_heads, int first, int n, float *slopes);
 
 /* ---- parts of hparams_read, in several files ---- */
 
@@ -139,6 +204,14 @@ int hparams_mix_dim(const struct hparams *hp, enum dim d, int l);
 int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct err *e);
 int hparams_mix_gguf(struct hparams *hp, const struct source *src, struct err *e);
 void hparams_mix_gguf_rest(struct hparams *hp, const struct source *src);
+
+/* Keys of GGUF files that single families have: shapes, then the rest. known: the family has them. */
+bool hparams_own_gguf_known(const struct arch *a);
+void hparams_own_gguf_shapes(struct hparams *hp, const struct source *src);
+void hparams_own_gguf(struct hparams *hp, const struct source *src);
+/* The key sliding_window_pattern, or the architecture's rule, gives layer l a window. */
+struct metakeys;
+bool hparams_gguf_window(const struct metakeys *k, const struct arch *a, int l);
 
 /* Encoders: shapes, then the rest; pooling of any model. */
 void hparams_encoder_gguf(struct hparams *hp, const struct source *src);

@@ -95,6 +95,7 @@ static int read_modern(const struct config *c, struct hparams *hp, struct err *e
 int hparams_encoder(const struct config *c, struct hparams *hp, struct err *e)
 {
     if (is_arch(hp, "bert")) return read_bert(c, hp, e);
+    if (is_arch(hp, "jina-bert-v3")) return hp->norm_after = true, hp->last_norm = false, OK;
     return is_arch(hp, "nomic-bert") ? read_nomic(c, hp, e) : read_modern(c, hp, e);
 }
 

@@ -21,14 +21,22 @@ struct meta {
 static int find_gguf_arch(struct meta *m, struct err *e)
 {
     struct str name;
+    char near[256];
     if (!source_str(m->src, "general.architecture", &name))
         return err_set(e, E_FORMAT, "%s: the key general.architecture is missing",
                        source_path(m->src));
     m->arch = arch_by_gguf(name);
     if (!m->arch)
+        return err_set(
+            e, E_UNSUPPORTED,
+            "%s: the architecture \"%.*s\" is not supported; of the %d that are, the nearest "
+            "names are %s",
+            source_path(m->src), STR_ARG(str_take(name, 64)), arch_count(),
+            arch_near(name, false, near, sizeof near));
+    if (m->arch->flags & ARCH_FOLDER)
         return err_set(e, E_UNSUPPORTED,
-                       "%s: the architecture \"%.*s\" is not supported; supported are %s",
-                       source_path(m->src), STR_ARG(str_take(name, 64)), arch_list(false));
+                       "%s: GGUF files of %s are not supported yet: use the Hugging Face folder",
+                       source_path(m->src), m->arch->gguf);
     m->keys = (struct metakeys){ m->src, m->arch->gguf };
     return OK;
 }
@@ -92,7 +100,7 @@ static int read_gguf_moe(const struct meta *m, struct hparams *hp, struct err *e
 /* Properties that the presence and shape of tensors show. */
 static void read_blocks(const struct meta *m, struct hparams *hp)
 {
-    unsigned f = m->arch->flags;
+    uint64_t f = m->arch->flags;
     const struct source_tensor *pos = source_find(m->src, "position_embd.weight");
     const struct source_tensor *embd = source_find(m->src, "token_embd.weight");
     bool second = metakeys_tensor(&m->keys, 0, "ffn_norm.weight"),
@@ -147,32 +155,33 @@ static int read_gguf_shapes(const struct meta *m, struct hparams *hp, struct are
         metakeys_int(&m->keys, "attention.key_length", l, &w->head_dim);
         metakeys_int(&m->keys, "attention.value_length", l, &w->head_dim_v);
         metakeys_int(&m->keys, "feed_forward_length", l, &w->n_ff);
+        w->mix.gate = m->arch->flags & ARCH_GATE;
     }
     read_blocks(m, hp);
     if ((rc = read_gguf_moe(m, hp, e)) != OK) return rc;
     if (m->arch->mix && (rc = hparams_mix_gguf(hp, m->src, e)) != OK) return rc;
     if (m->arch->encoder) hparams_encoder_gguf(hp, m->src);
+    if (hparams_own_gguf_known(m->arch)) hparams_own_gguf_shapes(hp, m->src);
     return hparams_infer(hp, m->src, e);
 }
 
 /* Layer l has a sliding window. sliding_window_pattern is a list of booleans, or n: all layers but
  * every n-th have it. */
-static bool has_window(const struct meta *m, int l)
+bool hparams_gguf_window(const struct metakeys *k, const struct arch *a, int l)
 {
     struct value v;
-    int n = m->arch->window_every, yes;
-    bool there =
-        source_key(m->src, metakeys_name(&m->keys, "attention.sliding_window_pattern").s, &v);
+    int n = a->window_every, yes;
+    bool there = source_key(k->src, metakeys_name(k, "attention.sliding_window_pattern").s, &v);
     if (there && v.kind == VALUE_LIST)
-        return metakeys_int(&m->keys, "attention.sliding_window_pattern", l, &yes) && yes;
-    if (there) metakeys_int(&m->keys, "attention.sliding_window_pattern", l, &n);
+        return metakeys_int(k, "attention.sliding_window_pattern", l, &yes) && yes;
+    if (there) metakeys_int(k, "attention.sliding_window_pattern", l, &n);
     return n < 1 || (l + 1) % n != 0;
 }
 
 /* Which layers have rotary embedding. */
 static void read_rope_layers(const struct meta *m, struct hparams *hp, int window)
 {
-    unsigned f = m->arch->flags;
+    uint64_t f = m->arch->flags;
 
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
@@ -191,7 +200,8 @@ static void read_gguf_windows(const struct meta *m, struct hparams *hp)
     int window = m->arch->window_every && !keyed ? m->arch->window : 0;
     metakeys_int(&m->keys, "attention.sliding_window", 0, &window);
     for (int l = 0; l < hp->n_layers; l++) {
-        bool s = (window > 0 || (m->arch->flags & ARCH_TWO_ROPES && !keyed)) && has_window(m, l);
+        bool s = (window > 0 || (m->arch->flags & ARCH_TWO_ROPES && !keyed)) &&
+                 hparams_gguf_window(&m->keys, m->arch, l);
         hp->layers[l].window = s ? window : 0;
         if (s && hp->n_rope > 1) hp->layers[l].rope = 1;
     }
@@ -371,5 +381,6 @@ int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *
     read_gguf_scales(&m, hp);
     if (m.arch->mix) hparams_mix_gguf_rest(hp, src);
     if (m.arch->encoder) hparams_encoder_gguf_rest(hp, src);
+    if (hparams_own_gguf_known(m.arch)) hparams_own_gguf(hp, src);
     return OK;
 }

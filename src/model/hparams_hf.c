@@ -4,6 +4,8 @@
  * missing keys are in the table of architectures. Shapes have no defaults. */
 #include "model/config.h"
 
+#include "format/hfquant.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -24,15 +26,19 @@ static const char *const k_ctx[] = {
 static int find_hf_arch(struct config *c, struct err *e)
 {
     struct str type, in_text;
+    char near[256];
     if (!source_str(c->src, "model_type", &type))
         return err_set(e, E_FORMAT, "%s: config.json has no model_type", source_path(c->src));
     c->in = source_str(c->src, "text_config.model_type", &in_text) ? "text_config." : "";
     c->arch = arch_by_hf(type);
     if (!c->arch && c->in[0]) c->arch = arch_by_hf(in_text);
     if (!c->arch)
-        return err_set(e, E_UNSUPPORTED,
-                       "%s: the architecture \"%.*s\" is not supported; supported are %s",
-                       source_path(c->src), STR_ARG(str_take(type, 64)), arch_list(true));
+        return err_set(
+            e, E_UNSUPPORTED,
+            "%s: the architecture \"%.*s\" is not supported; of the %d that are, the nearest "
+            "names are %s",
+            source_path(c->src), STR_ARG(str_take(type, 64)), arch_count(),
+            arch_near(type, true, near, sizeof near));
     return OK;
 }
 
@@ -52,6 +58,7 @@ static void find_prefix(const struct config *c, struct hparams *hp)
         { "roberta.", "" },
         { "model.language_model.", "" },
         { "language_model.model.", "language_model." },
+        { "model.text_model.", "" },
     };
     char name[256];
     int it = 0;
@@ -85,7 +92,9 @@ static int read_hf_shapes(const struct config *c, struct hparams *hp, struct are
     if ((rc = config_need(c, k_layers, &hp->n_layers, e)) != OK) return rc;
     if ((rc = config_need(c, k_embd, &hp->n_embd, e)) != OK) return rc;
     w.n_heads = c->arch->n_heads;
-    if (!mix_is_alone(c->arch->mix) && !(w.n_heads && !config_has_any(c, k_heads)) &&
+    if (c->arch->flags & ARCH_PAIRS && config_int(c, "num_layers", &hp->n_layers))
+        hp->n_layers *= 2;
+    if (!(c->arch->flags & ARCH_ALONE) && !(w.n_heads && !config_has_any(c, k_heads)) &&
         (rc = config_need(c, k_heads, &w.n_heads, e)) != OK)
         return rc;
     if (hp->n_layers > 65536)
@@ -100,6 +109,7 @@ static int read_hf_shapes(const struct config *c, struct hparams *hp, struct are
     hp->n_word = hp->n_embd;
     hp->layers = arena_array(a, (size_t)hp->n_layers, sizeof *hp->layers);
     if (!hp->layers) return err_nomem(e, "the layers of a model");
+    w.mix.gate = c->arch->flags & ARCH_GATE;
     for (int l = 0; l < hp->n_layers; l++) hp->layers[l] = w;
     if ((rc = hparams_hf_moe(c, hp, e)) != OK) return rc;
     if (c->arch->flags & ARCH_OWN_KEYS && (rc = hparams_own_shapes(c, hp, e)) != OK) return rc;
@@ -151,7 +161,7 @@ static void read_biases(const struct config *c, struct hparams *hp)
 /* query_pre_attn_scalar is 256 by default in transformers. */
 static void read_hf_scales(const struct config *c, struct hparams *hp)
 {
-    unsigned f = c->arch->flags;
+    uint64_t f = c->arch->flags;
     double v;
     if (f & ARCH_EMBD_SQRT) hp->embd_scale = sqrtf((float)hp->n_embd);
     if (f & ARCH_QUERY_SCALAR)
@@ -189,33 +199,37 @@ static bool read_tied(const struct config *c, const struct hparams *hp)
            !source_find(c->src, name);
 }
 
-/* Quantized folders have other tensors. Of these only MXFP4 experts are supported. */
+/* Layers of quantized folders are presented as tensors by format/hfquant.h; experts in MXFP4 have
+ * rows of their own. */
 static int read_quantized(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct str method;
     int it = 0;
 
-    if (!config_has(c, "", "quantization_config") &&
-        !config_has(c, "quantization_config.", "quant_method"))
-        return OK;
-    if (config_str(c, "quantization_config.", "quant_method", &method) && str_is(method, "mxfp4"))
+    if (!source_quant_method(c->src, &method)) return OK;
+    if (hfquant_knows(method) && !str_is(method, "mxfp4")) return OK;
+    if (str_is(method, "mxfp4"))
         for (const struct tensor_row *r = arch_row(c->arch, &it); r; r = arch_row(c->arch, &it))
             hp->mxfp4 |= r->flags & ROW_MX;
     if (hp->mxfp4) return OK;
-    if (!config_str(c, "quantization_config.", "quant_method", &method)) method = STR("?");
-    return err_set(e, E_UNSUPPORTED,
-                   "%s: config.json: weights quantized by \"%.*s\" are not supported",
-                   source_path(c->src), STR_ARG(str_take(method, 64)));
+    return err_set(
+        e, E_UNSUPPORTED,
+        "%s: config.json: weights quantized by \"%.*s\" are not supported; supported are "
+        "%s",
+        source_path(c->src), STR_ARG(str_take(method, 64)), hfquant_methods());
 }
 
 /* Properties that the table determines, some of them overridden by keys. */
 static void read_properties(const struct config *c, struct hparams *hp)
 {
-    unsigned f = c->arch->flags;
+    uint64_t f = c->arch->flags;
 
     hp->rope_style = f & ARCH_ROPE_PAIRS ? ROPE_PAIR : ROPE_HALF;
     hp->qk_norm_whole = f & ARCH_QK_WHOLE;
     hp->qk_norm = c->arch->qk_key && config_bool(c, c->arch->qk_key, false);
+    hp->qk_bare = f & ARCH_QK_BARE;
+    hp->v_norm = f & ARCH_VALUE_NORM;
+    hp->embd_norm = f & ARCH_EMBD_NORM;
     hp->parallel = f & ARCH_PARALLEL;
     if (f & ARCH_PARALLEL_KEY) hp->parallel = config_bool(c, "use_parallel_residual", hp->parallel);
 }
@@ -223,12 +237,14 @@ static void read_properties(const struct config *c, struct hparams *hp)
 /* Keys that change the model in ways no architecture here supports. */
 static int refuse_unsupported(const struct config *c, struct err *e)
 {
-    const char *key = config_bool(c, "use_bidirectional_attention", false)
-                          ? "use_bidirectional_attention"
-                      : config_has(c, "", "per_layer_config") ? "per_layer_config"
-                                                              : NULL;
+    struct str both;
 
-    return key ? config_refuse(c, key, "is not supported", e) : OK;
+    if (config_str(c, "", "use_bidirectional_attention", &both) && !str_is(both, "vision"))
+        return config_refuse(c, "use_bidirectional_attention", "must be true, false or \"vision\"",
+                             e);
+    if (config_has(c, "", "per_layer_config"))
+        return config_refuse(c, "per_layer_config", "is not supported", e);
+    return OK;
 }
 
 /* Order matters: name prefix and quantization before shapes, because shapes are inferred from
@@ -253,6 +269,8 @@ int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *sr
     if ((rc = hparams_hf_ropes(&c, hp, a, e)) != OK) return rc;
     hparams_hf_windows(&c, hp);
     read_hf_scales(&c, hp);
+    /* A decoder that was trained further as an encoder (EmbeddingGemma). */
+    if (config_bool(&c, "use_bidirectional_attention", false)) hp->encoder = true;
     if (c.arch->mix && (rc = hparams_mix(&c, hp, e)) != OK) return rc;
     if (c.arch->encoder && (rc = hparams_encoder(&c, hp, e)) != OK) return rc;
     return c.arch->flags & ARCH_OWN_KEYS ? hparams_own(&c, hp, e) : OK;

@@ -39,6 +39,9 @@ static bool window_by_rule(const struct config *c, const struct hparams *hp, int
     case WINDOW_EVERY: break;
     }
     if (window_by_letters(c, l, &local)) return local;
+    if (config_list_int(c, "hybrid_layer_pattern", l, &n)) return n == 1;
+    if (every && config_int(c, "global_attn_every_n_layers", &n) && n > 0) every = n;
+    if (every < 0) return l % -every != 0; /* counted from the first layer */
     if (every && config_int(c, "sliding_window_pattern", &n) && n > 0) every = n;
     return every == 0 || (l + 1) % every != 0;
 }
@@ -52,7 +55,8 @@ static int check_layer_types(const struct config *c, const struct hparams *hp, s
     for (int l = 0; c->arch->flags & ARCH_LAYER_TYPES && l < hp->n_layers; l++) {
         snprintf(key, sizeof key, "layer_types.%d", l);
         if (config_str(c, "", key, &s) && !str_is(s, "full_attention") &&
-            !str_is(s, "sliding_attention"))
+            !str_is(s, "sliding_attention") &&
+            !(c->arch->flags & ARCH_CHUNKS && str_is(s, "chunked_attention")))
             return err_set(e, E_UNSUPPORTED,
                            "%s: config.json: layer_types has \"%.*s\", which is not supported",
                            source_path(c->src), STR_ARG(str_take(s, 64)));
@@ -74,7 +78,7 @@ static void drop_rope_of_full_layers(const struct config *c, struct hparams *hp)
 /* After the rotary embeddings, because ARCH_NO_ROPE families derive windows from them. */
 void hparams_hf_windows(const struct config *c, struct hparams *hp)
 {
-    unsigned f = c->arch->flags;
+    uint64_t f = c->arch->flags;
     double wide = config_or(c, "sliding_window", c->arch->window);
     int window = wide > 0 && wide < INT32_MAX ? (int)wide : 0;
     bool typed = f & ARCH_LAYER_TYPES && config_has(c, "", "layer_types.0");
@@ -120,6 +124,10 @@ static int read_scaling_type(const struct config *c, struct rope_hp *r, const ch
 {
     struct str type = STR("default");
     if (!config_str(c, dict, "rope_type", &type)) config_str(c, dict, "type", &type);
+    if (str_is(type, "proportional")) { /* read_hf_rope sets n_turn */
+        r->n_turn = 1;
+        type = config_has(c, dict, "factor") ? STR("linear") : STR("default");
+    }
     if (c->arch->flags & ARCH_LONGROPE && (str_is(type, "su") || str_is(type, "yarn")))
         type = STR("longrope");
     if (!rope_scaling_by_name(type, &r->scaling))
@@ -162,10 +170,19 @@ static int read_rope_factor(const struct config *c, const struct hparams *hp, st
     return OK;
 }
 
+/* The size of a head in the layers that use rotary embedding i. */
+static int find_head_dim(const struct hparams *hp, int i)
+{
+    for (int l = 0; l < hp->n_layers; l++)
+        if (hp->layers[l].rope == i && hp->layers[l].head_dim) return hp->layers[l].head_dim;
+    return hp->layers[0].head_dim;
+}
+
 /* One rotary embedding. dict: the object with its parameters; theta: the default base. */
 static int read_hf_rope(const struct config *c, struct hparams *hp, struct arena *a,
                         struct rope_hp *r, const char *dict, double theta, struct err *e)
 {
+    int dim = find_head_dim(hp, (int)(r - hp->rope));
     double partial = c->arch->flags & ARCH_PARTIAL_ROPE ? c->arch->partial : 1;
     int rc = read_scaling_type(c, r, dict, e);
     if (rc != OK) return rc;
@@ -180,7 +197,12 @@ static int read_hf_rope(const struct config *c, struct hparams *hp, struct arena
         return err_set(e, E_FORMAT,
                        "%s: config.json: partial_rotary_factor %g: must be above 0 and at most 1",
                        source_path(c->src), partial);
-    r->n_rot = (int)(hp->layers[0].head_dim * partial);
+    r->n_rot = (int)(dim * partial);
+    if (c->arch->flags & ARCH_PARTIAL_ROPE && !config_has(c, dict, "partial_rotary_factor") &&
+        !config_has(c, "", "partial_rotary_factor"))
+        config_int(c, "rotary_dim", &r->n_rot);
+    if (r->n_turn) r->n_turn = r->n_rot / 2 * 2, r->n_rot = dim;
+    r->reverse = c->arch->flags & ARCH_ROPE_BACK;
     r->max_ctx = hp->n_ctx;
     r->orig_ctx = read_orig_ctx(c, dict, hp->n_ctx);
     r->low_freq = 1;
@@ -230,7 +252,80 @@ static void read_no_rope(const struct config *c, struct hparams *hp)
     }
 }
 
+/* layer_rope_theta: a base for each layer; 0: the layer has no rotary embedding. */
+static int read_layer_thetas(const struct config *c, struct hparams *hp, struct err *e)
+{
+    double theta;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        int i = 0;
+        if (!config_list_f64(c, "layer_rope_theta", l, &theta)) continue;
+        if (l == 0 || theta == 0) {
+            if (theta != 0) hp->rope[0].theta = theta;
+            hp->layers[l].rope = theta != 0 ? 0 : -1;
+            continue;
+        }
+        while (i < hp->n_rope && hp->rope[i].theta != theta) i++;
+        if (i == ROPES)
+            return config_refuse(c, "layer_rope_theta", "has more than 4 different values", e);
+        if (i == hp->n_rope) {
+            hp->rope[i] = hp->rope[0];
+            hp->rope[i].theta = theta;
+            hp->n_rope++;
+        }
+        hp->layers[l].rope = i;
+    }
+    return OK;
+}
+
+/* llama_4_scaling_beta: queries are multiplied by 1 + beta ln(1 + floor(pos / original context)). */
+static void read_pos_scale(const struct config *c, struct hparams *hp, const char *dict)
+{
+    double beta = 0;
+
+    config_f64(c, dict, "llama_4_scaling_beta", &beta);
+    hp->pos_scale = (struct pos_scale_opt){ (float)beta, 0, (float)hp->rope[0].orig_ctx };
+}
+
+/* Compressed attention: layers with a window only have a rotary embedding of their own. Two more turn
+ * back: they are applied to the output of attention, whose values are rotated keys. */
+static int read_csa_ropes(const struct config *c, struct hparams *hp, struct arena *a, double theta,
+                          struct err *e)
+{
+    bool fresh = config_has(c, "rope_parameters.main.", "rope_type") ||
+                 config_has(c, "rope_parameters.compress.", "rope_type");
+    int rc = read_hf_rope(c, hp, a, &hp->rope[0], "rope_parameters.main.", theta, e);
+
+    if (rc == OK)
+        rc = read_hf_rope(c, hp, a, &hp->rope[1],
+                          fresh ? "rope_parameters.compress." : "rope_scaling.",
+                          config_or(c, "compress_rope_theta", 160000), e);
+    if (rc != OK) return rc;
+    if (!fresh) hp->rope[1].attn_factor = 1; /* yarn changes the frequencies only */
+    if (rotary_varies(&hp->rope[0]) || rotary_varies(&hp->rope[1]))
+        return config_refuse(c, "rope_parameters", "has a type that depends on the length", e);
+    hp->n_rope = 4;
+    for (int i = 0; i < 2; i++) {
+        config_int(c, "qk_rope_head_dim", &hp->rope[i].n_rot);
+        hp->rope[2 + i] = hp->rope[i];
+        hp->rope[2 + i].reverse = true;
+    }
+    for (int l = 0; l < hp->n_layers; l++) hp->layers[l].rope = hp->layers[l].mix.rate ? 1 : 0;
+    return OK;
+}
+
 /* gpt_neox has its base in "rotary_emb_base" only. */
+/* Without the key: thirds, as transformers has them by default. Text turns all sections alike. */
+static void read_sections(const struct config *c, struct hparams *hp, const char *dict)
+{
+    int n = hp->rope[0].n_rot / 2;
+    char list[64];
+
+    snprintf(list, sizeof list, "%smrope_section", dict);
+    for (int i = 0; i < 3; i++)
+        if (!config_list_int(c, list, i, &hp->sections[i])) hp->sections[i] = (n + 2 - i) / 3;
+}
+
 int hparams_hf_ropes(const struct config *c, struct hparams *hp, struct arena *a, struct err *e)
 {
     double theta = c->arch->theta != 0 ? c->arch->theta : 10000, local = c->arch->theta_window;
@@ -240,23 +335,29 @@ int hparams_hf_ropes(const struct config *c, struct hparams *hp, struct arena *a
     if (rc != OK) return rc;
     if (!config_f64(c, "", "rotary_emb_base", &theta) && !str_is(str_c(c->arch->hf[0]), "gpt_neox"))
         config_f64(c, "", "rope_theta", &theta);
+    if (c->arch->mix == MIX_CSA) return read_csa_ropes(c, hp, a, theta, e);
     for (int l = 0; c->arch->flags & ARCH_ROPELESS && l < hp->n_layers; l++)
         hp->layers[l].rope = -1;
     if (c->arch->flags & ARCH_ROPELESS) return OK;
     if (c->arch->flags & ARCH_NO_ROPE) read_no_rope(c, hp);
     if (!(c->arch->flags & ARCH_TWO_ROPES)) {
         hp->n_rope = 1;
-        return read_hf_rope(c, hp, a, &hp->rope[0], dict, theta, e);
+        rc = read_hf_rope(c, hp, a, &hp->rope[0], dict, theta, e);
+        if (rc == OK && c->arch->flags & ARCH_LAYER_ROPE) rc = read_layer_thetas(c, hp, e);
+        if (rc == OK && c->arch->flags & ARCH_POS_SCALE) read_pos_scale(c, hp, dict);
+        if (rc == OK && c->arch->flags & ARCH_SECTIONS) read_sections(c, hp, dict);
+        return rc;
     }
+    for (int l = 0; l < hp->n_layers; l++)
+        if (uses_second_rope(c, hp, l)) hp->layers[l].rope = 1;
     /* The old object describes the layers without a window only. */
-    config_f64(c, "", "rope_local_base_freq", &local);
+    if (!config_f64(c, "", "rope_local_base_freq", &local))
+        config_f64(c, "", "swa_rope_theta", &local);
     config_f64(c, "rope_parameters.full_attention.", "rope_theta", &theta);
     hp->n_rope = 2;
     rc = read_hf_rope(c, hp, a, &hp->rope[0], dict == old ? old : "rope_parameters.full_attention.",
                       theta, e);
     if (rc == OK)
         rc = read_hf_rope(c, hp, a, &hp->rope[1], "rope_parameters.sliding_attention.", local, e);
-    for (int l = 0; l < hp->n_layers; l++)
-        if (uses_second_rope(c, hp, l)) hp->layers[l].rope = 1;
     return rc;
 }

@@ -86,6 +86,10 @@ static void infer_layer(struct hparams *hp, const struct source *src, int l)
     bool packed = q.row && q.row->kind == ROW_QKV;
     int64_t n_q = packed ? find_matrix(hp, src, offsetof(struct layer, wo), l).cols : q.rows;
 
+    bool gated = q.row && q.row->kind == ROW_Q_GATE;
+
+    if (!layer_caches(w)) n_q = 0; /* wq may be a mixer's */
+    if (gated) n_q /= 2;
     if (!w->head_dim && w->n_heads && n_q % w->n_heads == 0)
         w->head_dim = as_size(n_q / w->n_heads);
     if (!w->head_dim_v) w->head_dim_v = w->head_dim;
@@ -94,7 +98,7 @@ static void infer_layer(struct hparams *hp, const struct source *src, int l)
             packed ? (q.rows - n_q) / 2 : find_matrix(hp, src, offsetof(struct layer, wk), l).rows;
         if (n_kv % w->head_dim == 0) w->n_kv_heads = as_size(n_kv / w->head_dim);
     }
-    if (!w->moe) infer_ff(hp, src, l);
+    if (!w->moe && !w->no_ffn) infer_ff(hp, src, l);
     if (w->moe && !hp->moe.n_ff)
         hp->moe.n_ff = as_size(find_matrix(hp, src, offsetof(struct layer, x_down), l).cols);
 }
@@ -119,7 +123,7 @@ static void infer_vocab(struct hparams *hp, const struct source *src)
 static int fail_to_infer(const struct hparams *hp, const struct source *src, int l, struct err *e)
 {
     const struct layer_hp *w = &hp->layers[l];
-    bool attends = w->mix.kind == MIX_ATTN || w->mix.kind == MIX_MLA;
+    bool attends = layer_caches(w);
     size_t at = attends && !w->head_dim     ? offsetof(struct layer, wq)
                 : attends && !w->n_kv_heads ? offsetof(struct layer, wk)
                 : w->moe                    ? offsetof(struct layer, x_down)
@@ -149,10 +153,10 @@ int hparams_infer(struct hparams *hp, const struct source *src, struct err *e)
             source_path(src), hp->n_word);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
-        bool attends = w->mix.kind == MIX_ATTN || w->mix.kind == MIX_MLA;
+        bool attends = layer_caches(w);
         infer_layer(hp, src, l);
-        if (mix_is_alone(w->mix.kind)) continue;
-        if ((attends && (!w->head_dim || !w->n_kv_heads)) || (w->moe ? !hp->moe.n_ff : !w->n_ff))
+        if ((attends && (!w->head_dim || !w->n_kv_heads)) ||
+            (!w->no_ffn && (w->moe ? !hp->moe.n_ff : !w->n_ff)))
             return fail_to_infer(hp, src, l, e);
     }
     return OK;

@@ -19,13 +19,16 @@ int hparams_mix_dim(const struct hparams *hp, enum dim d, int l)
     case DIM_MIX_CONV: return mix_stateshape(hp, l).conv_cols;
     case DIM_MIX_TAPS: return h->taps;
     case DIM_MIX_LOW: return wide.low;
-    case DIM_MIX_RANK: return h->kind == MIX_MLA ? h->q_rank : h->dt_rank;
+    case DIM_MIX_RANK: return h->kind == MIX_MLA || h->kind == MIX_CSA ? h->q_rank : h->dt_rank;
     case DIM_MIX_STATE: return h->n_state;
     case DIM_MIX_HEADS: return h->n_heads;
     case DIM_MIX_HEAD: return h->kind == MIX_MLA ? w->head_dim_v : h->head_dim;
     case DIM_MIX_LATENT: return h->kv_rank;
     case DIM_MIX_UP: return w->n_heads * (h->nope + w->head_dim_v);
     case DIM_MIX_NOPE: return h->nope;
+    case DIM_MIX_KEYS: return h->n_k_heads * h->k_dim;
+    case DIM_MIX_VALUES: return h->n_heads * h->head_dim;
+    case DIM_MIX_INNER: return h->inner;
     default: return 0;
     }
 }
@@ -61,18 +64,25 @@ static bool is_valid_mix(const struct hparams *hp, int l)
                in_range(w->head_dim_v) && h->q_rank >= 0 && h->q_rank <= MOST &&
                in_range(w->n_heads) && (int64_t)w->n_heads * (h->nope + w->head_dim_v) <= 1 << 24 &&
                (int64_t)w->n_heads * (h->kv_rank + h->rope) <= 1 << 24;
-    case MIX_ATTN: break;
+    case MIX_CSA:
+        return in_range(h->q_rank) && in_range(h->o_groups) && in_range(h->o_rank) &&
+               in_range(w->n_heads) && in_range(w->head_dim) && w->n_kv_heads == 1 &&
+               (int64_t)w->n_heads * w->head_dim <= 1 << 24 &&
+               w->n_heads * w->head_dim % h->o_groups == 0 &&
+               (int64_t)h->o_groups * h->o_rank <= 1 << 24 && h->rate >= 0 && h->rate <= 1 << 16;
+    case MIX_ATTN:
+    case MIX_NONE: break;
     }
     return true;
 }
 
 int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct err *e)
 {
-    static const char *const names[] = { [MIX_MAMBA] = "state space",
-                                         [MIX_MAMBA2] = "state space",
-                                         [MIX_SHORTCONV] = "short convolution",
-                                         [MIX_DELTA] = "gated delta net",
-                                         [MIX_MLA] = "latent attention" };
+    static const char *const names[] = {
+        [MIX_MAMBA] = "state space",           [MIX_MAMBA2] = "state space",
+        [MIX_SHORTCONV] = "short convolution", [MIX_DELTA] = "gated delta net",
+        [MIX_MLA] = "latent attention",        [MIX_CSA] = "compressed attention"
+    };
     const struct mix_hp *h = &hp->layers[l].mix;
 
     if (is_valid_mix(hp, l)) return OK;
@@ -110,7 +120,7 @@ static int read_dt_rank(const struct config *c, struct hparams *hp, int *rank, s
 static int read_mamba(const struct config *c, struct hparams *hp, struct err *e)
 {
     bool two = c->arch->mix == MIX_MAMBA2;
-    struct mix_hp h = { .kind = c->arch->mix, .dt_max = INFINITY, .norm_groups = 1 };
+    struct mix_hp h = { .kind = c->arch->mix, .dt_max = INFINITY, .norm_groups = 1, .normed = two };
     double expand = config_or(c, "expand", 2), limit;
     int rc;
 
@@ -124,10 +134,13 @@ static int read_mamba(const struct config *c, struct hparams *hp, struct err *e)
     if (two && (rc = need_config_int(c, "n_groups", &h.n_groups, e)) != OK) return rc;
     if (two && config_f64(c, "time_step_limit.", "0", &limit)) h.dt_min = (float)limit;
     if (two && config_f64(c, "time_step_limit.", "1", &limit)) h.dt_max = (float)limit;
+    h.bc_norm = str_is(str_c(c->arch->hf[0]), "falcon_mamba");
+    h.bc_eps = (float)config_or(c, "mixer_rms_eps", 1e-6);
     set_mix_of_layers(hp, &h);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
         w->n_heads = w->n_kv_heads = w->head_dim = w->n_ff = 0;
+        w->no_ffn = true;
         w->rope = -1;
     }
     return OK;
@@ -177,23 +190,41 @@ static int read_lfm2(const struct config *c, struct hparams *hp, struct err *e)
     return OK;
 }
 
+/* OLMo hybrid's defaults depend on its other shapes; beta may be up to 2. */
+static void set_olmo_hybrid(const struct config *c, const struct hparams *hp, struct mix_hp *h)
+{
+    h->n_k_heads = h->n_heads = hp->layers[0].n_heads;
+    config_int(c, "linear_num_key_heads", &h->n_k_heads);
+    config_int(c, "linear_num_value_heads", &h->n_heads);
+    if (!config_int(c, "linear_key_head_dim", &h->k_dim) && h->n_k_heads)
+        h->k_dim = (int)(0.75 * hp->n_embd / h->n_k_heads);
+    h->head_dim = 2 * h->k_dim;
+    config_int(c, "linear_value_head_dim", &h->head_dim);
+    h->convs = true;
+    h->beta_scale = config_bool(c, "linear_allow_neg_eigval", true) ? 2 : 1;
+    h->norm_eps = 1e-5f; /* fixed in the reference library */
+}
+
 /* Every full_attention_interval-th layer has attention. */
 static int read_qwen3_next(const struct config *c, struct hparams *hp, struct err *e)
 {
+    bool olmo = str_is(str_c(c->arch->hf[0]), "olmo_hybrid");
     struct mix_hp h = { .kind = MIX_DELTA, .taps = 4 };
     int every = 4, rc;
 
     config_int(c, "linear_conv_kernel_dim", &h.taps);
-    if ((rc = need_config_int(c, "linear_num_key_heads", &h.n_k_heads, e)) != OK) return rc;
-    if ((rc = need_config_int(c, "linear_num_value_heads", &h.n_heads, e)) != OK) return rc;
-    if ((rc = need_config_int(c, "linear_key_head_dim", &h.k_dim, e)) != OK) return rc;
-    if ((rc = need_config_int(c, "linear_value_head_dim", &h.head_dim, e)) != OK) return rc;
+    if (olmo) set_olmo_hybrid(c, hp, &h);
+    else if ((rc = need_config_int(c, "linear_num_key_heads", &h.n_k_heads, e)) != OK ||
+             (rc = need_config_int(c, "linear_num_value_heads", &h.n_heads, e)) != OK ||
+             (rc = need_config_int(c, "linear_key_head_dim", &h.k_dim, e)) != OK ||
+             (rc = need_config_int(c, "linear_value_head_dim", &h.head_dim, e)) != OK)
+        return rc;
     config_int(c, "full_attention_interval", &every);
     for (int l = 0; l < hp->n_layers; l++) {
         int attends = attends_by_type(c, l, "linear_attention", e);
         if (attends == -2) return E_UNSUPPORTED;
         if (attends == -1) attends = every > 0 && (l + 1) % every == 0;
-        if (attends) hp->layers[l].mix.gate = true;
+        if (attends) hp->layers[l].mix.gate = !olmo;
         else hp->layers[l].mix = h, hp->layers[l].rope = -1;
     }
     return OK;
@@ -229,13 +260,16 @@ static int read_deepseek(const struct config *c, struct hparams *hp, struct err 
 
 int hparams_mix_shapes(const struct config *c, struct hparams *hp, struct err *e)
 {
+    if (c->arch->flags & ARCH_HYBRID) return hparams_hybrid_shapes(c, hp, e);
     switch (c->arch->mix) {
     case MIX_MAMBA:
     case MIX_MAMBA2: return read_mamba(c, hp, e);
     case MIX_SHORTCONV: return read_lfm2(c, hp, e);
     case MIX_DELTA: return read_qwen3_next(c, hp, e);
     case MIX_MLA: return read_deepseek(c, hp, e);
-    case MIX_ATTN: break;
+    case MIX_CSA: return hparams_csa_shapes(c, hp, e);
+    case MIX_ATTN:
+    case MIX_NONE: break;
     }
     return OK;
 }
@@ -253,7 +287,7 @@ static void read_deepseek_scale(const struct config *c, struct hparams *hp)
         mscale = 0.1 * all * log(hp->rope[0].factor) + 1;
     hp->attn_scale = (float)(mscale * mscale / sqrt(h->nope + h->rope));
     hp->rope[0].n_rot = h->rope;
-    if (!config_bool(c, "rope_interleave", true)) hp->rope_style = ROPE_HALF;
+    if (!config_bool(c, "rope_interleave", hp->rope_style == ROPE_PAIR)) hp->rope_style = ROPE_HALF;
 }
 
 /* What needs shapes or the rotary embedding to be known. */
@@ -267,5 +301,6 @@ int hparams_mix(const struct config *c, struct hparams *hp, struct err *e)
         hp->tied = tied;
     }
     if (c->arch->mix == MIX_MLA) read_deepseek_scale(c, hp);
+    if (c->arch->flags & ARCH_HYBRID) hparams_hybrid(c, hp);
     return OK;
 }

@@ -25,12 +25,15 @@ static int read_mamba_keys(const struct metakeys *k, struct hparams *hp, struct 
     if ((rc = need_key(k, "ssm.time_step_rank", two ? &h.n_heads : &h.dt_rank, e)) != OK) return rc;
     if (two && (rc = need_key(k, "ssm.group_count", &h.n_groups, e)) != OK) return rc;
     if (two) h.head_dim = h.inner / h.n_heads;
+    h.normed = two;
     h.norm_groups = h.n_groups;
     metakeys_int(k, "ssm.norm_group_count", 0, &h.norm_groups);
+    source_bool(k->src, metakeys_name(k, "ssm.dt_b_c_rms").s, &h.bc_norm);
+    h.bc_eps = 1e-6f;
     if (metakeys_f64(k, "ssm.time_step_min", &limit)) h.dt_min = (float)limit;
     if (metakeys_f64(k, "ssm.time_step_max", &limit)) h.dt_max = (float)limit;
     for (int l = 0; l < hp->n_layers; l++)
-        hp->layers[l] = (struct layer_hp){ .mix = h, .rope = -1 };
+        hp->layers[l] = (struct layer_hp){ .mix = h, .rope = -1, .no_ffn = true };
     return OK;
 }
 
@@ -53,6 +56,7 @@ static int read_lfm2_keys(const struct metakeys *k, struct hparams *hp, struct e
 static int read_qwen3_next_keys(const struct metakeys *k, struct hparams *hp, struct err *e)
 {
     struct mix_hp h = { .kind = MIX_DELTA };
+    bool grouped = false;
     int inner, rc;
 
     if ((rc = need_key(k, "ssm.conv_kernel", &h.taps, e)) != OK) return rc;
@@ -61,6 +65,9 @@ static int read_qwen3_next_keys(const struct metakeys *k, struct hparams *hp, st
     if ((rc = need_key(k, "ssm.state_size", &h.k_dim, e)) != OK) return rc;
     if ((rc = need_key(k, "ssm.inner_size", &inner, e)) != OK) return rc;
     h.head_dim = inner / h.n_heads;
+    /* Files that tern wrote once have the value heads of Qwen 3.5 in the folder's order. */
+    source_bool(k->src, metakeys_name(k, "ssm.heads_grouped").s, &grouped);
+    h.tiled = hp->info->flags & ARCH_TILED && !grouped && h.n_heads != h.n_k_heads;
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
         w->mix.gate = true;
@@ -106,7 +113,9 @@ int hparams_mix_gguf(struct hparams *hp, const struct source *src, struct err *e
     case MIX_SHORTCONV: return read_lfm2_keys(&keys, hp, e);
     case MIX_DELTA: return read_qwen3_next_keys(&keys, hp, e);
     case MIX_MLA: return read_deepseek_keys(&keys, hp, e);
-    case MIX_ATTN: break;
+    case MIX_ATTN:
+    case MIX_CSA:
+    case MIX_NONE: break;
     }
     return OK;
 }
@@ -127,7 +136,7 @@ static void read_deepseek_scale_keys(const struct metakeys *k, struct hparams *h
         if (r->factor > 1) mscale = tenth * log(r->factor) + 1;
     }
     hp->attn_scale = (float)(mscale * mscale / sqrt(h->nope + h->rope));
-    source_bool(k->src, "deepseek2.rope.half", &half);
+    source_bool(k->src, metakeys_name(k, "rope.half").s, &half);
     if (half) hp->rope_style = ROPE_HALF;
 }
 

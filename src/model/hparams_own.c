@@ -174,6 +174,17 @@ static int read_phimoe(const struct config *c, struct hparams *hp)
     return OK;
 }
 
+/* Scales of embeddings, residuals and logits; null means none. */
+static int read_minicpm(const struct config *c, struct hparams *hp)
+{
+    double base = config_or(c, "dim_model_base", 256), depth = config_or(c, "scale_depth", 1.4);
+
+    hp->embd_scale = (float)config_or(c, "scale_emb", 12);
+    if (depth != 0) hp->residual_scale = (float)(depth / sqrt(hp->n_layers));
+    if (base != 0) hp->logit_scale = (float)(base / hp->n_embd);
+    return OK;
+}
+
 /* The defaults of the reference library without a rotary scaling key. */
 static int read_gpt_oss(const struct config *c, struct hparams *hp)
 {
@@ -196,7 +207,9 @@ int hparams_own_shapes(const struct config *c, struct hparams *hp, struct err *e
     if (str_is(type, "opt")) return read_opt_shapes(c, hp);
     if (str_is(type, "gpt_bigcode"))
         set_kv_heads(hp, config_bool(c, "multi_query", true) ? 1 : hp->layers[0].n_heads);
-    return OK;
+    if (str_is(type, "gemma4_text") || str_is(type, "gemma3n_text"))
+        return hparams_gemma_shapes(c, hp, e);
+    return hparams_own_moe_shapes(c, hp, e);
 }
 
 int hparams_own(const struct config *c, struct hparams *hp, struct err *e)
@@ -210,10 +223,18 @@ int hparams_own(const struct config *c, struct hparams *hp, struct err *e)
     if (str_is(type, "mpt")) return read_mpt(c, hp, e);
     if (str_is(type, "bloom"))
         hp->norm_residual = config_bool(c, "apply_residual_connection_post_layernorm", false);
-    if (str_is(type, "hunyuan_v1_dense")) return read_hunyuan(c, hp);
+    if (str_is(type, "hunyuan_v1_dense") || str_is(type, "hunyuan_v1_moe"))
+        return read_hunyuan(c, hp);
+    if (str_is(type, "gemma4_text") || str_is(type, "gemma3n_text")) return hparams_gemma(c, hp, e);
+    if (str_is(type, "minicpm3")) return read_minicpm(c, hp);
+    if (str_is(type, "olmo_hybrid") && !config_has(c, "rope_parameters.", "rope_theta") &&
+        !config_has(c, "", "rope_theta"))
+        for (int l = 0; l < hp->n_layers; l++) hp->layers[l].rope = -1;
+    if (str_is(type, "nanochat") && config_has(c, "", "logits_soft_cap"))
+        hp->logit_softcap = (float)config_or(c, "logits_soft_cap", 15);
     if (str_is(type, "phimoe")) return read_phimoe(c, hp);
     if (str_is(type, "gpt_oss")) return read_gpt_oss(c, hp);
     if (str_is(type, "olmo") || str_is(type, "olmoe"))
         hp->clip_qkv = (float)config_or(c, "clip_qkv", 0);
-    return OK;
+    return hparams_own_moe(c, hp, e);
 }

@@ -79,7 +79,7 @@ void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_r
     const char *name = world == SOURCE_GGUF ? r->gguf : r->hf;
     int n = r->count ? hparams_dim(hp, r->count, l) : 1;
     bool many = name && strchr(name, '#');
-    unsigned f = world == SOURCE_HF ? r->flags : 0;
+    uint64_t f = world == SOURCE_HF ? r->flags : 0;
 
     *y = (struct layout){ .count = many ? 1 : n,
                           .tensors = many ? n : 1,
@@ -96,6 +96,7 @@ void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_r
     if (r->count && !many) y->dims[y->n_dims++] = n;
     y->dims[y->n_dims++] = y->transposed ? y->cols : y->rows;
     if (!y->vector) y->dims[y->n_dims++] = y->transposed ? y->rows : y->cols;
+    y->ids = r->kind == ROW_IDS;
     y->loose = r->kind == ROW_FLAT || r->kind == ROW_PLANE;
     set_order(y, hp, r, l);
     if (!y->mx) return;
@@ -175,8 +176,9 @@ static const char *expected_type(const struct layout *y, const struct source_ten
     bool is_float = t->type == DT_F32 || t->type == DT_F16 || t->type == DT_BF16 ||
                     t->type == DT_F64 || t->type == DT_F8_E4M3 || t->type == DT_F8_E5M2;
 
+    if (y->ids) return t->type == DT_I64 || t->type == DT_I32 ? NULL : "I64 or I32";
     if (y->mx) return t->type == DT_U8 ? NULL : "U8, which holds MXFP4 numbers";
-    if (is_float) return NULL;
+    if (is_float || (t->quant && !y->vector && !y->transposed)) return NULL;
     if (y->vector) return "F32, F16, BF16 or another floating-point type: it is a vector";
     if (y->transposed) return "F32, F16, BF16 or another floating-point type: it is transposed";
     if (d && d->quantized && quant_can_decode(t->type) && y->cols % d->block == 0) return NULL;
@@ -219,12 +221,15 @@ int layout_check(struct layout *y, const struct source *src, const struct source
     struct str name = str_take(t->name, 100);
     const char *expected;
     bool flipped;
+    int rc;
 
+    if (t->quant && (rc = hfquant_check(t->quant, source_path(src), e)) != OK) return rc;
     if (!layout_fits(y, t, &flipped) || (flipped && !may_flip)) return fail_shape(y, src, t, e);
     if (!layout_rows_fit(y))
         return err_set(e, E_FORMAT, "%s: tensor %.*s: its heads are not of one size",
                        source_path(src), STR_ARG(name));
     if (flipped) y->transposed = !y->transposed;
+    y->quant = t->quant;
     if ((expected = expected_type(y, t)))
         return err_set(e, E_UNSUPPORTED, "%s: tensor %.*s is %s, expected %s", source_path(src),
                        STR_ARG(name), dtype_name((int)t->type), expected);
@@ -283,7 +288,7 @@ int64_t layout_row(const struct layout *y, int part, int64_t r)
 
 bool layout_in_place(const struct layout *y)
 {
-    return y->order == ORDER_PLAIN && !y->transposed && !y->mx;
+    return y->order == ORDER_PLAIN && !y->transposed && !y->mx && !y->quant;
 }
 
 /* A byte holds elements 2j and 2j + 1 in folders, j and j + 16 in GGUF. */
@@ -313,6 +318,47 @@ static void read_mx_row(const struct layout *y, const struct source_tensor *t, s
     if (to != DT_MXFP4) quant_encode(to, tmp, dst, y->cols);
 }
 
+int layout_prepare(struct layout *y, int i, const struct source *src, struct arena *a,
+                   int32_t *order, struct err *e)
+{
+    size_t n = y->quant ? hfquant_order_len(y->quant) : 0;
+    struct grouped *g;
+
+    if (!y->quant) return OK;
+    g = arena_new(a, struct grouped);
+    if (!order && n) order = arena_array(a, n, sizeof *order);
+    if (!g || (n && !order)) return err_nomem(e, "the layout of a quantized layer");
+    y->group = g;
+    return hfquant_prepare(y->quant, i, g, order, source_path(src), e);
+}
+
+/* A row of a quantized layer as floats, its columns as the model has them. tmp: layout_room floats
+ * behind out. */
+static void decode_quant_row(const struct layout *y, int64_t row, float *out, float *tmp)
+{
+    const struct grouped *g = y->group;
+    uint8_t *packed = (uint8_t *)tmp, *codes = packed + (g->row_bytes + 15) / 16 * 16;
+
+    hfquant_pack(y->quant, g, row, 1, packed, g->row_bytes, codes);
+    if (!g->order) {
+        grouped_decode(g, packed, 0, g->cols, out);
+        return;
+    }
+    for (int c = 0; c < g->cols; c++) grouped_decode(g, packed, c, 1, &out[g->order[c]]);
+}
+
+/* Packs a row, or decodes and encodes it. */
+static void read_quant_row(const struct layout *y, int64_t row, enum dtype to, void *dst,
+                           float *tmp)
+{
+    if (to == DT_GROUPED) {
+        hfquant_pack(y->quant, y->group, row, 1, dst, y->group->row_bytes, (uint8_t *)tmp);
+        return;
+    }
+    decode_quant_row(y, row, tmp, tmp + y->cols + y->each);
+    quant_encode(to, tmp, dst, y->cols);
+}
+
 /* A row of a transposed tensor: a column of the stored one. */
 static void read_transposed(const struct layout *y, const struct source_tensor *t, const char *data,
                             int64_t row, float *out)
@@ -332,7 +378,12 @@ static void read_keys(const struct layout *y, const struct source_tensor *t, int
     uint64_t bytes = 0, size = 0;
 
     dtype_row_bytes(t->type, (uint64_t)y->cols, &bytes);
-    for (int64_t c = 0; c < y->each; c++) {
+    for (int64_t c = 0; y->quant && c < y->each; c++) {
+        float *out = tmp + y->each;
+        decode_quant_row(y, head * (y->each + y->values) + c, out, out + y->cols);
+        tmp[c] = out[at];
+    }
+    for (int64_t c = 0; !y->quant && c < y->each; c++) {
         const char *row =
             (const char *)t->data + (size_t)(head * (y->each + y->values) + c) * bytes;
         if (dtype_row_bytes(t->type, 1, &size)) {
@@ -362,6 +413,10 @@ void layout_read(const struct layout *y, const struct source_tensor *t, int i, i
             (size_t)i * (size_t)y->rows * (size_t)y->cols * (size_t)dtype_info((int)t->type)->bytes;
         read_transposed(y, t, data, row, tmp);
         quant_encode(to, tmp, dst, y->cols);
+        return;
+    }
+    if (y->quant) {
+        read_quant_row(y, (int64_t)i * y->rows + row, to, dst, tmp);
         return;
     }
     if (y->mx) {
@@ -407,6 +462,11 @@ void layout_read_rows(const struct layout *y, const struct source_tensor *t, int
         read_transposed_rows(y, t, i, part, r, n, tmp);
         for (int k = 0; k < n; k++)
             quant_encode(to, tmp + k * y->cols, (char *)dst + (size_t)k * row_bytes, y->cols);
+        return;
+    }
+    if (y->quant && to == DT_GROUPED && y->order == ORDER_PLAIN) {
+        hfquant_pack(y->quant, y->group, (int64_t)i * y->rows + layout_row(y, part, r), n, dst,
+                     row_bytes, (uint8_t *)tmp);
         return;
     }
     for (int k = 0; k < n; k++)

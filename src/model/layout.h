@@ -8,6 +8,7 @@
 #ifndef TERN_MODEL_LAYOUT_H
 #define TERN_MODEL_LAYOUT_H
 
+#include "format/hfquant.h"
 #include "model/hparams.h"
 
 enum row_order {
@@ -28,8 +29,11 @@ struct layout {
     int64_t rows, cols; /* of one matrix as tern uses it, all parts; a vector has cols 1 */
     bool transposed;    /* stored as [in, out] */
     bool vector;
+    bool ids;                           /* integers */
     bool mx;                            /* MXFP4: nibbles here, block scales in another tensor: */
     const struct source_tensor *scales; /* found by layout_scales */
+    const struct hfquant_tensor *quant; /* a quantized layer (format/hfquant.h) */
+    const struct grouped *group;        /* its rows: layout_prepare; NULL before */
     bool loose;                         /* dimensions of 1 may be added, rows may be grouped */
     enum row_order order;
     int n_parts;
@@ -71,8 +75,18 @@ int64_t layout_row(const struct layout *y, int part, int64_t r);
 /* The stored rows can be used as they are, without a copy. */
 bool layout_in_place(const struct layout *y);
 
+/* Reads what rows of matrix i of a quantized layer need before they can be read; memory comes
+ * from a. order: of hfquant_order_len elements, NULL: from a, too. Does nothing for other
+ * tensors. */
+int layout_prepare(struct layout *y, int i, const struct source *src, struct arena *a,
+                   int32_t *order, struct err *e);
+
 /* Floats of scratch memory for layout_read. */
-static inline size_t layout_room(const struct layout *y) { return (size_t)(y->cols + y->each); }
+static inline size_t layout_room(const struct layout *y)
+{
+    size_t quant = y->quant ? 3 * (size_t)y->cols + 64 : 0; /* a packed row, and its codes */
+    return (size_t)(y->cols + y->each) + quant;
+}
 /* Reads row r of a part of matrix i as type `to`. tmp: scratch of layout_room floats; dst may be
  * tmp for F32. The tensor must fit y. */
 void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/gang.h"
 #include "format/source.h"
 #include "model/scan.h"
 
@@ -21,7 +22,7 @@ int loadplan_read(struct loadplan **out, const char *path, struct err *e)
         rc = err_nomem(e, "the load plan");
         goto out;
     }
-    if ((rc = source_open(&p->source, path, e)) != OK) goto out;
+    if ((rc = source_open_head(&p->source, path, e)) != OK) goto out;
     /* The one place that chooses the kind of runner. */
     p->loader = source_onnx(p->source) ? &onnx_loader : &decoder_loader;
     if ((rc = p->loader->read(p, e)) != OK) goto out;
@@ -37,6 +38,7 @@ void loadplan_close(struct loadplan *p)
     if (!p) return;
     scan_stop(p->scan);
     if (p->loader && p->loader->release) p->loader->release(p);
+    gang_close(p->opt.gang);
     place_release(&p->place);
     source_close(p->source);
     arena_release(&p->arena);
@@ -72,14 +74,23 @@ static void warn_context(const struct load_opt *o, const struct model_facts *f)
         log_warn("a context of %d tokens, but the model was trained for %d", o->n_ctx, f->n_ctx);
 }
 
+/* Scores of a classifier are read as numbers, and one near 0 has no digits to lose: keys and values
+ * in F16 change it by 1 %. They are kept for one pass only. */
+static enum dtype default_kv_type(const struct loadplan *p)
+{
+    bool scores = p->facts.task == TASK_CLASSIFY && p->facts.bidirectional;
+
+    return p->opt.backend.reference || scores ? DT_F32 : DT_F16;
+}
+
 /* Once per plan: devices are opened here. */
 int loadplan_make(struct loadplan *p, const struct load_opt *opt, struct err *e)
 {
-    int rc = check_opt(opt, e);
+    int rc;
 
-    if (rc != OK) return rc;
     p->opt = *opt;
-    if (p->opt.kv_type == DT_NONE) p->opt.kv_type = opt->backend.reference ? DT_F32 : DT_F16;
+    if ((rc = check_opt(opt, e)) != OK) return rc;
+    if (p->opt.kv_type == DT_NONE) p->opt.kv_type = default_kv_type(p);
     warn_context(opt, &p->facts);
     return p->loader->place(p, e);
 }
@@ -163,7 +174,7 @@ struct load_bytes loadplan_bytes(const struct loadplan *p)
         const struct load_memory *m = &p->memory[i];
         sum.weights += m->mapped + m->weights;
         sum.kv += m->kv;
-        sum.scratch += m->scratch + m->backend;
+        sum.scratch += m->scratch + m->backend + m->tables;
     }
     return sum;
 }
@@ -192,6 +203,36 @@ static void note_backends(struct loadplan *p)
     }
 }
 
+/* Of an encrypted model: decrypting is most of the work, and comes first. */
+enum { DECRYPTED_PERCENT = 80 };
+
+static void on_decrypted(void *arg, uint64_t done, uint64_t total)
+{
+    const struct loadprogress *to = arg;
+
+    if (to->fn) to->fn(to->arg, (int)((double)DECRYPTED_PERCENT * (double)done / (double)total));
+}
+
+static void on_rest(void *arg, int percent)
+{
+    const struct loadprogress *to = arg;
+
+    if (to->fn) to->fn(to->arg, DECRYPTED_PERCENT + (100 - DECRYPTED_PERCENT) * percent / 100);
+}
+
+/* The tensors of an encrypted model are decrypted before the loader reads them. */
+static int fill_and_open(struct runner **out, struct loadplan *p, struct err *e)
+{
+    struct loadprogress to = p->opt.progress;
+    int rc = source_fill(p->source, on_decrypted, &to, e);
+
+    if (rc != OK) return rc;
+    if (source_is_sealed(p->source)) p->opt.progress = (struct loadprogress){ on_rest, &to };
+    rc = p->loader->open(out, p, e);
+    p->opt.progress = to;
+    return rc;
+}
+
 int runner_open(struct runner **out, struct loadplan *p, struct err *e)
 {
     int rc = p->refused.code;
@@ -200,7 +241,7 @@ int runner_open(struct runner **out, struct loadplan *p, struct err *e)
         if (e) *e = p->refused;
         return rc;
     }
-    if ((rc = p->loader->open(out, p, e)) != OK) return rc;
+    if ((rc = fill_and_open(out, p, e)) != OK) return rc;
     note_backends(p);
     if (!source_is_damaged(p->source, e)) return OK;
     runner_close(*out);

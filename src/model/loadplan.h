@@ -15,9 +15,12 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "comm/gang.h"
+#include "model/loadprogress.h"
 #include "model/place.h"
 #include "model/pooler.h"
 #include "model/runner.h"
+#include "model/shard.h"
 #include "model/sizes.h"
 
 enum model_task { TASK_GENERATE, TASK_EMBED, TASK_CLASSIFY };
@@ -49,6 +52,11 @@ struct load_opt {
     enum dtype kv_type;     /* default: F16, with the reference kernels F32 */
     bool no_prefix; /* prefixes are not shared: no memory for snapshots of recurrent state */
     bool allow_nan; /* weights may be NaN or infinite: they are not looked for (scan.h) */
+    struct loadprogress progress;   /* of the weights */
+    struct shard_opt shard;         /* the part that this process has; tp 0: all of the model */
+    struct gang_source gang_source; /* of the leader, where the gang is not there yet */
+    struct gang *gang; /* of the leader (parallel.h); NULL: no other members. The plan's from
+                        * loadplan_make on, and then the runner's */
 };
 
 /* Memory on one device, in bytes. */
@@ -58,6 +66,7 @@ struct load_memory {
     uint64_t kv;      /* KV blocks and recurrent state */
     uint64_t scratch; /* activations, logits and batch arrays of the largest step */
     uint64_t backend; /* scratch that the backend takes for itself, known once it is open; CPU: 0 */
+    uint64_t tables;  /* host: the vocabulary, and activations in the form of the kernels; about */
 };
 
 struct load_bytes { /* sums over the devices */
@@ -80,6 +89,7 @@ struct loadplan {
     struct model_facts facts;
     struct hparams *hp;          /* of a decoder; in the arena */
     struct weight_list *weights; /* of a decoder; in the arena */
+    struct shard *shard;         /* of a decoder: its part; then hp and weights are the part's */
     struct onnxrunner *graph;    /* of an ONNX model, until runner_open takes it */
     /* loadplan_make */
     struct load_opt opt; /* effective: no field means a default any more */

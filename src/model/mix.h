@@ -18,10 +18,16 @@ struct layer_hp;
 struct layer_step;
 
 /* The kind of a layer's mixer. */
-enum mixer { MIX_ATTN, MIX_MAMBA, MIX_MAMBA2, MIX_SHORTCONV, MIX_DELTA, MIX_MLA };
-
-/* Architectures of this mixer have neither attention nor feed-forward blocks. */
-static inline bool mix_is_alone(enum mixer m) { return m == MIX_MAMBA || m == MIX_MAMBA2; }
+enum mixer {
+    MIX_ATTN,
+    MIX_MAMBA,
+    MIX_MAMBA2,
+    MIX_SHORTCONV,
+    MIX_DELTA,
+    MIX_MLA,
+    MIX_CSA, /* compressed attention (csa.c) */
+    MIX_NONE /* the layer has a feed-forward block only */
+};
 
 /* Hyper-parameters of a layer's mixer. */
 struct mix_hp {
@@ -33,10 +39,27 @@ struct mix_hp {
     int n_groups, norm_groups; /* Mamba 2: groups of b and c; groups of the norm after the gate */
     int n_heads, head_dim;     /* Mamba 2; delta: of values */
     int n_k_heads, k_dim;      /* delta: of queries and keys */
+    bool tiled;                /* delta: the order of value heads, see tiling.h */
     float dt_min, dt_max;      /* Mamba 2: bounds of the time step */
+    bool normed;               /* Mamba 2: there is a norm beside the gate */
+    bool norm_first;           /* Mamba 2: it comes before the gate */
+    bool with_attn; /* Mamba 2: attention runs beside it, on the same input (falcon-h1) */
+    float in_scale, scales[5]; /* Mamba 2: multiply the input, and z, x, b, c, dt; 0: none */
+    float out_scale;           /* Mamba 2 beside attention: multiplies its output; 0: none */
+    bool bc_norm;              /* Mamba 1: dt, b and c are normalized */
+    float bc_eps;
+    bool convs;              /* delta: q, k and v have projections and convolutions of their own */
+    float beta_scale;        /* delta: multiplies beta; 0: 1 */
+    float norm_eps;          /* delta: of the norm after it; 0: the model's */
+    float q_scale, kv_scale; /* latent attention: multiply the latents after their norms; 0: none */
     int q_rank, kv_rank; /* latent attention: widths of the latents; q_rank 0: no latent for q */
     int nope, rope;      /* latent attention: parts of a query head without and with rotary
                           * embedding */
+    /* Compressed attention: positions of an entry (0: a window only), and whether each entry also has
+     * the positions of the window before; groups of the output projection, and the width of one. */
+    int rate;
+    bool overlap;
+    int o_groups, o_rank;
 };
 
 /* Weights of a mixer, in addition to those of struct layer. wo is the output projection of every
@@ -45,10 +68,19 @@ struct mix_weights {
     /* Input projection. Mamba: x, z; Mamba 2: z, x, b, c, dt; short convolution: b, c, x; delta: q,
      * k, v. */
     struct weight in;
-    struct weight z, ba;           /* delta: gate; beta and alpha */
-    struct weight x, dt;           /* Mamba: x to (dt, b, c); the time step from its low rank */
-    struct weight q_a, kv_a;       /* latent: down-projections; wq is the up-projection of q */
-    struct weight k_b, v_b;        /* latent, per head: query to latent, latent to value */
+    struct weight z, ba;              /* delta: gate; beta and alpha */
+    struct weight beta, alpha;        /* delta: the two apart; wq, wk and wv may replace `in` */
+    struct weight out;                /* Mamba 2 beside attention: its output projection */
+    float *out_b, *conv_k, *conv_v;   /* delta with wq, wk, wv: convolutions of keys and values */
+    float *dt_norm, *b_norm, *c_norm; /* Mamba 1 */
+    float s_out;                      /* scale of out; 0: none */
+    struct weight x, dt;              /* Mamba: x to (dt, b, c); the time step from its low rank */
+    struct weight q_a, kv_a;          /* latent: down-projections; wq is the up-projection of q */
+    struct weight k_b, v_b;           /* latent, per head: query to latent, latent to value */
+    /* Compressed attention: raw numbers and gates of entries, bias of gates, norm of entries; the same
+     * of index keys. v_b is the grouped output projection. */
+    struct weight raw, raw_gate, index_raw, index_gate;
+    float *raw_bias, *raw_norm, *index_bias, *index_norm;
     float *in_b, *conv_w, *conv_b; /* conv_w [taps][channels] */
     float *a, *d, *dt_b, *norm;    /* a is negative; Mamba: [n_state][channels] */
     float *q_a_norm, *kv_a_norm, *q_a_b, *kv_a_b;
@@ -57,14 +89,17 @@ struct mix_weights {
 /* Arguments of a layer's backend calls, filled in by mix_plan for the size of a step. */
 struct mix_step {
     struct tensor in, mid, z, conv, low, q; /* see ssm.c, delta.c, mla.c */
-    struct linear jobs[3], up, dt;
-    struct conv_opt conv_opt;
+    struct linear jobs[6], up, dt, out;
+    int n_jobs;
+    struct conv_opt conv_opt, convs[3];
     struct scan_in scan_in;
     struct scan_opt scan;
     struct delta_in delta_in;
     struct delta_opt delta;
     struct linear_heads_opt to_latent, from_latent;
-    struct tensor latent, k_rot, q_rot;
+    struct tensor latent, k_rot, q_rot, parts[5];
+    struct compress_opt pool, index_pool; /* compressed attention (csa.c) */
+    struct tensor rows, entry, index_rows, index_entry, index_rot, out_rot;
 };
 
 /* Floats of scratch memory per token: for the input projection, for what follows it, for low-rank
@@ -89,6 +124,7 @@ struct mix {
     const struct kvview *kv;
     const struct stateview *st;
     const struct tensor *table; /* angles of the layer's rotary embedding */
+    const struct tensor *back;  /* the opposite angles, where a model has them */
     int l;                      /* the layer */
 };
 
@@ -125,4 +161,8 @@ void delta_run(const struct mix *x);
 void mla_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
               int n);
 void mla_run(const struct mix *x, bool wanted);
+/* csa.c */
+void csa_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
+              int n);
+void csa_run(const struct mix *x, bool wanted);
 #endif

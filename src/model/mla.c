@@ -7,6 +7,8 @@
  * projected to values (from_latent). Decoding thus reads nothing but the latents. */
 #include "model/mix.h"
 
+#include "model/indexer.h"
+
 #include "model/model.h"
 #include "model/scratch.h"
 
@@ -25,7 +27,7 @@ static void plan_projections(struct mix_step *s, struct layer_step *p, const str
     s->jobs[1] = h->q_rank
                      ? (struct linear){ .out = s->low, .w = &w->mix.q_a, .bias = w->mix.q_a_b }
                      : (struct linear){ .out = p->q, .w = &w->wq, .bias = w->bq };
-    s->up = (struct linear){ .out = p->q, .w = &w->wq, .bias = w->bq };
+    s->up = (struct linear){ .out = p->q, .w = &w->wq, .bias = w->bq, .scale = h->q_scale };
 }
 
 /* The key of a token is the latent followed by the rotated part; the value is the latent. */
@@ -64,15 +66,16 @@ void mla_run(const struct mix *x, bool wanted)
 
     be->linear(be, &p->h, s->jobs, 2);
     be->rmsnorm(be, &s->latent, &s->latent, x->w->mix.kv_a_norm, LATENT_EPS);
+    if (h->kv_scale != 0) be->scale(be, &s->latent, h->kv_scale);
     be->rope(be, &s->k_rot, 1, h->rope, h->rope, x->table, x->hp->rope_style);
     be->kv_put(be, x->kv, x->l, &p->k, NULL);
+    if (h->q_rank) be->rmsnorm(be, &s->low, &s->low, x->w->mix.q_a_norm, LATENT_EPS);
+    indexer_run(x, &p->h, h->q_rank ? &s->low : &p->h, wanted);
     if (!wanted) return;
-    if (h->q_rank) {
-        be->rmsnorm(be, &s->low, &s->low, x->w->mix.q_a_norm, LATENT_EPS);
-        be->linear(be, &s->low, &s->up, 1);
-    }
+    if (h->q_rank) be->linear(be, &s->low, &s->up, 1);
     be->rope(be, &s->q_rot, x->lh->n_heads, h->nope + h->rope, h->rope, x->table,
              x->hp->rope_style);
+    if (x->hp->pos_scale.beta != 0) be->scale_by_pos(be, &p->q, x->kv->pos, &x->hp->pos_scale);
     be->linear_heads(be, &s->q, &p->q, &s->to_latent);
     be->attend(be, &s->mid, &s->q, x->kv, x->l, &p->attend);
     be->linear_heads(be, &p->a, &s->mid, &s->from_latent);

@@ -45,6 +45,11 @@ static int check_devices(const struct model *m, struct err *e)
 {
     int rc = OK;
 
+    if (m->n_parts > 1 && hparams_is_joined(&m->hp))
+        return err_set(e, E_UNSUPPORTED,
+                       "the layers of this %s model depend on each other: they cannot be divided "
+                       "between devices",
+                       m->hp.arch);
     for (int i = 0; i < m->n_parts && rc == OK; i++) {
         const struct part *p = &m->parts[i];
         rc = pass_check(&m->hp, p->be, e);
@@ -64,7 +69,7 @@ int model_open(struct model **out, const struct model_input *in, struct err *e)
     if ((rc = make_parts(m, in->shares, in->n_shares, e)) != OK) goto out;
     if ((rc = check_devices(m, e)) != OK) goto out;
     if ((rc = make_layers(m, e)) != OK) goto out;
-    if ((rc = weights_load(m, in->source, in->weights, in->allow_nan, e)) != OK) goto out;
+    if ((rc = weights_load(m, in, e)) != OK) goto out;
     *out = m;
     m = NULL;
 out:

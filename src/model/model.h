@@ -11,6 +11,7 @@
 #include "kv/kvstore.h"
 #include "kv/statestore.h"
 #include "model/hparams.h"
+#include "model/loadprogress.h"
 
 struct weight_list;
 
@@ -29,6 +30,25 @@ struct layer {
     struct weight *x_gate, *x_up, *x_down;          /* [n_experts] */
     float *xb_gate, *xb_up, *xb_down;               /* [n_experts][rows] */
     float s_q, s_k, s_v, s_o, s_gate, s_up, s_down; /* scales of the matrix products; 0: none */
+    struct xielu_opt xielu;                         /* parameters of its activation, as stored */
+    struct weight latent_in, latent_out;            /* of experts that work on a latent */
+    float *latent_in_b, *latent_out_b;
+    /* Experts beside a dense block, each with norms of its own (gemma 4): */
+    float *router_norm, *expert_scale;             /* scale of the router's input; of each expert */
+    float *dense_post_norm, *x_norm, *x_post_norm; /* after the dense block; around the experts */
+    /* Per-layer inputs (gemma 3n, 4): gate, projection, its norm; scale of the layer's output. */
+    struct weight ple_gate, ple_proj;
+    float *ple_norm;
+    float out_scale;
+    struct index_weights index;
+    /* Residual streams: the router of coefficients, its norm, what they are made from; the scale of
+     * the corrected stream. The low-rank residual. */
+    struct weight altup_router, altup_predict, altup_correct, laurel_left, laurel_right;
+    float *altup_norm, *altup_scale, *laurel_norm;
+    /* Hyper-connections of attention and of the feed-forward block: what their weights are made from. */
+    struct weight hyper_attn, hyper_ffn;
+    float *hyper_attn_base, *hyper_attn_scale, *hyper_ffn_base, *hyper_ffn_scale;
+    const int32_t *by_token; /* [n_vocab][n_used] experts of every id, or NULL */
     struct mix_weights mix;
 };
 
@@ -38,11 +58,11 @@ enum { MODEL_PARTS = 8 };
 
 /* The part of the model on one device. The first part also has the embedding, the last the head. */
 struct part {
-    struct backend *be;  /* borrowed */
-    int first, end;      /* its layers: [first, end) */
-    float *rope_freq[2]; /* [n_rot/2] rotary frequencies with scaling, in the device's memory */
-    float *slopes;       /* [n_heads] ALiBi, or NULL */
-    float *vectors;      /* one block with all norms, biases and the two above */
+    struct backend *be;      /* borrowed */
+    int first, end;          /* its layers: [first, end) */
+    float *rope_freq[ROPES]; /* [n_rot/2] rotary frequencies with scaling, in the device's memory */
+    float *slopes;           /* [n_heads] ALiBi, or NULL */
+    float *vectors;          /* one block with all norms, biases and the two above */
     size_t vector_bytes;
 };
 
@@ -55,6 +75,11 @@ struct model {
     struct weight token_types; /* the first row is added to every embedding; rows == 0: none */
     struct weight positions;   /* learned position embeddings; rows == 0: none */
     struct weight proj_in, proj_out; /* between the embedding's width and the layers' */
+    struct weight ple_embd, ple_in;  /* per-layer inputs: of a token, from its embedding */
+    float *ple_in_norm;
+    struct weight *altup_in, *altup_out; /* [streams - 1] from the embedding, and back */
+    struct weight hyper_head;            /* joins the residual streams after the last layer */
+    float *hyper_head_base, *hyper_head_scale;
     float *embd_norm, *embd_norm_b, *out_norm, *out_norm_b, *head_b;
     struct layer *layers;     /* [n_layers] */
     struct kvshape *kv;       /* [n_layers] */
@@ -72,6 +97,7 @@ struct model_input {
     const struct backend_share *shares; /* [n_shares], 1 to MODEL_PARTS: all layers, in order */
     int n_shares;
     bool allow_nan; /* numbers that are not finite are a warning, not E_DAMAGED */
+    struct loadprogress progress;
 };
 
 /* A device that lacks an operation the model needs is E_UNSUPPORTED. E_DAMAGED: a weight is not

@@ -34,10 +34,15 @@ static int fail_missing(const struct plan *p, const char *name, const struct lay
                    name, want);
 }
 
-/* Marks a tensor of the folder as claimed. */
+/* Marks a tensor of the folder as claimed, and those that a quantized layer is made of. */
 static int claim_tensor(struct plan *p, const struct source_tensor *t, struct err *e)
 {
-    return map_put(&p->used, t->name, 1) == E_NOMEM ? err_nomem(e, "a plan of tensors") : OK;
+    bool ok = map_put(&p->used, t->name, 1) != E_NOMEM;
+
+    for (int i = 0; t->quant && i < HFQUANT_PARTS; i++)
+        if (hfquant_part(t->quant, i))
+            ok = ok && map_put(&p->used, hfquant_part(t->quant, i)->name, 1) != E_NOMEM;
+    return ok ? OK : err_nomem(e, "a plan of tensors");
 }
 
 /* Finds the tensors of a row. *from NULL: they do not exist and are not required. */
@@ -103,6 +108,7 @@ static void add_item(struct plan *p, const struct tensor_row *r, const struct te
     it->keep_f32 = y->vector || r->kind == ROW_PLANE || g->flags & ROW_F32;
     it->neg_exp = r->flags & ROW_LOG;
     if (r->flags & ROW_NORM) it->add = p->hp->norm_bias1;
+    if (tiling_written(p->hp, l)) tiling_of(&it->tile_rows, &it->tile_cols, p->hp, r, l);
     if (p->hp->info->gguf_rope == ROPE_PAIR && p->hp->rope_style == ROPE_HALF) {
         if (r->flags & ROW_PERM_Q) it->permute = p->hp->layers[l].n_heads;
         if (r->flags & ROW_PERM_K) it->permute = p->hp->layers[l].n_kv_heads;
@@ -134,8 +140,9 @@ static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct er
     return OK;
 }
 
-/* Tensors that may be left out: buffers, tied heads, layers for multi-token prediction, and the
- * vision part of multimodal models. */
+/* Tensors that may be left out: buffers, tied heads, layers for multi-token prediction, the vision
+ * part of multimodal models, and the pooler of encoders: only classifiers use it, which are refused
+ * for their own tensors. */
 static bool may_be_dropped(const struct hparams *hp, struct str name)
 {
     char prefix[128];
@@ -147,6 +154,9 @@ static bool may_be_dropped(const struct hparams *hp, struct str name)
         str_ends(name, STR(".attn.bias")) || str_ends(name, STR(".attention.bias")) ||
         (hp->tied && (str_is(name, "lm_head.weight") || str_is(name, "embed_out.weight"))))
         return true;
+    if (hp->encoder &&
+        (str_starts(name, STR("pooler.dense.")) || str_find(name, STR(".pooler.dense.")) >= 0))
+        return true;
     if (hp->prefix && strstr(hp->prefix, "language_model.") &&
         str_find(name, STR("language_model.")) < 0 && !str_starts(name, STR("lm_head.")))
         return true;
@@ -157,6 +167,92 @@ static bool may_be_dropped(const struct hparams *hp, struct str name)
     return str_to_i64(str_take(rest, digits), &l) && l >= hp->n_layers && hp->moe.n > 0;
 }
 
+/* Properties that naming_keys.c has no key for: without one the file would compute something else. */
+static const char *find_unwritten(const struct hparams *hp)
+{
+    const struct moe_hp *m = &hp->moe;
+    bool multiplied = hp->info->flags & ARCH_MULTIPLIERS;
+
+    if (hp->encoder && !hp->info->encoder) return "bidirectional attention yet: use the folder";
+    if (hparams_own_gguf_known(hp->info)) return NULL;
+    if (hp->info->flags & ARCH_HYBRID) return "layers of several kinds";
+    if (hp->info->flags & ARCH_FOLDER) return "all of its properties yet: use the folder";
+    if (hp->act == ACT_XIELU) return "the parameters of xIELU";
+    if (hp->qk_bare || hp->v_norm || hp->embd_norm) return "norms without weights";
+    if (hp->k_scale != 0 || hp->v_scale != 0) return "scaled keys or values";
+    if (hp->pos_scale.beta != 0) return "queries that grow with the position";
+    if (hp->n_ple || hp->altup.n) return "per-layer inputs";
+    if (m->n_in || m->n_zero || m->weigh_inputs || m->mean != 0 || m->late || m->beside ||
+        m->clip.limit != 0)
+        return "its kind of experts";
+    if (!multiplied && (hp->residual_scale != 1 ||
+                        (hp->logit_scale != 1 && !(hp->info->flags & ARCH_LOGIT_SCALE))))
+        return "scaled residuals or logits";
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct layer_hp *w = &hp->layers[l], *first = &hp->layers[0];
+        if (w->chunk) return "chunked attention";
+        if (w->index.n_heads) return "the indexer of sparse attention";
+        if (w->kv_of || w->k_is_v) return "shared keys and values";
+        if (w->mix.bc_norm || w->mix.convs) return "this form of its mixer";
+        if (!hp->info->mix && (w->n_heads != first->n_heads || w->n_kv_heads != first->n_kv_heads ||
+                               w->head_dim != first->head_dim))
+            return "layers with other heads";
+    }
+    for (int i = 0; i < hp->n_rope; i++)
+        if (hp->rope[i].n_turn || hp->rope[i].reverse || i > 1) return "its rotary embedding";
+    return NULL;
+}
+
+/* sentence-transformers folders have dense layers in folders of their own: 2_Dense. */
+static bool has_dense(const struct source *src)
+{
+    char key[64];
+    struct str type;
+
+    for (int i = 0;; i++) {
+        snprintf(key, sizeof key, "modules:%d.type", i);
+        if (!source_str(src, key, &type)) return false;
+        if (str_ends(type, STR(".Dense"))) return true;
+    }
+}
+
+/* Quantized layers have tensors that weights need not: scales of activations and of the KV cache,
+ * and shapes. */
+static bool is_beside_weights(const struct source *src, struct str name)
+{
+    static const char *const ends[] = { ".input_scale",        ".activation_scale", ".k_scale",
+                                        ".input_global_scale", ".weight_shape",     ".v_scale",
+                                        ".qscale_act",         ".input_zero_point", ".q_scale",
+                                        ".output_scale",       ".bias_scale",       ".g_idx" };
+
+    for (size_t i = 0; source_quant(src) && i < sizeof ends / sizeof *ends; i++)
+        if (str_ends(name, str_c(ends[i]))) return true;
+    return false;
+}
+
+/* What the rows of quantized layers need. */
+static int prepare_items(struct plan *p, struct err *e)
+{
+    int rc = OK;
+
+    for (int i = 0; i < p->n && rc == OK; i++) {
+        struct gguf_item *it = &p->items[i];
+        bool any = false;
+        for (int k = 0; k < it->lay.tensors; k++) any = any || it->from[k]->quant;
+        if (!any) continue;
+        it->groups = arena_array(p->arena, (size_t)it->lay.tensors, sizeof *it->groups);
+        if (!it->groups) return err_nomem(e, "a plan of tensors");
+        for (int k = 0; k < it->lay.tensors && rc == OK; k++) {
+            it->lay.quant = it->from[k]->quant;
+            if (it->lay.quant) rc = layout_prepare(&it->lay, 0, p->src, p->arena, NULL, e);
+            it->groups[k] = it->lay.group;
+        }
+        for (int k = 0; k < it->lay.tensors; k++) /* for layout_room */
+            if (it->from[k]->quant) it->lay.quant = it->from[k]->quant;
+    }
+    return rc;
+}
+
 int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a,
                 struct gguf_item **items, int *n, struct err *e)
 {
@@ -164,7 +260,12 @@ int naming_plan(const struct hparams *hp, const struct source *src, struct arena
     size_t n_tensors = source_n_tensors(src), n_rows = 0;
     const struct tensor_row *r;
     int it = 0, rc = OK;
+    const char *lost = find_unwritten(hp);
 
+    if (!lost && has_dense(src)) lost = "dense layers after the pooling yet: use the folder";
+    if (lost)
+        return err_set(e, E_UNSUPPORTED, "%s: %s: GGUF has no key for %s", source_path(src),
+                       hp->info->hf[0], lost);
     if (hp->n_rope > 1 && hp->rope[1].scaling != ROPE_NONE)
         return err_set(e, E_UNSUPPORTED,
                        "%s: GGUF has no key for %s scaling in layers with a window",
@@ -180,10 +281,12 @@ int naming_plan(const struct hparams *hp, const struct source *src, struct arena
     for (size_t i = 0; i < n_tensors && rc == OK; i++) {
         struct str name = source_tensor(src, i)->name;
         uint64_t one;
-        if (!map_get(&p.used, name, &one) && !may_be_dropped(hp, name))
+        if (!map_get(&p.used, name, &one) && !may_be_dropped(hp, name) &&
+            !is_beside_weights(src, name))
             rc = err_set(e, E_UNSUPPORTED, "%s: GGUF has no name for the tensor '%.*s' of %s",
                          source_path(src), STR_ARG(name), hp->arch);
     }
+    if (rc == OK) rc = prepare_items(&p, e);
     *items = p.items;
     *n = p.n;
 out:
@@ -195,21 +298,29 @@ out:
 void naming_row(const struct gguf_item *it, int64_t r, enum dtype to, void *dst, float *tmp)
 {
     int64_t each = it->rows / (it->lay.count * it->lay.tensors), i = r / each, in = r % each;
-    int part = it->part < 0 ? 0 : it->part;
+    int part = it->part < 0 ? 0 : it->part, at_tensor = (int)(i / it->lay.count);
+    const struct source_tensor *from = it->from[at_tensor];
+    struct layout y = it->lay;
 
+    y.quant = from->quant;
+    if (y.quant) y.group = it->groups[at_tensor];
     if (it->permute) {
         int64_t dim = each / it->permute, at = in % dim;
         in = in - at + at % 2 * (dim / 2) + at / 2;
     }
+    in = tiling_to_folder(&it->tile_rows, in);
     if (it->part < 0)
         for (; in >= it->lay.part[part]; part++) in -= it->lay.part[part];
-    if (it->add == 0 && !it->neg_exp) {
-        layout_read(&it->lay, it->from[i / it->lay.count], (int)(i % it->lay.count), part, in, to,
-                    dst, tmp);
+    if ((it->add == 0 && !it->neg_exp && !it->tile_cols.keys) || to == DT_GROUPED) {
+        layout_read(&y, from, (int)(i % it->lay.count), part, in, to, dst, tmp);
         return;
     }
-    layout_read(&it->lay, it->from[i / it->lay.count], (int)(i % it->lay.count), part, in, DT_F32,
-                tmp, tmp);
+    layout_read(&y, from, (int)(i % it->lay.count), part, in, DT_F32, tmp, tmp);
     for (int64_t k = 0; k < it->cols; k++) tmp[k] = it->neg_exp ? -expf(tmp[k]) : tmp[k] + it->add;
+    if (it->tile_cols.keys) {
+        float *x = tmp + layout_room(&it->lay);
+        for (int64_t k = 0; k < it->cols; k++) x[k] = tmp[tiling_to_folder(&it->tile_cols, k)];
+        tmp = x;
+    }
     quant_encode(to, tmp, dst, it->cols);
 }

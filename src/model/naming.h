@@ -5,6 +5,7 @@
 
 #include "format/ggufw.h"
 #include "model/layout.h"
+#include "model/tiling.h"
 
 /* A tensor of the GGUF file, and how its rows are made from the folder. */
 struct gguf_item {
@@ -13,20 +14,28 @@ struct gguf_item {
     struct layout lay;                 /* and its layout */
     int part;                          /* which part of it; -1: all parts, one after the other */
     const struct source_tensor **from; /* [lay.tensors] */
+    const struct grouped **groups;     /* [lay.tensors] of quantized layers; NULL: none is */
     int n_dims;
     int64_t dims[3];    /* in the GGUF file, slowest first */
     int64_t rows, cols; /* the same as a matrix: a vector has rows of one element */
     int permute;        /* heads whose rows are reordered from ROPE_HALF to ROPE_PAIR; 0: none */
-    float add;          /* added to every element */
-    bool neg_exp;       /* every element x becomes -e^x */
-    bool keep_f32;      /* stays F32: norms, biases, routers */
+    struct tiling tile_rows, tile_cols; /* rows and columns of value heads that are reordered */
+    float add;                          /* added to every element */
+    bool neg_exp;                       /* every element x becomes -e^x */
+    bool keep_f32;                      /* stays F32: norms, biases, routers */
 };
 
 /* Lists the GGUF tensors of the folder's model, allocated from a. E_NOTFOUND, E_FORMAT: a tensor is
  * missing or has another shape; E_UNSUPPORTED: the folder has a tensor that GGUF has no name for. */
 int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a,
                 struct gguf_item **items, int *n, struct err *e);
-/* Writes row r as type `to`; tmp: scratch of layout_room(&it->lay) floats. Any thread may call. */
+/* Floats of scratch memory for naming_row. */
+static inline size_t naming_room(const struct gguf_item *it)
+{
+    return layout_room(&it->lay) + (it->tile_cols.keys ? (size_t)it->cols : 0);
+}
+/* Writes row r as type `to`; tmp: scratch of naming_room floats. Any thread may call. DT_GROUPED:
+ * columns stay in the folder's order. */
 void naming_row(const struct gguf_item *it, int64_t r, enum dtype to, void *dst, float *tmp);
 
 /* Writes general.architecture and every key that hparams_read needs to read the same model again.

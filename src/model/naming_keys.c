@@ -36,6 +36,8 @@ static void put_rope(struct key_writer *k)
     if (k->hp->n_rope == 0) return;
     put_int(k, "rope.dimension_count", r->n_rot);
     put_f32(k, "rope.freq_base", r->theta);
+    if (k->hp->info->flags & ARCH_SECTIONS)
+        ggufw_i32s(k->w, full_name(k, "rope.dimension_sections"), k->hp->sections, 4);
     if (k->hp->n_rope > 1) put_f32(k, "rope.freq_base_swa", k->hp->rope[1].theta);
     if (r->scaling == ROPE_NONE || r->scaling == ROPE_LLAMA3)
         return; /* llama3 is stored as a tensor of divisors */
@@ -50,7 +52,9 @@ static void put_rope(struct key_writer *k)
         if (r->always_short) put_bool(k, "rope.scaling.always_short", true);
         return;
     }
-    if (k->hp->info->mix != MIX_MLA)
+    if (str_is(str_c(k->hp->arch), "mistral3"))
+        put_f32(k, "rope.scaling.attn_factor", r->attn_factor); /* with yarn_log_multiplier 1 */
+    else if (k->hp->info->mix != MIX_MLA)
         put_f32(k, "rope.scaling.attn_factor",
                 r->attn_factor / rotary_yarn_factor(r->factor, 0, 0));
     put_f32(k, "rope.scaling.yarn_beta_fast", r->beta_fast);
@@ -89,7 +93,7 @@ static void put_moe(struct key_writer *k)
     put_int(k, "expert_count", m->n);
     put_int(k, "expert_used_count", m->n_used);
     put_int(k, "expert_feed_forward_length", m->n_ff);
-    if (last->n_ff && last->moe) {
+    if (last->n_ff && last->moe && !m->beside) {
         put_int(k, "expert_shared_feed_forward_length", last->n_ff);
         put_int(k, "expert_shared_count", last->n_ff / m->n_ff > 0 ? last->n_ff / m->n_ff : 1);
     }
@@ -162,8 +166,10 @@ static void put_shapes(struct key_writer *k)
     put_int(k, "block_count", hp->n_layers);
     put_int(k, "context_length", hp->n_ctx);
     put_int(k, "embedding_length", hp->n_embd);
-    put_ff_length(k);
-    if (!hp->info->mix) put_heads(k, &hp->layers[0]);
+    if (!naming_own_heads(hp)) {
+        put_ff_length(k);
+        if (!hp->info->mix) put_heads(k, &hp->layers[0]);
+    }
     if (hp->norm == NORM_LAYER) put_f32(k, "attention.layer_norm_epsilon", hp->norm_eps);
     if (hp->norm == NORM_RMS || hp->moe.n)
         put_f32(k, "attention.layer_norm_rms_epsilon", hp->norm_eps);
@@ -181,6 +187,7 @@ int naming_keys(const struct hparams *hp, struct ggufw *w, struct err *e)
         ggufw_str(w, "general.architecture", str_c(hp->arch));
         put_shapes(&k);
         if (hp->info->mix) rc = naming_mix_keys(&k, e);
+        if (rc == OK && hparams_own_gguf_known(hp->info)) rc = naming_own_keys(&k, e);
     }
     if (rc == OK) {
         put_rope(&k);
@@ -205,6 +212,12 @@ int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra o
         out[0] = (struct gguf_extra){ "rope_factors_long.weight", r->long_factor, n };
         out[1] = (struct gguf_extra){ "rope_factors_short.weight", r->short_factor, n };
         return 2;
+    }
+    if (r->n_turn) { /* divisors that make the frequencies behind them 0 */
+        float *f = arena_array(a, (size_t)n, sizeof *f);
+        for (int i = 0; f && i < n; i++) f[i] = 2 * i < r->n_turn ? 1 : 1e30f;
+        out[0] = (struct gguf_extra){ "rope_freqs.weight", f, n };
+        return f != NULL;
     }
     if (r->scaling == ROPE_LLAMA3) {
         struct rope_hp plain = *r;

@@ -114,7 +114,9 @@ int naming_mix_keys(struct key_writer *k, struct err *e)
     case MIX_SHORTCONV: return put_lfm2(k, &first->mix, e);
     case MIX_DELTA: return put_delta(k, &first->mix, e);
     case MIX_MLA: put_mla(k, first); break;
-    case MIX_ATTN: break;
+    case MIX_ATTN:
+    case MIX_CSA:
+    case MIX_NONE: break;
     }
     return OK;
 }

@@ -307,6 +307,9 @@ static int place_graph(struct loadplan *p, struct err *e)
     struct sizes_in in = { .known = p->opt.room.host_bytes > 0 }; /* a KV block is only an id */
     int rc;
 
+    if (p->opt.shard.tp * p->opt.shard.pp > 1)
+        return err_set(e, E_UNSUPPORTED, "%s: an ONNX graph runs in one process: no tp and pp",
+                       source_path(p->source));
     if (place_is_gpu(&host)) log_warn("%s: ONNX graphs run on the CPU", source_path(p->source));
     host.device = NULL;
     if ((rc = place_check_vram_only(&host, 1, e)) != OK) return rc;

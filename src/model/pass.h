@@ -20,7 +20,8 @@ struct pass {
     const int32_t *seq_end; /* [max_seqs] the decoder's, in host memory */
     /* of this batch, in the backend's memory (stage.c) */
     const int32_t *ids, *out_rows;
-    const int32_t *types; /* token types, if the model has them */
+    const int32_t *types;   /* token types, if the model has them */
+    const int32_t *ple_ids; /* ids whose per-layer inputs are read, if the model has them */
     const struct sample_row *samples;
     const struct logit_adjust *adjust;
 };
@@ -32,12 +33,19 @@ void pass_embed(struct pass *d);
 void pass_attention(struct pass *d, int l, bool wanted);
 /* The attention of layer l, into a. */
 void pass_attend(struct pass *d, int l);
+/* Copies the rows of the last layer that results are wanted of (pass.out_rows) to where its rest
+ * works on them. */
+void pass_gather(struct pass *d, int l);
 /* The output projection of attention and the feed-forward block, added to the residual. */
 void pass_rest(struct pass *d, int l);
 /* The final norm; returns its rows. */
 const struct tensor *pass_last(struct pass *d);
 /* Logits of the rows x. */
 void pass_head(struct pass *d, const struct tensor *x);
+
+/* Do the members of a stage sum the outputs of both blocks of the layer in one go? In parallel models
+ * nothing comes between. */
+bool pass_sums_once(const struct model *m, const struct layer *w);
 
 /* E_UNSUPPORTED names an operation that the model needs and the device lacks. */
 int pass_check(const struct hparams *hp, const struct backend *be, struct err *e);

@@ -4,7 +4,6 @@
  * transfer of the hidden rows back to the host. */
 #include "model/place.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "model/scratch.h"
 #include "model/weightlist.h"
@@ -26,6 +25,13 @@ struct gpu_need {
     uint64_t fixed;  /* the head's side and scratch */
 };
 
+/* What an item takes on a GPU, about: quantized layers of folders become F16 there. */
+static uint64_t gpu_bytes(const struct weight_item *w)
+{
+    uint64_t n = (uint64_t)w->lay.count * (uint64_t)w->lay.rows * (uint64_t)w->lay.cols;
+    return w->t->quant ? 2 * n : w->t->bytes;
+}
+
 /* layer may be NULL: then only the sums are made. */
 static void measure_weights(struct gpu_need *g, const struct hparams *hp,
                             const struct weight_list *weights)
@@ -33,12 +39,12 @@ static void measure_weights(struct gpu_need *g, const struct hparams *hp,
     for (int i = 0; i < weights->n; i++) {
         const struct weight_item *w = &weights->items[i];
         if (row_in_layer(w->r)) {
-            if (g->layer) g->layer[w->layer] += w->t->bytes;
-            g->layers += w->t->bytes;
-        } else if (weight_is_first(w)) g->first += w->t->bytes;
+            if (g->layer) g->layer[w->layer] += gpu_bytes(w);
+            g->layers += gpu_bytes(w);
+        } else if (weight_is_first(w)) g->first += gpu_bytes(w);
         /* A tied embedding is needed on both sides. */
-        if (!row_in_layer(w->r) && (hp->tied || !weight_is_first(w))) g->fixed += w->t->bytes;
-        if (!row_in_layer(w->r) && hp->tied && !weight_is_first(w)) g->first += w->t->bytes;
+        if (!row_in_layer(w->r) && (hp->tied || !weight_is_first(w))) g->fixed += gpu_bytes(w);
+        if (!row_in_layer(w->r) && hp->tied && !weight_is_first(w)) g->first += gpu_bytes(w);
     }
 }
 
@@ -108,10 +114,6 @@ static int fit_layers(int *n, uint64_t *lack, struct backend *be, const struct b
                      need->path, be->name, *n ? "all layers" : "a single layer", n_layers,
                      mib(g.layers), mib(g.fixed + g.first), mib(room),
                      *n ? " (vram-only forbids layers on the CPU)" : "");
-    else
-        log_warn("%s: %d of %d layers fit on %s (%llu MiB free), the others and the embedding "
-                 "run on the CPU",
-                 need->path, *n, n_layers, be->name, mib(room));
 out:
     mem_free(g.layer);
     return rc;

@@ -2,6 +2,8 @@
  * how the text was cut into batches. */
 #include "model/pooler.h"
 
+#include "model/vechead.h"
+
 #include <math.h>
 
 bool pooler_wants(const struct pooler *p, int pos, int n)
@@ -23,40 +25,55 @@ void pooler_add(const struct pooler *p, double *sum, const float *row)
     for (int i = 0; i < p->width; i++) sum[i] += (double)row[i];
 }
 
-static void divide_sum(const struct pooler *p, const double *sum, double by, float *out)
+int pooler_out(const struct pooler *p) { return p->head ? vechead_out(p->head) : p->width; }
+
+int pooler_room(const struct pooler *p) { return p->head ? 2 * vechead_wide(p->head) : p->width; }
+
+static void divide_sum(const double *sum, int n, double by, float *out)
 {
-    for (int i = 0; i < p->width; i++) out[i] = (float)(sum[i] / by);
+    for (int i = 0; i < n; i++) out[i] = (float)(sum[i] / by);
 }
 
 /* A zero vector stays zero. */
-static void make_unit(const struct pooler *p, const double *sum, float *out)
+static void make_unit(const double *sum, int n, float *out)
 {
     double squares = 0, scale;
 
-    for (int i = 0; i < p->width; i++) squares += sum[i] * sum[i];
+    for (int i = 0; i < n; i++) squares += sum[i] * sum[i];
     scale = squares > 0 ? 1 / sqrt(squares) : 0;
-    for (int i = 0; i < p->width; i++) out[i] = (float)(sum[i] * scale);
+    for (int i = 0; i < n; i++) out[i] = (float)(sum[i] * scale);
 }
 
 /* The largest score is subtracted first, so that exp cannot overflow. */
-static void make_softmax(const struct pooler *p, const double *x, float *out)
+static void make_softmax(const double *x, int n, float *out)
 {
     double most = x[0], sum = 0;
 
-    for (int i = 0; i < p->width; i++) most = x[i] > most ? x[i] : most;
-    for (int i = 0; i < p->width; i++) sum += exp(x[i] - most);
-    for (int i = 0; i < p->width; i++) out[i] = (float)(exp(x[i] - most) / sum);
+    for (int i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+    for (int i = 0; i < n; i++) sum += exp(x[i] - most);
+    for (int i = 0; i < n; i++) out[i] = (float)(exp(x[i] - most) / sum);
 }
 
-void pooler_finish(const struct pooler *p, const double *sum, int n, float *out)
+/* The head takes the mean of the rows, not their sum. */
+static void apply_head(const struct pooler *p, double *sum, int n)
 {
+    if (p->pooling == POOL_MEAN)
+        for (int i = 0; i < p->width; i++) sum[i] /= n;
+    vechead_run(p->head, sum, sum + vechead_wide(p->head));
+}
+
+void pooler_finish(const struct pooler *p, double *sum, int n, float *out)
+{
+    int wide = pooler_out(p);
+
+    if (p->head) apply_head(p, sum, n);
     switch (p->form) {
-    case VEC_UNIT: make_unit(p, sum, out); break;
-    case VEC_MEAN: divide_sum(p, sum, p->pooling == POOL_MEAN ? n : 1, out); break;
-    case VEC_SOFTMAX: make_softmax(p, sum, out); break;
+    case VEC_UNIT: make_unit(sum, wide, out); break;
+    case VEC_MEAN: divide_sum(sum, wide, p->pooling == POOL_MEAN && !p->head ? n : 1, out); break;
+    case VEC_SOFTMAX: make_softmax(sum, wide, out); break;
     case VEC_SIGMOID:
-        for (int i = 0; i < p->width; i++) out[i] = (float)(1 / (1 + exp(-sum[i])));
+        for (int i = 0; i < wide; i++) out[i] = (float)(1 / (1 + exp(-sum[i])));
         break;
-    case VEC_RAW: divide_sum(p, sum, 1, out); break;
+    case VEC_RAW: divide_sum(sum, wide, 1, out); break;
     }
 }

@@ -19,18 +19,24 @@ enum vec_form {
     VEC_RAW      /* as it is */
 };
 
+struct vec_head;
+
 struct pooler {
     enum pooling pooling;
     enum vec_form form;
-    int width; /* numbers of a row and of the vector */
+    int width;                   /* numbers of a row, and of the vector without a head */
+    const struct vec_head *head; /* applied to the pooled row; NULL: none */
 };
+
+int pooler_out(const struct pooler *p);  /* numbers of the vector */
+int pooler_room(const struct pooler *p); /* of the sum, with memory for the head */
 
 /* Is the hidden row of the token at position pos of a text of n tokens wanted? */
 bool pooler_wants(const struct pooler *p, int pos, int n);
 /* Rows that a batch of so many tokens and sequences can want at most. */
 int pooler_max_rows(const struct pooler *p, int max_tokens, int max_seqs);
-/* sum += row; both [width]. */
+/* sum += row; both [width], the sum with room for pooler_room numbers. */
 void pooler_add(const struct pooler *p, double *sum, const float *row);
-/* The vector of a text of n tokens whose wanted rows were all added. */
-void pooler_finish(const struct pooler *p, const double *sum, int n, float *out);
+/* The vector of a text of n tokens whose wanted rows were all added. Overwrites the sum. */
+void pooler_finish(const struct pooler *p, double *sum, int n, float *out);
 #endif

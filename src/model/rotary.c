@@ -79,6 +79,8 @@ void rotary_freq(const struct rope_hp *r, int seq_len, float *freq)
         case ROPE_LONGROPE: inv /= divide[i]; break;
         default: break;
         }
+        if (r->n_turn && 2 * i >= r->n_turn) inv = 0;
+        if (r->reverse) inv = -inv;
         freq[i] = (float)(r->freq_factors ? inv / r->freq_factors[i] : inv);
     }
 }

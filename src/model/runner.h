@@ -30,6 +30,7 @@ struct runner_limits {
     int n_slots;     /* slots of recurrent state: ids 0 to n_slots - 1; 0: the model has none */
     int min_chunk;   /* prefill tokens: fewer take a step almost as long */
     int warm_tokens; /* tokens of a first batch after which later ones run at full speed */
+    int warm_output; /* tokens that the warm-up generates; 0: one */
     size_t
         block_bytes; /* of the keys and values of one KV block, as runner_read_block copies them */
     bool samples;    /* the runner samples tokens itself where it can (batch.samples) */
@@ -58,6 +59,10 @@ struct runner {
     void (*write_block)(struct runner *r, int id, const void *data);
     int (*sync_blocks)(struct runner *r, struct err *e);
     int (*devices)(const struct runner *r, struct runner_device *out, int max);
+    /* Of a runner with other processes: has one of them gone, and what to call by another thread when
+     * that happens. NULL: there are none. */
+    bool (*is_lost)(struct runner *r, struct err *e);
+    void (*on_lost)(struct runner *r, void (*fn)(void *arg), void *arg);
     void (*close)(struct runner *r);
 };
 

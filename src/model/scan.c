@@ -68,14 +68,14 @@ static int scan_slices(const struct source *s, const struct source_tensor *t, pa
                        void *arg, struct err *e)
 {
     const struct dtype_info *d = dtype_info((int)t->type);
-    int64_t cols = t->dims[t->n_dims - 1], units = 1, step;
+    int64_t cols = t->n_dims ? t->dims[t->n_dims - 1] : 1, units = 1, step; /* a scalar has one */
     uint64_t bytes = 0;
 
     for (int i = 0; i + 1 < t->n_dims; i++) units *= t->dims[i];
     if (t->n_dims == 1 && d->block == 1) units = cols, cols = 1;
     if (!dtype_row_bytes(t->type, (uint64_t)cols, &bytes) || !bytes) return OK;
     step = (int64_t)(SLICE_BYTES / bytes);
-    if (step < 1) step = 1;
+    if (step < 1 || dtype_head(t->type)) step = 1; /* every row has a head */
     for (int64_t at = 0; at < units; at += step) {
         uint64_t start = clock_ns();
         int64_t n = units - at < step ? units - at : step;
@@ -91,9 +91,25 @@ int scan_tensor(const struct source *s, const struct source_tensor *t, struct er
     return scan_slices(s, t, NULL, NULL, e);
 }
 
+/* Only floats can be bad: codes in E4M3 or E5M2, and scales. */
+static int scan_parts(const struct source *s, const struct hfquant_tensor *q, pause_fn *pause,
+                      void *arg, struct err *e)
+{
+    int rc = OK;
+
+    for (int i = 0; i < HFQUANT_PARTS && rc == OK; i++) {
+        const struct source_tensor *t = hfquant_part(q, i);
+        if (!t || t->type == DT_I32 || t->type == DT_U8 || t->type == DT_I8) continue;
+        if (t->n_dims > 0) rc = scan_slices(s, t, pause, arg, e);
+    }
+    return rc;
+}
+
 int scan_item(const struct source *s, const struct weight_item *w, struct err *e)
 {
-    int rc = scan_tensor(s, w->t, e);
+    int rc = w->r->kind == ROW_IDS ? OK
+             : w->t->quant         ? scan_parts(s, w->t->quant, NULL, NULL, e)
+                                   : scan_tensor(s, w->t, e);
 
     return rc == OK && w->lay.scales ? scan_tensor(s, w->lay.scales, e) : rc;
 }
@@ -139,7 +155,8 @@ static void *scan_main(void *arg)
     setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
     for (int i = 0; i < c->list->n && rc == OK; i++) {
         const struct weight_item *w = &c->list->items[i];
-        rc = scan_slices(c->source, w->t, rest, c, &e);
+        rc = w->t->quant ? scan_parts(c->source, w->t->quant, rest, c, &e)
+                         : scan_slices(c->source, w->t, rest, c, &e);
         if (rc == OK && w->lay.scales) rc = scan_slices(c->source, w->lay.scales, rest, c, &e);
     }
     if (rc == E_DAMAGED) source_set_damaged(c->source, e.msg);

@@ -17,17 +17,37 @@
 struct layer_step {
     /* [n][...] residual, its norm, queries, keys, values, attention output, its gate */
     struct tensor x, h, q, k, v, a, g;
-    struct linear qkv[4]; /* the last one only if attention has a gate */
+    struct tensor a_attn, a_mix; /* parts of a: of attention, and of a mixer beside it */
+    struct linear qkv[4];        /* the last one only if attention has a gate */
     struct attend_opt attend;
     /* [needed rows][...] residual, its norm, attention output, its sub-norm, a block's output
      * before a post-norm */
     struct tensor tx, th, ta, tsub, tt;
+    struct tensor ta_attn, ta_mix;
     struct tensor gate, up;
+    struct tensor late;             /* output of experts that is added a layer later */
+    struct tensor latent, latent_y; /* input and output of experts that work on a latent */
+    struct linear latent_in, latent_out;
+    struct tensor ples, ple, ple_g; /* the layer's inputs, those of the rows, the gate */
+    struct linear ple_gate, ple_proj;
     struct linear o, gate_up[2], down;
+    struct xielu_opt xielu;
     struct linear router, weigh; /* logits of the experts; weight of the shared expert */
     struct route_opt route;
     struct experts_opt experts;
     struct mix_step mix;
+    struct index_step index;
+    struct altup_layer {
+        struct linear route, predict, correct, left, right;
+        struct tensor scale;
+    } altup;
+    struct linear hyper_attn, hyper_ffn; /* logits of weights of the residual streams */
+};
+
+/* Residual streams of a step (altup.c): all of them, the predicted ones, and each by itself. */
+struct altup_step {
+    struct tensor s, p, si[STREAMS], pi[STREAMS], modal, coefs, correct, low, laurel, x, t;
+    struct linear in[STREAMS], out[STREAMS];
 };
 
 /* Bytes of a step's scratch memory on a device. */
@@ -49,12 +69,23 @@ struct scratch {
     /* of a mixture of experts: router logits, weights of the chosen experts, of the shared one;
      * inputs, gates, ups and outputs for every chosen expert of every token */
     float *scores, *shares, *weigh, *xs, *hs, *us, *ys;
-    int32_t *chosen; /* [max_tokens][n_used] experts of each token */
-    int32_t *order;  /* behind chosen: the backend's scratch to sort tokens by expert */
+    float *late, *latent, *latent_y; /* see struct layer_step */
+    float *ples, *ple, *ple_g; /* per-layer inputs [n_layers], of the needed rows, their gate */
+    int32_t *chosen;           /* [max_tokens][n_used] experts of each token */
+    int32_t *order;            /* behind chosen: the backend's scratch to sort tokens by expert */
     struct mix_memory mix;
-    float *table[2];  /* [max_tokens][n_rot] cos and sin, per kind of rotary embedding */
-    float *freq;      /* [n_rope][max_seqs][n_rot/2], if frequencies depend on the sequence */
-    int32_t *ints;    /* the batch's arrays */
+    float *index_q, *index_k, *index_w; /* of sparse attention */
+    float *altup_s, *altup_p, *altup_modal, *altup_coefs, *altup_low, *altup_laurel;
+    float *hyper_s, *hyper_flat, *hyper_w; /* residual streams, their norm, weights of a block */
+    struct tensor hyper_st, hyper_ft, hyper_wt, hyper_x;
+    struct hyper_opt hyper_opt;
+    struct linear hyper_head;
+    struct altup_step altup;
+    uint32_t *choice_bits; /* the keys that the last indexer selected */
+    size_t choice_stride;
+    float *table[ROPES]; /* [max_tokens][n_rot] cos and sin, per kind of rotary embedding */
+    float *freq;         /* [n_rope][max_seqs][n_rot/2], if frequencies depend on the sequence */
+    int32_t *ints;       /* the batch's arrays */
     int32_t *sampled; /* [max_out] sampled tokens, among the ints; NULL: the backend samples none */
     int max_adjust;   /* logit adjustments of a batch */
     /* in host memory */
@@ -64,9 +95,11 @@ struct scratch {
     struct layer_step *steps; /* [n_layers]; those of the part are filled */
     float *freq_host;         /* staging copy of freq */
     struct tensor *runs;      /* views of the rotary table, one per run of equal frequencies */
-    struct tensor table_t[2], out_norm, chosen_t, logits_t, sample_t;
+    struct tensor table_t[ROPES], out_norm, chosen_t, logits_t, sample_t;
     struct tensor words; /* embeddings before their projection */
     struct linear head, proj_in, proj_out;
+    struct tensor ple_t, ple_add; /* per-layer inputs of all layers; what a token's id adds */
+    struct linear ple_in;
 };
 
 /* The sizes of a step's scratch: exactly what scratch_init allocates on a device that has the last

@@ -9,6 +9,7 @@
 
 #include "model/model.h"
 #include "model/scratch.h"
+#include "model/shard.h"
 
 /* The convolution and its activation. The backend fuses SiLU; others are a second call. */
 static void run_conv(const struct mix *x, const struct tensor *out, const struct tensor *in,
@@ -24,7 +25,8 @@ static struct conv_opt make_conv_opt(const struct model *m, int l)
     return (struct conv_opt){ .w = w->conv_w,
                               .bias = w->conv_b,
                               .k = m->hp.layers[l].mix.taps,
-                              .silu = m->hp.act == ACT_SILU };
+                              /* hp.act of hybrids is that of their feed-forward blocks */
+                              .silu = m->hp.act == ACT_SILU || m->hp.info->flags & ARCH_HYBRID };
 }
 
 /* ---- Mamba ---- */
@@ -45,6 +47,8 @@ void mamba_plan(struct layer_step *p, const struct mix_memory *mem, const struct
     s->low = tensor_f32(mem->low, n, h->dt_rank + 2 * h->n_state);
     dt = s->conv; /* reuses the memory: the convolution has read it */
     s->jobs[0] = (struct linear){ .out = s->in, .w = &w->in, .bias = w->in_b };
+    s->latent = tensor_cols(s->low, h->dt_rank, h->n_state);
+    s->k_rot = tensor_cols(s->low, h->dt_rank + h->n_state, h->n_state);
     s->up = (struct linear){ .out = s->low, .w = &w->x };
     s->dt = (struct linear){ .out = dt, .w = &w->dt };
     s->q = tensor_cols(s->low, 0, h->dt_rank);
@@ -70,16 +74,31 @@ void mamba_run(const struct mix *x)
 {
     struct backend *be = x->be;
     struct mix_step *s = &x->p->mix;
+    const struct mix_hp *h = &x->lh->mix;
 
     be->linear(be, &x->p->h, s->jobs, 1);
     run_conv(x, &s->mid, &s->conv, &s->conv_opt);
     be->linear(be, &s->mid, &s->up, 1);
+    shard_sum(x->hp, &s->low);
+    if (h->bc_norm) { /* dt, b, c */
+        be->rmsnorm(be, &s->q, &s->q, x->w->mix.dt_norm, h->bc_eps);
+        be->rmsnorm(be, &s->latent, &s->latent, x->w->mix.b_norm, h->bc_eps);
+        be->rmsnorm(be, &s->k_rot, &s->k_rot, x->w->mix.c_norm, h->bc_eps);
+    }
     be->linear(be, &s->q, &s->dt, 1);
     be->scan(be, &x->p->a, &s->scan_in, x->st, x->l, &s->scan);
     be->act(be, &x->p->a, &s->z, &x->p->a, ACT_SILU);
 }
 
 /* ---- Mamba 2 ---- */
+
+/* The parts of the input projection that have a scale each: z, x, b, c, dt. */
+static void split_in(struct mix_step *s, const struct mix_hp *h, int bc)
+{
+    int wide[5] = { h->inner, h->inner, bc, bc, h->n_heads }, at = 0;
+
+    for (int i = 0; i < 5; at += wide[i++]) s->parts[i] = tensor_cols(s->in, at, wide[i]);
+}
 
 void mamba2_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
                  int n)
@@ -93,7 +112,9 @@ void mamba2_plan(struct layer_step *p, const struct mix_memory *mem, const struc
     s->z = tensor_cols(s->in, 0, h->inner);
     s->conv = tensor_cols(s->in, h->inner, wide);
     s->mid = tensor_f32(mem->mid, n, wide);
-    s->jobs[0] = (struct linear){ .out = s->in, .w = &w->in, .bias = w->in_b };
+    s->jobs[0] =
+        (struct linear){ .out = s->in, .w = &w->in, .bias = w->in_b, .scale = h->in_scale };
+    split_in(s, h, bc);
     s->conv_opt = make_conv_opt(m, l);
     s->scan_in = (struct scan_in){ .x = tensor_cols(s->mid, 0, h->inner),
                                    .dt = tensor_cols(s->in, h->inner + wide, h->n_heads),
@@ -110,18 +131,33 @@ void mamba2_plan(struct layer_step *p, const struct mix_memory *mem, const struc
                                  .dt_max = h->dt_max };
 }
 
-/* z, x, b, c, dt = in h; x, b, c = silu(conv); a = norm(scan(x) * silu(z)). */
+/* z, x, b, c, dt = in h; x, b, c = silu(conv); a = norm(scan(x) * silu(z)), or norm(scan(x)) *
+ * silu(z). */
 void mamba2_run(const struct mix *x)
 {
     struct backend *be = x->be;
     struct mix_step *s = &x->p->mix;
-    int groups = x->lh->mix.norm_groups, dim = x->lh->mix.inner / groups;
+    const struct mix_hp *h = &x->lh->mix;
+    const struct tensor *a = &x->p->a_mix;
+    int groups = h->norm_groups, dim = h->inner / groups;
 
     be->linear(be, &x->p->h, s->jobs, 1);
+    for (int i = 0; i < 5; i++)
+        if (h->scales[i] != 0) be->scale(be, &s->parts[i], h->scales[i]);
     run_conv(x, &s->mid, &s->conv, &s->conv_opt);
-    be->scan(be, &x->p->a, &s->scan_in, x->st, x->l, &s->scan);
-    be->act(be, &x->p->a, &s->z, &x->p->a, ACT_SILU);
-    be->headnorm(be, &x->p->a, groups, dim, x->w->mix.norm, dim, x->hp->norm_eps);
+    be->scan(be, a, &s->scan_in, x->st, x->l, &s->scan);
+    if (h->normed && h->norm_first)
+        be->headnorm(be, a, groups, dim, x->w->mix.norm, dim, x->hp->norm_eps);
+    be->act(be, a, &s->z, a, ACT_SILU);
+    if (shard_divides(x->hp) && x->hp->shard->layers[x->l].split_norm) {
+        const struct shard *sh = x->hp->shard;
+        struct shard_norm one = { a, x->w->mix.norm, sh->whole->layers[sh->first + x->l].mix.inner,
+                                  true };
+        shard_norms(x->hp, &one, 1, x->hp->norm_eps);
+        return;
+    }
+    if (h->normed && !h->norm_first)
+        be->headnorm(be, a, groups, dim, x->w->mix.norm, dim, x->hp->norm_eps);
 }
 
 /* ---- short convolution ---- */
@@ -130,7 +166,7 @@ void shortconv_plan(struct layer_step *p, const struct mix_memory *mem, const st
                     int l, int n)
 {
     const struct mix_weights *w = &m->layers[l].mix;
-    int wide = m->hp.n_embd;
+    int wide = mix_out(&m->hp, l);
     struct mix_step *s = &p->mix;
 
     s->in = tensor_f32(mem->in, n, 3 * wide);

@@ -36,12 +36,26 @@ static void stage_adjust(struct pass *p, size_t *used, const struct batch *b)
     if (b->n_adjust) *used += (size_t)(n - b->n_adjust) * (sizeof *b->adjust / sizeof(int32_t));
 }
 
-/* Every token is of type 0: rows of the second type are used by ONNX graphs only. */
-static void stage_types(struct pass *p, size_t *used, size_t n)
+/* Tokens of a second text are of type 1, if the model has two types. */
+static void stage_types(struct pass *p, size_t *used, const struct batch *b)
 {
+    int32_t *types = p->s.ints_host + *used;
+
     p->types = p->s.ints + *used;
-    memset(p->s.ints_host + *used, 0, n * sizeof(int32_t));
-    *used += n;
+    for (int t = 0; t < b->n_tokens; t++) {
+        int second = b->second ? b->second[b->seq[t]] : 0;
+        types[t] = second > 0 && b->pos[t] >= second && p->m->token_types.rows > 1;
+    }
+    *used += (size_t)b->n_tokens;
+}
+
+/* Ids without per-layer inputs, those of images and sounds, have the inputs of id 0. */
+static void stage_ple_ids(struct pass *p, size_t *used, const struct batch *b)
+{
+    p->ple_ids = p->s.ints + *used;
+    for (int t = 0; t < b->n_tokens; t++)
+        p->s.ints_host[*used + (size_t)t] = b->ids[t] < p->m->hp.n_ple_vocab ? b->ids[t] : 0;
+    *used += (size_t)b->n_tokens;
 }
 
 static int largest_pos(const struct batch *b)
@@ -64,7 +78,9 @@ void stage_batch(struct pass *p, const struct decoder *d, const struct batch *b)
     p->out_rows = stage_ints(p, &used, b->out_rows, (size_t)b->n_out);
     if (samples) p->samples = stage_structs(p, &used, b->samples, b->n_samples, sizeof *b->samples);
     p->kv.table = stage_ints(p, &used, b->table, (size_t)b->n_seqs * (size_t)b->table_stride);
-    if (p->m->token_types.rows) stage_types(p, &used, n);
+    if (p->m->token_types.rows) stage_types(p, &used, b);
+    p->ple_ids = p->ids;
+    if (p->m->hp.n_ple && p->m->hp.n_ple_vocab < p->m->hp.n_vocab) stage_ple_ids(p, &used, b);
     if (p->m->hp.encoder) p->kv.seq_end = stage_ints(p, &used, d->seq_end, (size_t)b->n_seqs);
     if (samples) stage_adjust(p, &used, b);
     if (d->states) {

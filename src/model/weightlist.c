@@ -76,13 +76,32 @@ static bool is_aligned(const struct source_tensor *t)
     const struct dtype_info *d = dtype_info((int)t->type);
     size_t n = d->quantized ? 2 : (size_t)d->bytes;
 
+    if (t->quant) return true;
+
     return (uintptr_t)t->data % n == 0;
+}
+
+/* Rows of a member that lie in several places, or parts of rows, are put together in a copy. */
+static bool is_scattered(const struct weight_item *w)
+{
+    bool many = weight_is_narrow(w);
+
+    for (int p = 0; w->is_cut && p < w->lay.n_parts; p++)
+        many |= w->rows[p].n_spans != 1 || w->rows[p].times != 1;
+    return many;
 }
 
 bool weight_is_copied(const struct weight_item *w, struct backend *be)
 {
     return !be->weight_supported(be, layout_type(&w->lay, w->t)) || !is_aligned(w->t) ||
-           !layout_in_place(&w->lay);
+           !layout_in_place(&w->lay) || is_scattered(w);
+}
+
+/* Do the member's columns begin and end between blocks of the type? */
+static bool cuts_between_blocks(const struct weight_item *w, const struct dtype_info *d)
+{
+    return !weight_is_narrow(w) || !d->quantized ||
+           (w->cols.at % d->block == 0 && w->cols.n % d->block == 0);
 }
 
 /* The tensor's own type where the backend reads it and tern can write it, else F16 for quantized
@@ -91,12 +110,20 @@ enum dtype weight_copy_type(const struct weight_item *w, struct backend *be, int
                             uint64_t *row_bytes)
 {
     enum dtype from = layout_type(&w->lay, w->t), to = DT_F32;
-    uint64_t cols = (uint64_t)layout_cols(&w->lay, part);
+    const struct dtype_info *d = dtype_info((int)from);
+    uint64_t cols = (uint64_t)weight_cols(w, part);
 
-    if (dtype_info((int)from)->quantized) to = DT_F16;
+    if (from == DT_GROUPED && be->weight_supported(be, from) && w->lay.order != ORDER_KV_B &&
+        !weight_is_narrow(w)) {
+        *row_bytes = hfquant_layout(w->lay.quant)->row_bytes;
+        return from;
+    }
+    if (d->quantized) to = DT_F16;
+    /* A quantized layer is kept exactly where its groups cannot be: turned, or cut by columns. */
+    if (from == DT_GROUPED && backend_is_host(be)) to = DT_F32;
     /* ORDER_KV_B transposes the keys: quantized blocks cannot be kept. */
-    if (be->weight_supported(be, from) && quant_can_encode(from) &&
-        !(w->lay.order == ORDER_KV_B && dtype_info((int)from)->quantized))
+    if (be->weight_supported(be, from) && (quant_can_encode(from) || layout_in_place(&w->lay)) &&
+        cuts_between_blocks(w, d) && !(w->lay.order == ORDER_KV_B && d->quantized))
         to = from;
     if (dtype_row_bytes(to, cols, row_bytes)) return to;
     *row_bytes = cols * sizeof(float);
@@ -109,7 +136,7 @@ size_t weight_vector_floats(const struct weight_item *w)
 
     if (!row_is_vector(w->r) || w->index > 0) return 0; /* the first of several counts for all */
     for (int p = 0; p < w->lay.n_parts; p++)
-        n += weight_padded(w->lay.part[p] * w->lay.count * w->lay.tensors);
+        n += weight_padded(weight_rows(w, p) * w->lay.count * w->lay.tensors);
     return n;
 }
 
@@ -125,16 +152,20 @@ size_t weights_made_floats(const struct hparams *hp)
 static void measure_matrix(struct weight_memory *out, const struct weight_item *w,
                            struct backend *be)
 {
-    uint64_t bytes = 0, row;
+    uint64_t bytes = 0, row = 0;
 
     if (!weight_is_copied(w, be)) {
-        *(backend_is_host(be) ? &out->mapped : &out->allocated) += w->t->bytes;
+        dtype_row_bytes(w->t->type, (uint64_t)w->lay.cols, &row);
+        for (int p = 0; w->is_cut && p < w->lay.n_parts; p++)
+            bytes += row * (uint64_t)weight_rows(w, p) * (uint64_t)w->lay.count;
+        *(backend_is_host(be) ? &out->mapped : &out->allocated) += w->is_cut ? bytes : w->t->bytes;
         return;
     }
     for (int p = 0; p < w->lay.n_parts; p++) {
         weight_copy_type(w, be, p, &row);
-        bytes += row * (uint64_t)w->lay.part[p] * (uint64_t)w->lay.count;
+        bytes += row * (uint64_t)weight_rows(w, p) * (uint64_t)w->lay.count;
     }
+    if (w->lay.quant) bytes += hfquant_order_len(w->lay.quant) * sizeof(int32_t);
     out->allocated += bytes;
 }
 
@@ -159,8 +190,8 @@ void weights_measure(struct weight_memory *out, const struct weight_list *list,
         if (row_is_vector(w->r)) out[at].allocated += weight_vector_floats(w) * sizeof(float);
         else if (w->r->kind != ROW_SCALE) measure_matrix(&out[at], w, shares[at].be);
         /* A tied embedding is also the head: both devices have it. */
-        if (n_shares > 1 && hp->tied && w->r->rows == DIM_VOCAB && weight_is_first(w) &&
-            !row_is_vector(w->r))
+        if (n_shares > 1 && hp->tied && !hp->shard && w->r->rows == DIM_VOCAB &&
+            weight_is_first(w) && !row_is_vector(w->r))
             measure_matrix(&out[n_shares - 1], w, shares[n_shares - 1].be);
     }
 }

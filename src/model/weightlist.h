@@ -7,16 +7,38 @@
 #ifndef TERN_MODEL_WEIGHTLIST_H
 #define TERN_MODEL_WEIGHTLIST_H
 
+#include "model/cut.h"
 #include "model/layout.h"
 
 /* A tensor of the source that fills a row of the architecture's table. */
 struct weight_item {
     const struct source_tensor *t;
     const struct tensor_row *r;
-    int layer; /* 0 for rows outside the layers */
-    int index; /* among tensors with a '#' in their name */
-    struct layout lay;
+    int layer;         /* 0 for rows outside the layers */
+    int index;         /* among tensors with a '#' in their name */
+    struct layout lay; /* of the whole tensor; but count and tensors are the member's */
+    /* The part that a member of a gang uses (shard.h): */
+    bool is_cut;
+    struct cut rows[3]; /* of each part of lay */
+    struct span cols;
+    int mat_at; /* the first of the stacked matrices */
 };
+
+/* Rows of a part, and columns, that are used. */
+static inline int64_t weight_rows(const struct weight_item *w, int part)
+{
+    return w->is_cut ? cut_rows(&w->rows[part]) : w->lay.part[part];
+}
+static inline int64_t weight_cols(const struct weight_item *w, int part)
+{
+    return w->is_cut && layout_cols(&w->lay, part) == w->lay.cols ? w->cols.n
+                                                                  : layout_cols(&w->lay, part);
+}
+/* Are only some of the columns used? */
+static inline bool weight_is_narrow(const struct weight_item *w)
+{
+    return w->is_cut && w->cols.n < w->lay.cols && !w->lay.vector;
+}
 
 struct weight_list {
     struct weight_item *items; /* [n] */

@@ -9,10 +9,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/par.h"
 #include "kernel/quant.h"
 #include "model/layout.h"
 #include "model/rotary.h"
 #include "model/scan.h"
+#include "model/shard.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,10 +32,25 @@ struct loader {
     const struct source *src;
     const struct weight_list *list;
     bool allow_nan;
-    int n_bad;    /* tensors with numbers that are not finite */
-    float *stage; /* the vectors of a device, before they are put there */
+    int n_bad;       /* tensors with numbers that are not finite */
+    struct par *par; /* packs quantized layers; NULL: there are none */
+    float *stage;    /* the vectors of a device, before they are put there */
     size_t n_stage;
+    struct loadprogress progress;
+    int n_put, n_weights; /* matrices that a backend has taken over, of how many */
+    int shown;            /* percent that was told last */
 };
+
+/* ---- progress ---- */
+
+enum { LOADED_PERCENT = 30 }; /* of the work, before matrices are handed to the backends */
+
+static void tell_progress(struct loader *ld, int percent)
+{
+    if (!ld->progress.fn || percent <= ld->shown) return;
+    ld->shown = percent;
+    ld->progress.fn(ld->progress.arg, percent);
+}
 
 static struct part *part_of(struct model *m, const struct weight_item *w)
 {
@@ -73,29 +90,127 @@ static void *alloc_copy(struct model *m, struct backend *be, size_t n)
     return o->p;
 }
 
+/* Rows [r, r + n) of the part as they are used, n <= LAYOUT_ROWS. wide: memory for so many whole
+ * rows, of which only some columns are used. */
+static void read_rows(const struct weight_item *w, const struct layout *y, int i, int part,
+                      int64_t r, int n, enum dtype to, char *dst, size_t row_bytes, char *wide,
+                      float *tmp)
+{
+    bool narrow = weight_is_narrow(w), same = to == layout_type(y, w->t);
+    enum dtype read_as = same ? to : DT_F32;
+    uint64_t whole = 0, at = 0;
+    int64_t run = n, row = r;
+
+    dtype_row_bytes(read_as, (uint64_t)layout_cols(y, part), &whole);
+    if (narrow) dtype_row_bytes(read_as, (uint64_t)w->cols.at, &at);
+    for (int done = 0, k; done < n; done += k) {
+        if (w->is_cut) row = cut_row(&w->rows[part], r + done, &run);
+        k = run < n - done ? (int)run : n - done;
+        if (!narrow) {
+            layout_read_rows(y, w->t, i + w->mat_at, part, row, k, to,
+                             dst + (size_t)done * row_bytes, row_bytes, tmp);
+            continue;
+        }
+        layout_read_rows(y, w->t, i + w->mat_at, part, row, k, read_as, wide, whole, tmp);
+        for (int j = 0; j < k; j++) {
+            char *out = dst + (size_t)(done + j) * row_bytes;
+            const char *in = wide + (size_t)j * whole + at;
+            if (same) memcpy(out, in, row_bytes);
+            else quant_encode(to, (const float *)(const void *)in, out, w->cols.n);
+        }
+    }
+}
+
+/* Columns of rows that need no conversion, straight from the file. */
+static void copy_columns(const struct weight_item *w, int i, int part, char *dst, size_t row_bytes)
+{
+    uint64_t whole = 0, at = 0;
+    int64_t rows = weight_rows(w, part), run;
+
+    dtype_row_bytes(w->t->type, (uint64_t)w->lay.cols, &whole);
+    dtype_row_bytes(w->t->type, (uint64_t)w->cols.at, &at);
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t row = layout_row(&w->lay, part, cut_row(&w->rows[part], r, &run));
+        const char *in =
+            (const char *)w->t->data + (size_t)((i + w->mat_at) * w->lay.rows + row) * whole + at;
+        memcpy(dst + (size_t)r * row_bytes, in, row_bytes);
+    }
+}
+
+/* A part of matrix i that is being copied. */
+struct copying {
+    struct par *par; /* NULL: one thread */
+    const struct weight_item *w;
+    const struct layout *y;
+    int i, part;
+    enum dtype to;
+    char *dst;
+    size_t bytes; /* of a row */
+    float *tmp;   /* scratch of each thread */
+    size_t tmp_len;
+    char *wide; /* whole rows of each thread, where only some columns are used */
+    size_t wide_len;
+};
+
+static void copy_rows(const struct copying *c, int64_t r, int n, int thread)
+{
+    read_rows(c->w, c->y, c->i, c->part, r, n, c->to, c->dst + (size_t)r * c->bytes, c->bytes,
+              c->wide + (size_t)thread * c->wide_len, c->tmp + (size_t)thread * c->tmp_len);
+}
+
+static void run_copy(void *arg, int thread, int n_threads)
+{
+    const struct copying *c = arg;
+    int a, b;
+
+    (void)n_threads;
+    while (par_next(c->par, (int)weight_rows(c->w, c->part), LAYOUT_ROWS, &a, &b))
+        copy_rows(c, a, b - a, thread);
+}
+
+/* Quantized layers are packed by all cores. */
+static int open_team(struct loader *ld, struct err *e)
+{
+    return ld->par ? OK : par_open(&ld->par, (struct par_opt){ 0 }, e);
+}
+
 /* Copies a part of matrix i: rows in order, in a type the backend can read. */
-static int copy_part(struct loader *ld, const struct weight_item *w, int i, int part,
-                     struct weight *out, struct err *e)
+static int copy_part(struct loader *ld, const struct weight_item *w, const struct layout *y, int i,
+                     int part, struct weight *out, struct err *e)
 {
     struct backend *be = part_of(ld->m, w)->be;
     uint64_t bytes = 0;
     enum dtype to = weight_copy_type(w, be, part, &bytes);
-    int64_t rows = w->lay.part[part];
-    float *tmp = mem_array(layout_tmp(&w->lay), sizeof *tmp);
-    char *dst = NULL;
+    int64_t rows = weight_rows(w, part);
+    bool narrow = weight_is_narrow(w), plain = narrow && layout_in_place(y) && to == w->t->type;
+    struct copying c = { .w = w, .y = y, .i = i, .part = part, .to = to };
+    char *dst = NULL, none = 0;
+    size_t n = 1;
+    int rc;
 
-    if (tmp) dst = alloc_copy(ld->m, be, (size_t)rows * bytes);
-    for (int64_t r = 0; dst && r < rows; r += LAYOUT_ROWS) {
-        int n = rows - r < LAYOUT_ROWS ? (int)(rows - r) : LAYOUT_ROWS;
-        layout_read_rows(&w->lay, w->t, i, part, r, n, to, dst + (size_t)r * bytes, bytes, tmp);
-    }
-    mem_free(tmp);
+    if (y->quant && (rc = open_team(ld, e)) != OK) return rc;
+    if (y->quant) c.par = ld->par, n = (size_t)par_n(c.par);
+    c.bytes = (size_t)bytes;
+    c.tmp_len = layout_tmp(y);
+    c.tmp = mem_array(c.tmp_len * n, sizeof *c.tmp);
+    /* F32 is the widest type that rows are read as */
+    if (narrow) c.wide_len = (size_t)y->cols * LAYOUT_ROWS * sizeof(double);
+    c.wide = narrow ? mem_array(n, c.wide_len) : &none;
+    if (c.tmp && c.wide) c.dst = dst = alloc_copy(ld->m, be, (size_t)rows * bytes);
+    if (dst && plain) copy_columns(w, i, part, dst, bytes);
+    else if (dst && c.par) par_run(c.par, run_copy, &c);
+    else
+        for (int64_t r = 0; dst && r < rows; r += LAYOUT_ROWS)
+            copy_rows(&c, r, rows - r < LAYOUT_ROWS ? (int)(rows - r) : LAYOUT_ROWS, 0);
+    if (narrow) mem_free(c.wide);
+    mem_free(c.tmp);
     if (!dst)
         return err_set(e, E_NOMEM, "%s: no memory for %llu bytes of tensor %.*s as %s",
                        source_path(ld->src), (unsigned long long)((uint64_t)rows * bytes),
                        STR_ARG(w->t->name), dtype_name((int)to));
     out->type = to;
     out->data = dst;
+    if (to == DT_GROUPED) out->group = y->group;
     return OK;
 }
 
@@ -110,33 +225,62 @@ static struct weight *weight_at(struct model *m, const struct weight_item *w, in
         return (struct weight *)(void *)(base + w->r->at + (size_t)part * sizeof(struct weight));
     list = (struct weight **)(void *)(base + w->r->at + (size_t)part * sizeof(void *));
     if (!*list)
-        *list = arena_array(&m->arena, (size_t)(w->lay.count * w->lay.tensors), sizeof **list);
+        *list = arena_array(&m->arena, (size_t)hparams_dim(&m->hp, w->r->count, w->layer),
+                            sizeof **list);
     return *list ? *list + w->index + i : NULL;
+}
+
+/* The order of a quantized layer's columns is kept beside its rows. */
+static int prepare_quant(struct loader *ld, const struct weight_item *w, struct layout *y,
+                         struct err *e)
+{
+    size_t n = y->quant ? hfquant_order_len(y->quant) : 0;
+    int32_t *order = n ? alloc_copy(ld->m, part_of(ld->m, w)->be, n * sizeof *order) : NULL;
+
+    if (!y->quant) return OK;
+    if (n && !order) return err_nomem(e, "the order of a layer's columns");
+    for (int i = 0; i < HFQUANT_PARTS; i++)
+        if (hfquant_part(y->quant, i))
+            filemap_need(hfquant_part(y->quant, i)->data, hfquant_part(y->quant, i)->bytes);
+    return layout_prepare(y, w->mat_at, ld->src, &ld->m->arena, order, e);
 }
 
 static int load_matrix(struct loader *ld, const struct weight_item *w, struct err *e)
 {
-    const struct layout *y = &w->lay;
+    struct layout lay = w->lay;
+    const struct layout *y = &lay;
     bool copy = weight_is_copied(w, part_of(ld->m, w)->be);
     uint64_t row_bytes = 0;
     int rc;
 
-    filemap_need(w->t->data, w->t->bytes);
+    if (!w->t->quant && (!w->is_cut || copy)) filemap_need(w->t->data, w->t->bytes);
     if ((rc = check_finite(ld, w, e)) != OK) return rc;
+    if ((rc = prepare_quant(ld, w, &lay, e)) != OK) return rc;
     dtype_row_bytes(w->t->type, (uint64_t)y->cols, &row_bytes);
-    for (int i = 0; i < y->count; i++)
+    for (int i = 0; i < y->count; i++) {
+        /* Matrices of one tensor may have scales of their own. */
+        if (i > 0 && y->quant &&
+            (rc = layout_prepare(&lay, i + w->mat_at, ld->src, &ld->m->arena, NULL, e)) != OK)
+            return rc;
         for (int p = 0; p < y->n_parts; p++) {
             struct weight *out = weight_at(ld->m, w, i, p);
-            int64_t first = i * y->rows + layout_row(y, p, 0);
-            int n = y->per_weight ? y->per_weight : 1;
+            int64_t rows = weight_rows(w, p), run = 0,
+                    at = w->is_cut ? cut_row(&w->rows[p], 0, &run) : 0,
+                    first = (i + w->mat_at) * y->rows + layout_row(y, p, at);
+            int n = y->per_weight ? (int)(y->per_weight * rows / y->part[p]) : 1;
             if (!out) return err_nomem(e, "the list of experts");
-            *out = (struct weight){ .type = w->t->type,
-                                    .rows = (int)(y->part[p] / n),
-                                    .cols = (int)layout_cols(y, p),
-                                    .n = n };
+            *out = (struct weight){
+                .type = w->t->type, .rows = (int)(rows / n), .cols = (int)weight_cols(w, p), .n = n
+            };
             out->data = (const char *)w->t->data + (size_t)first * row_bytes;
-            if (copy && (rc = copy_part(ld, w, i, p, out, e)) != OK) return rc;
+            if (w->is_cut && !copy) filemap_need(out->data, (size_t)rows * row_bytes);
+            if (copy && (rc = copy_part(ld, w, y, i, p, out, e)) != OK) return rc;
         }
+    }
+    /* The packed rows replace the file's, which would take memory, too. */
+    for (int i = 0; y->quant && i < HFQUANT_PARTS; i++)
+        if (hfquant_part(y->quant, i))
+            filemap_drop(hfquant_part(y->quant, i)->data, hfquant_part(y->quant, i)->bytes);
     return OK;
 }
 
@@ -150,6 +294,17 @@ static void skip_positions(struct model *m)
     dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes);
     w->data = (const char *)w->data + (size_t)m->hp.pos_skip * row_bytes;
     w->rows -= m->hp.pos_skip;
+}
+
+/* The grouped output projection of compressed attention is one matrix for each group of heads. */
+static void split_outputs(struct model *m)
+{
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        struct weight *w = &m->layers[l].mix.v_b;
+        if (m->hp.layers[l].mix.kind != MIX_CSA || !w->rows) continue;
+        w->n = m->hp.layers[l].mix.o_groups;
+        w->rows /= w->n;
+    }
 }
 
 /* ---- vectors ---- */
@@ -173,10 +328,11 @@ static void load_vector(struct loader *ld, const struct weight_item *w, const st
     char *base = row_in_layer(w->r) ? (char *)&ld->m->layers[w->layer] : (char *)ld->m;
 
     for (int p = 0; p < y->n_parts; p++) {
-        int64_t n = y->part[p], all = n * y->count * y->tensors;
+        int64_t n = weight_rows(w, p), all = n * y->count * y->tensors, run;
         float *v = ld->stage + ld->n_stage + w->index * n, *there = to->vectors + ld->n_stage, tmp;
         for (int64_t k = 0; k < n * y->count; k++)
-            layout_read(y, w->t, (int)(k / n), p, k % n, DT_F32, &v[k], &tmp);
+            layout_read(y, w->t, (int)(k / n) + w->mat_at, p,
+                        w->is_cut ? cut_row(&w->rows[p], k % n, &run) : k % n, DT_F32, &v[k], &tmp);
         for (int64_t k = 0; k < n * y->count; k++) {
             if (w->r->flags & ROW_NORM) v[k] += hp->norm_bias1;
             if (w->r->flags & ROW_RESIDUAL) v[k] *= hp->residual_scale;
@@ -187,6 +343,34 @@ static void load_vector(struct loader *ld, const struct weight_item *w, const st
             memcpy(base + w->r->at + (size_t)p * sizeof there, &there, sizeof there);
         if (w->index == y->tensors - 1) ld->n_stage += weight_padded(all);
     }
+}
+
+/* Numbers of experts take the place of floats. */
+static int load_ids(struct loader *ld, const struct weight_item *w, const struct part *to,
+                    struct err *e)
+{
+    size_t n = (size_t)w->lay.rows * (size_t)w->lay.count;
+    const int32_t *there = (const int32_t *)(const void *)(to->vectors + ld->n_stage);
+
+    for (size_t k = 0; k < n; k++) {
+        int64_t id = 0;
+        int32_t small = 0;
+        if (w->t->type == DT_I64) {
+            memcpy(&id, (const char *)w->t->data + k * sizeof id, sizeof id);
+        } else {
+            memcpy(&small, (const char *)w->t->data + k * sizeof small, sizeof small);
+            id = small;
+        }
+        if (id < 0 || id >= ld->m->hp.moe.n)
+            return err_set(e, E_FORMAT, "%s: tensor %.*s names expert %lld, the model has %d",
+                           source_path(ld->src), STR_ARG(w->t->name), (long long)id,
+                           ld->m->hp.moe.n);
+        small = (int32_t)id;
+        memcpy(ld->stage + ld->n_stage + k, &small, sizeof small);
+    }
+    memcpy((char *)&ld->m->layers[w->layer] + w->r->at, &there, sizeof there);
+    ld->n_stage += weight_padded((int64_t)n);
+    return OK;
 }
 
 /* Floats of all vectors on a device. */
@@ -211,7 +395,8 @@ static void make_vectors(struct loader *ld, struct part *p)
         ld->n_stage += weight_padded(hp->rope[i].n_rot / 2);
     }
     if (hp->alibi == 0) return;
-    hparams_slopes(hp, hp->layers[0].n_heads, ld->stage + ld->n_stage);
+    hparams_slopes(hp, shard_all_heads(hp), shard_first_head(hp), hp->layers[0].n_heads,
+                   ld->stage + ld->n_stage);
     p->slopes = p->vectors + ld->n_stage;
 }
 
@@ -237,7 +422,9 @@ static int load_vectors(struct loader *ld, struct part *p, struct err *e)
         if (part_of(ld->m, w) != p) continue;
         if ((row_is_vector(w->r) || w->r->kind == ROW_SCALE) && (rc = check_finite(ld, w, e)) != OK)
             return rc;
-        if (row_is_vector(w->r)) load_vector(ld, w, p);
+        if (w->r->kind == ROW_IDS) rc = load_ids(ld, w, p, e);
+        else if (row_is_vector(w->r)) load_vector(ld, w, p);
+        if (rc != OK) return rc;
         if (w->r->kind == ROW_SCALE) load_scale(ld, w);
     }
     make_vectors(ld, p);
@@ -247,69 +434,128 @@ static int load_vectors(struct loader *ld, struct part *p, struct err *e)
 
 /* ---- handing matrices to the backends ---- */
 
-typedef int weight_fn(struct backend *be, struct weight *w, struct err *e);
+typedef int weight_fn(struct loader *ld, struct backend *be, struct weight *w, struct err *e);
 
-static int put_weight(struct backend *be, struct weight *w, struct err *e)
+static int count_weight(struct loader *ld, struct backend *be, struct weight *w, struct err *e)
 {
-    return be->weight_put(be, w, e);
+    (void)be, (void)w, (void)e;
+    ld->n_weights++;
+    return OK;
 }
 
-static int drop_weight(struct backend *be, struct weight *w, struct err *e)
+static int put_weight(struct loader *ld, struct backend *be, struct weight *w, struct err *e)
 {
-    (void)e;
+    int rc = be->weight_put(be, w, e);
+
+    ld->n_put++;
+    tell_progress(ld, LOADED_PERCENT +
+                          (int)((int64_t)(99 - LOADED_PERCENT) * ld->n_put / ld->n_weights));
+    return rc;
+}
+
+static int drop_weight(struct loader *ld, struct backend *be, struct weight *w, struct err *e)
+{
+    (void)ld, (void)e;
     be->weight_drop(be, w);
     return OK;
 }
 
-static int each_expert(struct model *m, int l, weight_fn *fn, struct err *e)
+static int each_expert(struct loader *ld, int l, weight_fn *fn, struct err *e)
 {
+    struct model *m = ld->m;
     struct layer *y = &m->layers[l];
     struct weight *all[] = { y->x_gate, y->x_up, y->x_down };
     int rc = OK;
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         for (int k = 0; all[i] && k < m->hp.moe.n && rc == OK; k++)
-            if (all[i][k].rows) rc = fn(model_part(m, l)->be, &all[i][k], e);
+            if (all[i][k].rows) rc = fn(ld, model_part(m, l)->be, &all[i][k], e);
     return rc;
 }
 
 /* Calls fn for every matrix the model has, with the backend of its device. */
-static int each_weight(struct model *m, weight_fn *fn, struct err *e)
+static int each_weight(struct loader *ld, weight_fn *fn, struct err *e)
 {
-    struct weight *first[] = { &m->embd, &m->positions, &m->token_types, &m->proj_in },
-                  *last[] = { &m->head, &m->proj_out };
+    struct model *m = ld->m;
+    struct weight *first[] = { &m->embd,    &m->positions, &m->token_types,
+                               &m->proj_in, &m->ple_embd,  &m->ple_in },
+                  *last[] = { &m->head, &m->proj_out, &m->hyper_head };
     int rc = OK;
 
     if (m->n_parts == 0) return OK;
     for (size_t i = 0; i < sizeof first / sizeof first[0] && rc == OK; i++)
-        if (first[i]->rows) rc = fn(m->parts[0].be, first[i], e);
+        if (first[i]->rows) rc = fn(ld, m->parts[0].be, first[i], e);
     for (size_t i = 0; i < sizeof last / sizeof last[0] && rc == OK; i++)
-        if (last[i]->rows) rc = fn(m->parts[m->n_parts - 1].be, last[i], e);
+        if (last[i]->rows) rc = fn(ld, m->parts[m->n_parts - 1].be, last[i], e);
+    for (int i = 0; i < m->hp.altup.n - 1 && rc == OK; i++) {
+        if (m->altup_in && m->altup_in[i].rows) rc = fn(ld, m->parts[0].be, &m->altup_in[i], e);
+        if (rc == OK && m->altup_out && m->altup_out[i].rows)
+            rc = fn(ld, m->parts[0].be, &m->altup_out[i], e);
+    }
     for (int l = 0; m->layers && l < m->hp.n_layers && rc == OK; l++) {
         struct layer *y = &m->layers[l];
         struct mix_weights *x = &y->mix;
-        struct weight *all[] = { &y->wq,   &y->wk,   &y->wv,   &y->wo,     &y->wg,
-                                 &y->gate, &y->up,   &y->down, &y->router, &y->shared_gate,
-                                 &x->in,   &x->z,    &x->ba,   &x->x,      &x->dt,
-                                 &x->q_a,  &x->kv_a, &x->k_b,  &x->v_b };
+        struct weight *all[] = { &y->wq,
+                                 &y->wk,
+                                 &y->wv,
+                                 &y->wo,
+                                 &y->wg,
+                                 &y->gate,
+                                 &y->up,
+                                 &y->down,
+                                 &y->router,
+                                 &y->shared_gate,
+                                 &x->in,
+                                 &x->z,
+                                 &x->ba,
+                                 &x->x,
+                                 &x->dt,
+                                 &x->q_a,
+                                 &x->kv_a,
+                                 &x->k_b,
+                                 &x->v_b,
+                                 &x->beta,
+                                 &y->index.q,
+                                 &y->index.k,
+                                 &y->index.w,
+                                 &y->altup_router,
+                                 &y->altup_predict,
+                                 &y->altup_correct,
+                                 &y->laurel_left,
+                                 &y->laurel_right,
+                                 &x->alpha,
+                                 &x->out,
+                                 &y->latent_in,
+                                 &y->latent_out,
+                                 &y->ple_gate,
+                                 &y->ple_proj,
+                                 &y->hyper_attn,
+                                 &y->hyper_ffn,
+                                 &x->raw,
+                                 &x->raw_gate,
+                                 &x->index_raw,
+                                 &x->index_gate };
         for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == OK; i++)
-            if (all[i]->rows) rc = fn(model_part(m, l)->be, all[i], e);
-        if (rc == OK) rc = each_expert(m, l, fn, e);
+            if (all[i]->rows) rc = fn(ld, model_part(m, l)->be, all[i], e);
+        if (rc == OK) rc = each_expert(ld, l, fn, e);
     }
     return rc;
 }
 
-static int put_weights(struct model *m, struct err *e)
+static int put_weights(struct loader *ld, struct err *e)
 {
+    struct model *m = ld->m;
     uint64_t start = clock_ns();
     int rc;
 
     /* A tied embedding is also the head: it is put on both devices. */
-    if (!m->head.rows && m->n_parts > 1) m->head = m->embd;
-    if ((rc = each_weight(m, put_weight, e)) != OK) return rc;
+    if (!m->head.rows && m->n_parts > 1 && !m->hp.shard) m->head = m->embd;
+    each_weight(ld, count_weight, e);
+    if ((rc = each_weight(ld, put_weight, e)) != OK) return rc;
     for (int i = 0; i < m->n_parts; i++)
         if ((rc = m->parts[i].be->weights_finish(m->parts[i].be, e)) != OK) return rc;
     m->put_ms = clock_ms_since(start);
+    tell_progress(ld, 100);
     return OK;
 }
 
@@ -328,31 +574,80 @@ static int check_latent(const struct loader *ld, struct err *e)
     return OK;
 }
 
-int weights_load(struct model *m, const struct source *src, const struct weight_list *list,
-                 bool allow_nan, struct err *e)
+/* Scales that keys give for all layers alike. */
+static void set_scales(struct model *m)
 {
-    struct loader ld = { .m = m, .src = src, .list = list, .allow_nan = allow_nan };
+    const struct hparams *hp = &m->hp;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct layer *w = &m->layers[l];
+        if (hp->s_attn_in != 0) w->s_q = w->s_k = w->s_v = hp->s_attn_in;
+        if (hp->s_attn_out != 0) w->s_o = hp->s_attn_out;
+        if (hp->s_gate != 0) w->s_gate = hp->s_gate;
+        if (hp->s_down != 0) w->s_down = hp->s_down;
+        w->mix.s_out = hp->layers[l].mix.out_scale;
+    }
+}
+
+/* Tensors that no row of the table names belong to parts that tern does not run. */
+static void tell_unused(const struct loader *ld)
+{
+    const struct hparams *hp = &ld->m->hp;
+    size_t n = source_n_tensors(ld->src), other = 0, mtp = 0;
+
+    for (size_t i = 0; hp->from == SOURCE_HF && i < n; i++) {
+        struct str name = source_tensor(ld->src, i)->name;
+        if (str_starts(name, STR("mtp.")) || str_find(name, STR(".mtp.")) >= 0) mtp++;
+        else if (str_find(str_c(hp->prefix), STR("language_model.")) >= 0 &&
+                 str_find(name, STR("language_model.")) < 0 && !str_starts(name, STR("lm_head.")))
+            other++;
+    }
+    if (other)
+        log_info("%s: %zu tensors of the vision and audio parts are not used: the text part runs",
+                 source_path(ld->src), other);
+    if (mtp)
+        log_info("%s: %zu tensors for multi-token prediction are not used", source_path(ld->src),
+                 mtp);
+}
+
+int weights_load(struct model *m, const struct model_input *in, struct err *e)
+{
+    const struct weight_list *list = in->weights;
+    struct loader ld = { .m = m,
+                         .src = in->source,
+                         .list = list,
+                         .allow_nan = in->allow_nan,
+                         .progress = in->progress };
     int rc;
 
     for (int i = 0; i < list->n; i++) {
         const struct weight_item *w = &list->items[i];
+        tell_progress(&ld, (int)((int64_t)LOADED_PERCENT * i / list->n));
         if (row_is_vector(w->r) || w->r->kind == ROW_SCALE) continue;
         if ((rc = load_matrix(&ld, w, e)) != OK) goto out;
     }
     if ((rc = check_latent(&ld, e)) != OK) goto out;
     skip_positions(m);
+    split_outputs(m);
+    tell_unused(&ld);
     for (int i = 0; i < m->n_parts; i++)
         if ((rc = load_vectors(&ld, &m->parts[i], e)) != OK) goto out;
-    if (ld.n_bad > 8) log_warn("%s: %d tensors contain NaN or Inf", source_path(src), ld.n_bad);
-    rc = put_weights(m, e);
+    if (ld.n_bad > 8)
+        log_warn("%s: %d tensors contain NaN or Inf", source_path(in->source), ld.n_bad);
+    if (m->hp.shard) shard_drop_biases(m->hp.shard, m);
+    set_scales(m);
+    rc = put_weights(&ld, e);
 out:
+    par_close(ld.par);
     mem_free(ld.stage);
     return rc;
 }
 
 void weights_drop(struct model *m)
 {
-    each_weight(m, drop_weight, NULL);
+    struct loader ld = { .m = m };
+
+    each_weight(&ld, drop_weight, NULL);
     for (int i = 0; i < m->n_parts; i++) {
         struct part *p = &m->parts[i];
         if (p->vectors) p->be->free(p->be, p->vectors, p->vector_bytes, MEM_WEIGHTS);

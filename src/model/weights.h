@@ -9,7 +9,6 @@
 #include "model/model.h"
 #include "model/weightlist.h"
 
-int weights_load(struct model *m, const struct source *src, const struct weight_list *list,
-                 bool allow_nan, struct err *e);
+int weights_load(struct model *m, const struct model_input *in, struct err *e);
 void weights_drop(struct model *m); /* whatever was loaded, also after a failure */
 #endif

@@ -1,0 +1,257 @@
+/* vechead.c - finds the tensors of a head by their names, and applies them. */
+#include "model/vechead.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "kernel/quant.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- reading ---- */
+
+/* A tensor as F32 numbers in the arena; *out stays NULL if it is missing. */
+static int read_floats(const float **out, struct arena *a, const struct source *src,
+                       const char *name, int64_t rows, int64_t cols, struct err *e)
+{
+    const struct source_tensor *t = source_find(src, name);
+    int64_t n = 1;
+    float *f;
+
+    if (!t) return OK;
+    for (int i = 0; i < t->n_dims; i++) n *= t->dims[i];
+    if (n != rows * cols || (cols > 1 && (t->n_dims != 2 || t->dims[1] != cols)))
+        return err_set(e, E_FORMAT, "%s: tensor %s has %lld numbers, expected [%lld, %lld]",
+                       source_path(src), name, (long long)n, (long long)rows, (long long)cols);
+    if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16)
+        return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16 or BF16",
+                       source_path(src), name, dtype_name((int)t->type));
+    if (!(f = arena_array(a, (size_t)n, sizeof *f))) return err_nomem(e, "the head of a model");
+    for (int64_t r = 0; r < rows; r++)
+        quant_decode(t->type,
+                     (const char *)t->data + (size_t)(r * cols) * (t->type == DT_F32 ? 4 : 2),
+                     f + r * cols, cols);
+    *out = f;
+    return OK;
+}
+
+/* The layer whose matrix is NAME.weight; its bias is optional. */
+static int read_layer(struct vec_head *h, struct arena *a, const struct source *src,
+                      const char *name, int in, enum vec_act act, struct err *e)
+{
+    char full[128];
+    struct vec_layer *y = &h->layers[h->n];
+    const struct source_tensor *t;
+    int rc;
+
+    snprintf(full, sizeof full, "%s.weight", name);
+    t = source_find(src, full);
+    if (!t) return err_set(e, E_NOTFOUND, "%s: tensor %s is missing", source_path(src), full);
+    if (t->n_dims != 2 || t->dims[0] < 1 || t->dims[0] > 1 << 20 || h->n == VEC_LAYERS)
+        return err_set(e, E_FORMAT, "%s: tensor %s is no matrix of a head", source_path(src), full);
+    *y = (struct vec_layer){ .in = in, .out = (int)t->dims[0], .act = act, .eps = 1e-5 };
+    if ((rc = read_floats(&y->w, a, src, full, y->out, in, e)) != OK) return rc;
+    snprintf(full, sizeof full, "%s.bias", name);
+    if ((rc = read_floats(&y->b, a, src, full, y->out, 1, e)) != OK) return rc;
+    h->n++;
+    return OK;
+}
+
+/* Names of transformers and of torch. */
+static bool act_of(struct str name, enum vec_act *out)
+{
+    static const struct {
+        const char *name;
+        enum vec_act act;
+    } all[] = { { "Identity", VEC_ACT_NONE }, { "Tanh", VEC_ACT_TANH }, { "tanh", VEC_ACT_TANH },
+                { "GELU", VEC_ACT_GELU },     { "gelu", VEC_ACT_GELU }, { "SiLU", VEC_ACT_SILU },
+                { "silu", VEC_ACT_SILU },     { "ReLU", VEC_ACT_RELU }, { "relu", VEC_ACT_RELU } };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (str_is(name, all[i].name)) return *out = all[i].act, true;
+    return false;
+}
+
+/* id2label, or "LABEL_0", ... */
+static int read_labels(struct vec_head *h, struct arena *a, const struct source *src, struct err *e)
+{
+    struct str *labels = arena_array(a, (size_t)vechead_out(h), sizeof *labels);
+
+    if (!labels) return err_nomem(e, "the labels of a classifier");
+    for (int i = 0; i < vechead_out(h); i++) {
+        char key[64], *text;
+        snprintf(key, sizeof key, "id2label.%d", i);
+        if (source_str(src, key, &labels[i])) continue;
+        snprintf(key, sizeof key, "LABEL_%d", i);
+        if (!(text = arena_alloc(a, strlen(key) + 1))) return err_nomem(e, "a label");
+        memcpy(text, key, strlen(key) + 1);
+        labels[i] = str_c(text);
+    }
+    h->labels = labels;
+    h->n_labels = vechead_out(h);
+    return OK;
+}
+
+/* The first name of a list whose matrix the folder has; NULL: none of them. */
+static const char *first_of(const struct source *src, const char *const *names)
+{
+    char full[128];
+
+    for (; *names; names++) {
+        snprintf(full, sizeof full, "%s.weight", *names);
+        if (source_find(src, full)) return *names;
+    }
+    return NULL;
+}
+
+/* ModernBERT: dense, activation, norm, classifier; pooled as a key says. */
+static int read_modern_head(struct vec_head *h, struct arena *a, const struct source *src,
+                            int width, struct err *e)
+{
+    enum vec_act act = VEC_ACT_GELU;
+    struct str s;
+    int rc;
+
+    if (source_str(src, "classifier_activation", &s) && !act_of(s, &act))
+        return err_set(e, E_UNSUPPORTED, "%s: config.json: classifier_activation \"%.*s\"",
+                       source_path(src), STR_ARG(str_take(s, 32)));
+    h->mean = source_str(src, "classifier_pooling", &s) && str_is(s, "mean");
+    h->cls = !h->mean;
+    if ((rc = read_layer(h, a, src, "head.dense", width, act, e)) != OK) return rc;
+    source_f64(src, "norm_eps", &h->layers[0].eps);
+    if ((rc = read_floats(&h->layers[0].norm, a, src, "head.norm.weight", h->layers[0].out, 1,
+                          e)) != OK)
+        return rc;
+    return read_floats(&h->layers[0].norm_b, a, src, "head.norm.bias", h->layers[0].out, 1, e);
+}
+
+/* A classifier, by its tensors: RoBERTa's head of two layers, BERT's pooler, ModernBERT's head, or
+ * a matrix alone on the last token (decoders). */
+static int read_classifier(struct vec_head *h, struct arena *a, const struct source *src, int width,
+                           struct err *e)
+{
+    static const char *const poolers[] = { "bert.pooler.dense", "pooler.dense", NULL },
+                             *const last[] = { "classifier.out_proj", "classifier", "score", NULL };
+    const char *name = first_of(src, last), *pool = first_of(src, poolers);
+    int rc = OK;
+
+    if (!name)
+        return err_set(e, E_NOTFOUND,
+                       "%s: a classifier without the tensor classifier.weight or score.weight",
+                       source_path(src));
+    if (source_find(src, "head.dense.weight")) rc = read_modern_head(h, a, src, width, e);
+    else if (source_find(src, "classifier.dense.weight"))
+        rc = read_layer(h, a, src, "classifier.dense", width, VEC_ACT_TANH, e), h->cls = true;
+    else if (pool) rc = read_layer(h, a, src, pool, width, VEC_ACT_TANH, e), h->cls = true;
+    if (rc == OK) rc = read_layer(h, a, src, name, h->n ? vechead_out(h) : width, VEC_ACT_NONE, e);
+    h->classifies = true;
+    return rc == OK ? read_labels(h, a, src, e) : rc;
+}
+
+/* One Dense module of sentence-transformers: a folder with config.json and a matrix. */
+static int read_dense(struct vec_head *h, struct arena *a, const struct source *src,
+                      struct str path, int width, struct err *e)
+{
+    char sub[128], *full;
+    struct source *dense = NULL;
+    enum vec_act act = VEC_ACT_TANH;
+    struct str name;
+    int rc;
+
+    snprintf(sub, sizeof sub, "%.*s", STR_ARG(str_take(path, 100)));
+    if (strchr(sub, '/') || strstr(sub, ".."))
+        return err_set(e, E_FORMAT, "%s: modules.json: the path \"%s\" is not a name",
+                       source_path(src), sub);
+    full = path_join(source_path(src), sub);
+    rc = full ? source_open(&dense, full, e) : err_nomem(e, "the path of a dense layer");
+    mem_free(full);
+    if (rc != OK) return rc;
+    if (source_str(dense, "activation_function", &name)) {
+        size_t dot = name.n;
+        while (dot > 0 && name.p[dot - 1] != '.') dot--;
+        if (!act_of(str_skip(name, dot), &act))
+            rc = err_set(e, E_UNSUPPORTED, "%s: config.json: activation_function \"%.*s\"",
+                         source_path(dense), STR_ARG(str_take(name, 64)));
+    }
+    if (rc == OK) rc = read_layer(h, a, dense, "linear", width, act, e);
+    source_close(dense);
+    return rc;
+}
+
+int vechead_read(const struct vec_head **out, struct arena *a, const struct source *src, int width,
+                 struct err *e)
+{
+    struct vec_head *h;
+    struct str s;
+    char key[64];
+    int rc = OK;
+
+    *out = NULL;
+    if (source_kind(src) != SOURCE_HF) return OK;
+    if (!(h = arena_new(a, struct vec_head))) return err_nomem(e, "the head of a model");
+    if (source_str(src, "architectures.0", &s) && str_ends(s, STR("ForSequenceClassification"))) {
+        if ((rc = read_classifier(h, a, src, width, e)) == OK) *out = h;
+        return rc;
+    }
+    for (int i = 0; i < 16 && rc == OK; i++) {
+        struct str path;
+        snprintf(key, sizeof key, "modules:%d.type", i);
+        if (!source_str(src, key, &s)) break;
+        if (!str_ends(s, STR(".Dense"))) continue;
+        snprintf(key, sizeof key, "modules:%d.path", i);
+        if (source_str(src, key, &path))
+            rc = read_dense(h, a, src, path, h->n ? vechead_out(h) : width, e);
+    }
+    if (rc == OK && h->n) *out = h;
+    return rc;
+}
+
+/* ---- running ---- */
+
+int vechead_out(const struct vec_head *h) { return h->layers[h->n - 1].out; }
+
+int vechead_wide(const struct vec_head *h)
+{
+    int n = h->layers[0].in;
+
+    for (int i = 0; i < h->n; i++) n = h->layers[i].out > n ? h->layers[i].out : n;
+    return n;
+}
+
+static double apply_act(enum vec_act act, double x)
+{
+    switch (act) {
+    case VEC_ACT_TANH: return tanh(x);
+    case VEC_ACT_GELU: return 0.5 * x * erfc(-x * sqrt(0.5));
+    case VEC_ACT_SILU: return x / (1 + exp(-x));
+    case VEC_ACT_RELU: return x > 0 ? x : 0;
+    case VEC_ACT_NONE: break;
+    }
+    return x;
+}
+
+static void apply_norm(const struct vec_layer *y, double *x)
+{
+    double mean = 0, var = 0;
+
+    for (int i = 0; i < y->out; i++) mean += x[i] / y->out;
+    for (int i = 0; i < y->out; i++) var += (x[i] - mean) * (x[i] - mean) / y->out;
+    for (int i = 0; i < y->out; i++)
+        x[i] = (x[i] - mean) / sqrt(var + y->eps) * (double)y->norm[i] +
+               (y->norm_b ? (double)y->norm_b[i] : 0);
+}
+
+void vechead_run(const struct vec_head *h, double *x, double *tmp)
+{
+    for (int k = 0; k < h->n; k++) {
+        const struct vec_layer *y = &h->layers[k];
+        for (int o = 0; o < y->out; o++) {
+            const float *w = y->w + (size_t)o * (size_t)y->in;
+            double sum = y->b ? (double)y->b[o] : 0;
+            for (int i = 0; i < y->in; i++) sum += (double)w[i] * x[i];
+            tmp[o] = apply_act(y->act, sum);
+        }
+        if (y->norm) apply_norm(y, tmp);
+        memcpy(x, tmp, (size_t)y->out * sizeof *x);
+    }
+}
