@@ -8,7 +8,6 @@
 #include "engine/compile.h"
 
 #include "base/budget.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "engine/guided.h"
@@ -86,7 +85,7 @@ static bool run_turn(struct compiler *c, struct compile_job *j)
 {
     struct budget b = { .max_steps = j->is_long ? GRAMMAR_STEPS : COMPILE_TURN,
                         .max_bytes = GRAMMAR_BYTES,
-                        .deadline_ns = clock_ns() + COMPILE_SECONDS * UINT64_C(1000000000),
+                        .max_cpu_ns = COMPILE_SECONDS * UINT64_C(1000000000),
                         .cancelled = &j->dropped };
 
     j->rc = guided_compile(c->guided, &j->spec, &b, &j->g, &j->err);

@@ -21,9 +21,10 @@
 #include <stdatomic.h>
 
 #define COMPILE_THREADS 3
-#define COMPILE_NICE 19      /* of the threads that give second turns */
+#define COMPILE_NICE \
+    5 /* of the threads that give second turns; at 19 a busy machine starves them */
 #define COMPILE_TURN 2000000 /* steps of a first turn: some 20 ms */
-#define COMPILE_SECONDS 60   /* of one turn, on a machine however slow */
+#define COMPILE_SECONDS 60   /* of processor time for one turn */
 #define COMPILE_JOBS 64      /* at their first turn or waiting for it */
 #define COMPILE_LONG_JOBS 16 /* at their second turn or waiting for it */
 #define COMPILE_BYTES (8u << 20)

@@ -34,14 +34,28 @@ static double fixed_time(const struct cost *c, int n_decode)
     return decode_time(c, n_decode ? n_decode : 1);
 }
 
+/* The first step of a size: the rest of a mixed step beside its prefill, and no less than smaller sizes
+ * take. Otherwise the time of a much smaller size would be the measure for the chunks beside it. */
+static void learn_size(struct cost *c, int n_decode, int n_prefill, double step_ns)
+{
+    double *at = &c->decode_ns[size_class(n_decode)], rest = step_ns - n_prefill * c->prefill_ns;
+
+    if (*at > 0 || c->prefill_ns <= 0) return;
+    for (const double *less = c->decode_ns; less < at; less++)
+        if (*less > rest) rest = *less;
+    if (rest > 0) *at = rest;
+}
+
 void cost_learn(struct cost *c, int n_decode, int n_prefill, double step_ns)
 {
-    double base = fixed_time(c, n_decode), each;
+    double base, each;
 
     if (n_prefill == 0) {
         blend(&c->decode_ns[size_class(n_decode)], step_ns);
         return;
     }
+    if (n_decode > 0) learn_size(c, n_decode, n_prefill, step_ns);
+    base = fixed_time(c, n_decode);
     if (n_prefill < LEAST_CHUNK || (n_decode > 0 && base == 0)) return;
     each = (step_ns - base) / n_prefill;
     /* If the measured decode steps happened to be slow, the difference may be 0 or less, but a

@@ -1,7 +1,8 @@
 /* cost.h - how long steps take on this machine with this model, learned from the steps themselves.
  *
  * Exponential averages of the time of pure decode steps, by powers of two of their size, and of a
- * prefill token. The engine thread owns it. */
+ * prefill token. While many prompts wait, every step has some prefill: a size of which no pure step was
+ * seen yet is estimated from the first mixed one. The engine thread owns it. */
 #ifndef TERN_ENGINE_COST_H
 #define TERN_ENGINE_COST_H
 

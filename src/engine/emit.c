@@ -118,6 +118,7 @@ void engine_end(struct engine *g, struct request *r, enum finish why, const stru
     if (e) r->err = *e;
     if (s) text = take_last_text(s, &why, &r->err);
     r->finish = why;
+    r->stop_hit = s && s->stream.stopped && why == FINISH_STOP ? s->stream.hit : -1;
     r->end_ns = ev.at_ns = clock_ns();
     ev.finish = (int)why;
     count_end(g, r);

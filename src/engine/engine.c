@@ -9,7 +9,10 @@
 #include "base/thread.h"
 #include "engine/engine_impl.h"
 #include "engine/recommend.h"
+#include "format/manifest.h"
+#include "format/source.h"
 #include "model/loadplan.h"
+#include "model/parallel.h"
 
 #include <string.h>
 
@@ -28,7 +31,12 @@ enum {
 /* In hard mode the KV cache holds one context. */
 static struct load_opt load_opt_of(const struct engine_opt *o)
 {
-    return (struct load_opt){ .backend = { .device = o->device,
+    bool alone = o->gang.open == NULL;
+
+    return (struct load_opt){ .gang_source = o->gang,
+                              .shard = alone ? (struct shard_opt){ 0 }
+                                             : parallel_shard(&o->gang.shape, 0),
+                              .backend = { .device = o->device,
                                            .n_threads = o->n_threads,
                                            .reference = o->reference,
                                            .isa = o->isa,
@@ -43,7 +51,8 @@ static struct load_opt load_opt_of(const struct engine_opt *o)
                               .max_seqs = o->max_seqs,
                               .kv_type = o->kv_type,
                               .no_prefix = o->no_prefix,
-                              .allow_nan = o->allow_nan };
+                              .allow_nan = o->allow_nan,
+                              .progress = o->progress };
 }
 
 static int check_opt(const struct engine_opt *o, struct err *e)
@@ -65,6 +74,37 @@ static int default_queue_tokens(const struct engine_opt *o)
     return n < QUEUE_TOKENS_MAX ? (int)n : QUEUE_TOKENS_MAX;
 }
 
+/* The queue, by the sizes of the model. */
+static void set_queue(struct engine_opt *o)
+{
+    if (o->max_requests == 0) o->max_requests = 16 * o->max_seqs;
+    if (o->max_requests < o->max_seqs) o->max_requests = o->max_seqs;
+    if (o->max_queue_tokens == 0) o->max_queue_tokens = default_queue_tokens(o);
+}
+
+void engine_expect(struct engine_opt *o, bool gpu)
+{
+    struct sizes_in in = { .given = { .n_ctx = o->n_ctx,
+                                      .kv_tokens = o->kv_tokens,
+                                      .max_batch = o->max_batch,
+                                      .max_seqs = o->max_seqs },
+                           .trained_ctx = o->kv_tokens ? 2 : 0, /* a given cache limits it */
+                           .gpu = gpu,
+                           .known = true };
+    bool has_seqs = o->max_seqs || !gpu, has_requests = o->max_requests || has_seqs,
+         has_queue = o->max_queue_tokens || (o->n_ctx && has_seqs);
+    struct sizes_out out;
+
+    sizes_choose(&out, &in);
+    o->max_batch = out.s.max_batch;
+    o->max_seqs = out.s.max_seqs;
+    if (o->kv_tokens) o->kv_tokens = out.s.kv_tokens;
+    set_queue(o);
+    if (!has_seqs) o->max_seqs = 0;
+    if (!has_requests) o->max_requests = 0;
+    if (!has_queue) o->max_queue_tokens = 0;
+}
+
 /* Replaces zeros by defaults; what the plan decided is taken from it. */
 static void set_opt(struct engine *g, const struct engine_opt *given)
 {
@@ -77,9 +117,7 @@ static void set_opt(struct engine *g, const struct engine_opt *given)
     o->max_batch = l->max_batch;
     o->max_seqs = l->max_seqs;
     o->kv_type = l->kv_type;
-    if (o->max_requests == 0) o->max_requests = 16 * o->max_seqs;
-    if (o->max_requests < o->max_seqs) o->max_requests = o->max_seqs;
-    if (o->max_queue_tokens == 0) o->max_queue_tokens = default_queue_tokens(o);
+    set_queue(o);
     if (o->kv_overcommit <= 0) o->kv_overcommit = 8;
     if (HARD) o->kv_overcommit *= HARD_OVERCOMMIT;
     if (o->step_ms <= 0) o->step_ms = 100;
@@ -95,6 +133,7 @@ static void set_limits(struct engine *g)
                                   .n_vocab = f->n_vocab,
                                   .n_sample = f->n_vocab,
                                   .n_vec = f->n_vec,
+                                  .vec_room = pooler_room(&f->pooler),
                                   .no_text = f->task != TASK_GENERATE,
                                   .classifies = f->task == TASK_CLASSIFY };
     /* Rows that only pad the matrix to a round size have no text: they are not sampled. */
@@ -148,6 +187,9 @@ static int open_arrays(struct engine *g, struct err *e)
     return chan_open(&g->in, g->max_live, e);
 }
 
+/* A member of the model's gang has gone: the engine looks also if it is idle. */
+static void wake_engine(void *arg) { chan_poke(arg); }
+
 /* Everything that a step needs, so that steps allocate nothing. */
 static int open_memory(struct engine *g, struct err *e)
 {
@@ -159,6 +201,7 @@ static int open_memory(struct engine *g, struct err *e)
     if ((rc = open_ids(g, e)) != OK) return rc;
     if ((rc = step_init(&g->step, g->runner, &s, e)) != OK) return rc;
     if ((rc = open_arrays(g, e)) != OK) return rc;
+    if (g->runner->on_lost) g->runner->on_lost(g->runner, wake_engine, g->in);
     admit_init(&g->admit, (struct admit_limits){ .n_ctx = o->n_ctx,
                                                  .block = KV_BLOCK,
                                                  .n_blocks = block_n(g->pool),
@@ -350,6 +393,17 @@ static int restore_parked(struct engine *g, struct park *p, struct err *e)
     return rc;
 }
 
+/* Once per load, before the weights are read. */
+static int check_manifest(const struct loadplan *p, const struct engine_opt *o, struct err *e)
+{
+    const char *word = o->verify_manifest;
+    enum manifest_mode mode = MANIFEST_OFF;
+
+    if (word && !manifest_mode_by_name(word, &mode))
+        return err_set(e, E_INVALID, "verify-manifest %s: must be off, warn or require", word);
+    return manifest_enforce(source_path(p->source), mode, e);
+}
+
 int engine_open_plan(struct engine **out, struct loadplan *plan, const struct engine_opt *opt,
                      struct err *e)
 {
@@ -368,6 +422,7 @@ int engine_open_plan(struct engine **out, struct loadplan *plan, const struct en
     g->warm.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     g->warm.news = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     if ((rc = check_opt(o, e)) != OK) goto out;
+    if ((rc = check_manifest(plan, o, e)) != OK) goto out;
     if ((rc = open_tokenizer(g, e)) != OK) goto out;
     set_opt(g, o);
     set_limits(g);
@@ -534,10 +589,12 @@ void engine_abort(struct engine *g)
     chan_poke(g->in);
 }
 
-bool engine_is_idle(struct engine *g)
+int engine_n_admitted(struct engine *g)
 {
-    return atomic_load_explicit(&g->admit.n_requests, memory_order_acquire) == 0;
+    return atomic_load_explicit(&g->admit.n_requests, memory_order_acquire);
 }
+
+bool engine_is_idle(struct engine *g) { return engine_n_admitted(g) == 0; }
 
 /* Events are emitted at once: no next step may come to do it. */
 bool engine_step(struct engine *g)

@@ -53,6 +53,11 @@ int engine_open_plan(struct engine **out, struct loadplan *plan, const struct en
 int engine_park(struct engine *g, struct park *p, int *n_blocks, struct err *e);
 int engine_unpark(struct engine *g, struct park *p, int *n_blocks, struct err *e);
 
+/* The sizes of o as an engine will have them that is not open yet: with the defaults and the limits
+ * that sizes have among each other. 0: it depends on the model or on free memory. gpu: all of the
+ * model, or a part of it, will lie on one. */
+void engine_expect(struct engine_opt *o, bool gpu);
+
 void engine_info(const struct engine *g, struct engine_info *out); /* any thread */
 struct engine_stats *engine_stats(struct engine *g);               /* read only, any thread */
 const struct tokenizer *engine_tokenizer(const struct engine *g);  /* NULL: the model has none */
@@ -85,7 +90,8 @@ void engine_give_back(struct engine *g, struct ticket *t); /* may be repeated */
 void engine_drain(struct engine *g);
 /* Cancels all requests that wait or run (CANCEL_SHUTDOWN). Any thread. */
 void engine_abort(struct engine *g);
-bool engine_is_idle(struct engine *g); /* nothing waits, nothing runs */
+bool engine_is_idle(struct engine *g);   /* nothing waits, nothing runs */
+int engine_n_admitted(struct engine *g); /* requests that count for max_requests; any thread */
 /* Runs a short, uncounted request through the queue, so that the first real one finds memory mapped
  * and code loaded. */
 int engine_warm(struct engine *g, struct err *e);

@@ -120,6 +120,7 @@ void token_sample_all(struct engine *g, const float *logits);
 void engine_judge_failed_step(struct engine *g, const struct err *e);
 /* Fails the engine if its model was damaged: what the last step computed is worth nothing. */
 bool engine_fail_if_damaged(struct engine *g);
+void engine_fail_if_lost(struct engine *g);
 void engine_end_all(struct engine *g); /* with the failure's error */
 
 /* Checks every invariant of the engine's state. E_INTERNAL says what is wrong. */

@@ -8,120 +8,41 @@
  *
  * Models with recurrent state are not parked: a cached prefix is of use there only together with a
  * snapshot of the state. */
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine_impl.h"
+#include "format/fingerprint.h"
 #include "format/source.h"
 #include "kv/park.h"
 #include "model/loadplan.h"
 
 #include <string.h>
 
-enum {
-    SAMPLES = 8,       /* pieces of a tensor that the digest covers */
-    SAMPLE_BYTES = 64, /* of each piece */
-    LIST_MOST = 64,    /* items of a list of settings, likewise */
-    CONFIG_MOST = 1 << 20,
-    WARM_SALT = -1 /* of the warm-up's blocks */
-};
+enum { WARM_SALT = -1 /* of the warm-up's blocks */ };
 
 /* ---- the digest ---- */
 
-/* Two independent chains of 64 bits. */
-struct digest {
-    uint64_t h[2];
-};
-
-static void add_bytes(struct digest *d, const void *data, size_t n)
-{
-    static const uint64_t m[2] = { 0x9e3779b97f4a7c15u, 0xd6e8feb86659fd93u };
-    const char *p = data;
-
-    for (size_t at = 0; at <= n; at += 8) { /* one word more than needed: the length */
-        uint64_t w = n;
-        if (at < n) memcpy(&w, p + at, n - at < 8 ? n - at : 8);
-        for (int i = 0; i < 2; i++) {
-            d->h[i] = (d->h[i] ^ w) * m[i];
-            d->h[i] ^= d->h[i] >> (29 + 3 * i);
-        }
-    }
-}
-
-static void add_text(struct digest *d, const char *s) { add_bytes(d, s, s ? strlen(s) : 0); }
-static void add_number(struct digest *d, uint64_t n) { add_bytes(d, &n, sizeof n); }
-
-static void add_tensor(struct digest *d, const struct source_tensor *t)
-{
-    size_t piece = t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES;
-
-    add_bytes(d, t->name.p, t->name.n);
-    add_number(d, (uint64_t)t->type);
-    add_bytes(d, t->dims, sizeof t->dims);
-    for (size_t i = 0; i < SAMPLES && piece; i++)
-        add_bytes(d, (const char *)t->data + (t->bytes - piece) / (SAMPLES - 1) * i, piece);
-}
-
-static void add_value(struct digest *d, const struct value *v, int depth)
-{
-    struct value item;
-
-    add_number(d, (uint64_t)v->kind);
-    switch (v->kind) {
-    case VALUE_BOOL: add_number(d, v->b); break;
-    case VALUE_STR: add_bytes(d, v->s.p, v->s.n); break;
-    case VALUE_INT:
-    case VALUE_UINT:
-    case VALUE_FLOAT: add_bytes(d, &v->u, sizeof v->u); break;
-    case VALUE_LIST:
-        add_number(d, v->n);
-        for (size_t i = 0; i < v->n && i < LIST_MOST && depth < 4; i++)
-            if (value_at(v, i, &item)) add_value(d, &item, depth + 1);
-        break;
-    case VALUE_NONE: break;
-    }
-}
-
-/* Members of objects have no keys in the list: a folder's file is read as a whole. */
-static int add_settings(struct digest *d, const struct source *s, struct err *e)
-{
-    char *path = source_kind(s) == SOURCE_HF ? source_file(s, "config.json") : NULL;
-    struct buf b = { 0 };
-    struct value v;
-    int rc = OK;
-
-    for (size_t i = 0; i < source_n_keys(s); i++) {
-        add_text(d, source_key_name(s, i));
-        if (source_key(s, source_key_name(s, i), &v)) add_value(d, &v, 0);
-    }
-    if (path && (rc = file_read(&b, path, CONFIG_MOST, e)) == OK) add_bytes(d, b.p, b.n);
-    buf_release(&b);
-    mem_free(path);
-    return rc;
-}
-
 /* Without ", 8 threads": their number changes no result. */
-static void add_device(struct digest *d, const struct backend_share *s)
+static void add_device(struct fingerprint *d, const struct backend_share *s)
 {
     const char *comma = strrchr(s->be->detail, ',');
 
-    add_text(d, s->be->name);
-    add_bytes(d, s->be->detail, comma ? (size_t)(comma - s->be->detail) : strlen(s->be->detail));
-    add_number(d, (uint64_t)s->n_layers);
+    fingerprint_add_text(d, s->be->name);
+    fingerprint_add_bytes(d, s->be->detail,
+                          comma ? (size_t)(comma - s->be->detail) : strlen(s->be->detail));
+    fingerprint_add_number(d, (uint64_t)s->n_layers);
 }
 
 static int make_key(const struct engine *g, struct park_key *k, struct err *e)
 {
     const struct loadplan *p = g->plan;
-    struct digest d = { { 1, 2 } };
+    struct fingerprint d = FINGERPRINT_START;
     int rc;
 
-    add_text(&d, TERN_VERSION);
-    if ((rc = add_settings(&d, p->source, e)) != OK) return rc;
-    for (size_t i = 0; i < source_n_tensors(p->source); i++)
-        add_tensor(&d, source_tensor(p->source, i));
-    add_number(&d, (uint64_t)p->opt.kv_type);
-    add_number(&d, p->opt.backend.reference);
+    fingerprint_add_text(&d, TERN_VERSION);
+    if ((rc = fingerprint_add_model(&d, p->source, e)) != OK) return rc;
+    fingerprint_add_number(&d, (uint64_t)p->opt.kv_type);
+    fingerprint_add_number(&d, p->opt.backend.reference);
     for (int i = 0; i < p->place.n_shares; i++) add_device(&d, &p->place.shares[i]);
     *k = (struct park_key){ .block_bytes = g->runner->lim.block_bytes };
     memcpy(k->digest, d.h, sizeof k->digest);

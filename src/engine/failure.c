@@ -44,7 +44,10 @@ static bool is_device_lost(const struct engine *g)
 }
 
 /* The codes that callers act on are kept; what else goes wrong in a step is the device's. */
-static int code_of(int rc) { return rc == E_DAMAGED || rc == E_DEVICE_MEMORY ? rc : E_DEVICE; }
+static int code_of(int rc)
+{
+    return rc == E_DAMAGED || rc == E_DEVICE_MEMORY || rc == E_WORKER ? rc : E_DEVICE;
+}
 
 bool engine_fail_if_damaged(struct engine *g)
 {
@@ -55,12 +58,22 @@ bool engine_fail_if_damaged(struct engine *g)
     return true;
 }
 
+/* Also between steps: a model whose process has gone is opened again before the next request. */
+void engine_fail_if_lost(struct engine *g)
+{
+    struct err e = { 0 };
+
+    if (!g->runner->is_lost || atomic_load_explicit(&g->failed, memory_order_relaxed)) return;
+    if (g->runner->is_lost(g->runner, &e)) fail(g, &e);
+}
+
 void engine_judge_failed_step(struct engine *g, const struct err *why)
 {
     struct err e = *why;
 
     log_error("a step of %d sequences failed: %s", g->step.n_seqs, why->msg);
     if (engine_fail_if_damaged(g)) return;
+    engine_fail_if_lost(g);
     g->n_failed_steps++;
     if (!is_device_lost(g) && g->n_failed_steps < FAILED_STEPS) return;
     e.code = code_of(why->code);

@@ -33,7 +33,9 @@ struct engine_info {
     const char *dtype;   /* the type of most of the weights' bytes */
     const char *devices; /* "cpu (avx2, 8 threads)": all of them, described */
     const char *kv_type;
-    const char *sizes;        /* how context and KV cache were chosen */
+    const char *sizes; /* how context and KV cache were chosen */
+    const char
+        *chat_template; /* of a model in another process; NULL: none, or the prompter has it */
     const struct str *labels; /* [n_labels] of a model that classifies; NULL: it does not */
     int n_labels;
     int n_vocab, n_vec; /* numbers of an embedding */

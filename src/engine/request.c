@@ -35,12 +35,15 @@ void request_unref(struct request *r)
 {
     if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1) return;
     ids_release(&r->prompt);
+    ids_release(&r->resume);
+    buf_release(&r->resumed);
     outbox_release(&r->out);
     mem_free(r->vec);
     grammar_unref(r->grammar);
     mem_free(r->stops);
     mem_free((void *)r->sample.bias);
     mem_free(r->shown);
+    if (r->release) r->release(r->owner);
     mem_free(r);
 }
 

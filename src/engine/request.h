@@ -7,6 +7,7 @@
 #ifndef TERN_ENGINE_REQUEST_H
 #define TERN_ENGINE_REQUEST_H
 
+#include "base/buf.h"
 #include "base/ids.h"
 #include "engine/finish.h"
 #include "engine/outbox.h"
@@ -38,8 +39,10 @@ struct ticket {
 struct request {
     /* ---- wanted ---- */
     struct ids prompt;
-    int max_tokens;           /* 0: until the context is full */
-    int min_tokens;           /* no end token and no stop string before so many */
+    struct ids resume; /* tokens of the completion that were sampled before, by another engine: the
+                        * completion continues behind them; they count as its tokens */
+    int max_tokens;    /* 0: until the context is full */
+    int min_tokens;    /* no end token and no stop string before so many */
     struct sample_opt sample; /* sample.bias, if any, is owned (mem_alloc) */
     bool ignore_eos;
     struct grammar *grammar; /* that the text must follow, owned (engine_grammar); NULL: none */
@@ -47,11 +50,15 @@ struct request {
     int n_stops;
     int32_t *shown; /* [n_shown] special tokens that appear as text, owned (mem_alloc) */
     int n_shown;
-    int n_top;             /* -1: no log probabilities; else alternatives wanted, up to TOP_MAX */
-    int priority;          /* higher first */
-    uint32_t tenant;       /* fairness is between tenants */
-    uint64_t salt;         /* requests with different salts never share a prefix */
-    uint64_t deadline_ns;  /* clock_ns; 0: none */
+    int n_top;            /* -1: no log probabilities; else alternatives wanted, up to TOP_MAX */
+    int priority;         /* higher first */
+    uint32_t tenant;      /* fairness is between tenants */
+    uint64_t salt;        /* requests with different salts never share a prefix */
+    uint64_t deadline_ns; /* clock_ns; 0: none */
+    uint64_t
+        predict_ns; /* llama-server's t_max_predict_ms: the completion ends as by max_tokens when
+                          * so much time has passed since its first token and it has a newline; 0:
+                          * no limit */
     struct ticket *ticket; /* the admission that it is part of; NULL: its own */
     bool is_further;       /* with a ticket: others of it wait or run */
     char label[72];        /* correlation id, for logs */
@@ -59,12 +66,14 @@ struct request {
     bool quiet;            /* warm-up: not counted */
     bool embed;            /* no completion: the prompt's vector is wanted, in `vec` */
     bool classify;         /* with embed: scores of classes are wanted there */
+    bool raw;              /* with classify: the scores before softmax or sigmoid */
     int second; /* position of a second text, for models that take pairs of texts; 0: none */
     /* Called on the engine thread when there is something in `out`. It passes a reference, which
      * the notified thread drops when it has read; a late call may come after the last event was
      * read. NULL: no notification. */
     void (*notify)(struct request *r);
-    void *owner; /* the submitter's; not used by the engine */
+    void *owner;                  /* the submitter's; not used by the engine */
+    void (*release)(void *owner); /* called when the last reference is gone; NULL: not */
 
     /* ---- shared between threads ---- */
     struct outbox out;
@@ -75,9 +84,11 @@ struct request {
 
     /* ---- results: the engine's until the last event was read ---- */
     enum finish finish;
-    struct err err; /* with FINISH_ERROR, FINISH_DEADLINE and FINISH_CANCELLED */
-    int n_out;      /* tokens sampled */
-    int n_cached;   /* prompt tokens found in the prefix cache */
+    struct err err;     /* with FINISH_ERROR, FINISH_DEADLINE and FINISH_CANCELLED */
+    int n_out;          /* tokens sampled, with those of `resume` */
+    struct buf resumed; /* text of `resume`: complete before the first event */
+    int stop_hit;       /* index of the stop string that ended it; -1: none */
+    int n_cached;       /* prompt tokens found in the prefix cache */
     int n_preempted;
     uint64_t submit_ns, start_ns, first_ns, end_ns; /* submitted, begun, first token, ended */
     uint64_t dispatch_ns;                           /* the device had its first step */

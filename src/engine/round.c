@@ -16,6 +16,9 @@ enum {
     CHECK_EVERY = 16,      /* rounds between measurements of how long the cancel checks take */
     SOLO = 4,              /* times step_ms: a chunk alone in its step, which a cancel can stop */
     SERVED_HALF = 1 << 20, /* tokens after which earlier service counts half */
+    SLOW_STEP = 4, /* times the expected time of a step, and SLOW_STEP_NS: said in the log */
+    SLOW_STEP_NS = 100000000,
+    RESUME_NS = 1500000000, /* resumed tokens are computed one by one if that takes no longer */
     PATIENCE = 20 /* empty rounds, about 1 ms each, that a reader has to empty its outbox */
 };
 
@@ -171,7 +174,7 @@ static struct sched_seq describe_one(const struct request *r)
 {
     const struct seq *s = r->seq;
 
-    return (struct sched_seq){ .n_tokens = s ? (int)s->tokens.n : (int)r->prompt.n,
+    return (struct sched_seq){ .n_tokens = s ? (int)s->tokens.n : (int)(r->prompt.n + r->resume.n),
                                .n_kv = s ? s->n_kv : 0,
                                .n_blocks = s ? s->chain.n : 0,
                                .waiting = !s || !s->running,
@@ -293,14 +296,41 @@ static void preempt(struct engine *g, struct request *r)
     counter_add(&g->stats->preemptions, 1);
 }
 
+static bool is_end_token(void *arg, int32_t id)
+{
+    const struct engine *g = arg;
+
+    return ends_has(&g->ends, id);
+}
+
+/* The tokens that a request continues behind. The grammar must allow them. */
+static int resume_seq(struct engine *g, struct request *r, struct err *e)
+{
+    struct seq *s = r->seq;
+
+    s->resumed_to = seq_resume(s, is_end_token, g);
+    s->one_by_one = (double)r->resume.n * cost_of(&g->cost, 1).step_ns < RESUME_NS;
+    for (size_t i = 0; i < r->resume.n && s->matcher.cache; i++) {
+        if (ends_has(&g->ends, r->resume.p[i])) break;
+        if (matcher_accept(&s->matcher, r->resume.p[i]) != OK)
+            return err_set(e, E_INVALID,
+                           "token %zu of the completion to continue does not follow the grammar",
+                           i);
+    }
+    if (s->matcher.cache && s->resumed_to == FINISH_NONE && matcher_is_complete(&s->matcher))
+        s->resumed_to = FINISH_STOP;
+    return OK;
+}
+
 /* The first time a request runs. */
 static int open_seq(struct engine *g, struct request *r, struct err *e)
 {
     int rc = seq_open(&r->seq, r, &g->lim, g->tokenizer, e);
 
-    if (rc != OK || !r->grammar) return rc;
-    return guided_begin(&g->guided, &r->seq->matcher, r->grammar, r->seq->stream.detok.ids.n == 0,
-                        e);
+    if (rc == OK && r->grammar)
+        rc = guided_begin(&g->guided, &r->seq->matcher, r->grammar, r->seq->stream.detok.ids.n == 0,
+                          e);
+    return rc == OK && r->resume.n ? resume_seq(g, r, e) : rc;
 }
 
 /* Cached blocks are useful only as far as there is a snapshot of the state behind them. */
@@ -358,6 +388,18 @@ static bool reserve_blocks(struct engine *g, struct seq *s, int n)
            chain_reserve(&s->chain, g->pool, s->n_kv + n);
 }
 
+/* A step of many tokens rounds otherwise than one of a single token. A sequence that continues one of
+ * another engine is computed in the same steps where that takes little time, so that its next token is
+ * the same: the prompt first, then token by token. */
+static int limit_resumed(const struct seq *s, int n)
+{
+    int left = (int)s->r->prompt.n - s->n_kv;
+
+    if (!s->one_by_one) return n;
+    if (left > 0) return n < left ? n : left;
+    return n > 1 ? 1 : n;
+}
+
 /* Tokens of s in this step, of n planned ones: no more than it has and the batch has room for. */
 static int tokens_of(struct engine *g, const struct seq *s, int n)
 {
@@ -367,6 +409,7 @@ static int tokens_of(struct engine *g, const struct seq *s, int n)
     if (g->runner->lim.bidirectional) return left <= room ? left : 0; /* all at once */
     if (n > left) n = left;
     if (n > room) n = room;
+    if (s->r->resume.n) n = limit_resumed(s, n);
     if (HARD && n > 1)
         n = 1 + (int)(rng_u64(&g->rng) % (uint64_t)(n < HARD_CHUNK ? n : HARD_CHUNK));
     if (g->snaps && s->n_kv < snap && s->n_kv + n > snap) n = snap - s->n_kv;
@@ -392,19 +435,26 @@ static void fill_step(struct engine *g)
  * shifts `live`, which the plan's indices refer to, so it comes last. */
 static void begin_planned(struct engine *g)
 {
+    enum finish why[4];
     struct err e[4];
     int bad[4], n_bad = 0;
 
     for (int i = 0; i < g->plan_now.n_begin && n_bad < 4; i++) {
+        struct request *r = g->live[g->plan_now.begin[i]];
         e[n_bad] = (struct err){ 0 };
-        if (begin_request(g, g->live[g->plan_now.begin[i]], &e[n_bad]) != OK)
-            bad[n_bad++] = g->plan_now.begin[i];
+        why[n_bad] = FINISH_ERROR;
+        if (begin_request(g, r, &e[n_bad]) == OK) {
+            if (r->seq->resumed_to == FINISH_NONE) continue;
+            why[n_bad] = r->seq->resumed_to; /* the tokens to continue behind were all of them */
+            r->seq->running = false;
+        }
+        bad[n_bad++] = g->plan_now.begin[i];
     }
     fill_step(g);
     while (n_bad-- > 0) {
         for (int i = 0; i < n_bad; i++)
             if (bad[i] > bad[n_bad]) bad[i]--;
-        engine_finish_live(g, bad[n_bad], FINISH_ERROR, &e[n_bad]);
+        engine_finish_live(g, bad[n_bad], why[n_bad], e[n_bad].code ? &e[n_bad] : NULL);
     }
 }
 
@@ -460,6 +510,19 @@ static void publish_prefixes(struct engine *g)
     }
 }
 
+/* A step that took far longer than its like is worth a line: others wait for their tokens. */
+static void note_step_time(struct engine *g, int n_decode, int n_prefill, double ns)
+{
+    struct sched_cost c = cost_of(&g->cost, n_decode);
+    double expected = c.step_ns + n_prefill * c.prefill_ns;
+
+    if (expected > 0 && ns > SLOW_STEP_NS && ns > SLOW_STEP * expected)
+        log_debug("a step of %d decodes and %d prompt tokens took %.0f ms, %.0f were expected",
+                  n_decode, n_prefill, ns / 1e6, expected / 1e6);
+    cost_learn(&g->cost, n_decode, n_prefill, ns);
+    hist_add(&g->stats->step_time, ns / 1e9);
+}
+
 /* Teaches the cost model, counts service per tenant and the step itself. Sequences with one token
  * count as decodes, also where a chunk happens to be that small. */
 static void count_step(struct engine *g, uint64_t begin_ns)
@@ -475,13 +538,22 @@ static void count_step(struct engine *g, uint64_t begin_ns)
         if ((*served += (uint64_t)g->step.n_new[i]) > SERVED_HALF)
             for (int t = 0; t < TENANTS; t++) g->served[t] /= 2;
     }
-    cost_learn(&g->cost, n_decode, n_prefill, (double)(clock_ns() - begin_ns));
+    note_step_time(g, n_decode, n_prefill, (double)(clock_ns() - begin_ns));
     atomic_store_explicit(&g->admit.prefill_ns, (uint64_t)g->cost.prefill_ns, RELAXED);
     atomic_store_explicit(&g->admit.step_ns, (uint64_t)cost_of(&g->cost, n_decode).step_ns,
                           RELAXED);
     counter_add(&g->stats->steps, 1);
     counter_add(&g->stats->step_tokens, (uint64_t)g->step.n_tokens);
     hist_add(&g->stats->step_size, g->step.n_tokens);
+}
+
+/* Scores of a reranker are wanted as the head computes them. */
+static void finish_vector(const struct pooler *p, struct seq *s)
+{
+    struct pooler raw = *p;
+
+    if (s->r->raw) raw.form = VEC_RAW;
+    pooler_finish(&raw, s->vec_sum, (int)s->tokens.n, s->r->vec);
 }
 
 /* Sums the hidden rows of the step; texts that are complete end with their vector. */
@@ -495,7 +567,7 @@ static void pool_vectors(struct engine *g)
         for (int k = 0; k < g->step.n_hidden_of[i]; k++, row += p->width)
             if (s) pooler_add(p, s->vec_sum, row);
         if (!s || !s->r->embed || (size_t)s->n_kv < s->tokens.n) continue;
-        pooler_finish(p, s->vec_sum, (int)s->tokens.n, s->r->vec);
+        finish_vector(p, s);
         engine_finish_live(g, engine_find_live(g, s->r), FINISH_STOP, NULL);
     }
 }
@@ -640,6 +712,7 @@ enum round engine_round(struct engine *g)
     g->n_rounds++;
     take_arrivals(g);
     end_cancelled(g);
+    engine_fail_if_lost(g);
     if (atomic_load_explicit(&g->failed, RELAXED)) engine_end_all(g);
     if (g->n_live == 0) {
         engine_emit(g);

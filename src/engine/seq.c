@@ -1,6 +1,7 @@
 /* seq.c - checks of a request's settings, and a sequence's life from its prompt to its text. */
 #include "engine/seq.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -39,6 +40,28 @@ static int check_lengths(const struct request *r, struct err *e)
     return OK;
 }
 
+/* Room for one more token must be left: a completion that is complete is not continued. */
+static int check_resume(const struct request *r, const struct seq_limits *lim, struct err *e)
+{
+    if (r->resume.n == 0) return OK;
+    if (r->embed) return err_set(e, E_INVALID, "a vector cannot be continued");
+    if (r->max_tokens > 0 && r->resume.n > (size_t)r->max_tokens)
+        return err_set(e, E_INVALID, "%zu tokens to continue behind: max_tokens is %d", r->resume.n,
+                       r->max_tokens);
+    if (r->prompt.n + r->resume.n > (size_t)lim->n_ctx)
+        return err_set(
+            e, E_CONTEXT,
+            "%zu tokens of the prompt and %zu to continue behind exceed the context of %d",
+            r->prompt.n, r->resume.n, lim->n_ctx);
+    for (size_t i = 0; i < r->resume.n; i++)
+        if (r->resume.p[i] < 0 || r->resume.p[i] >= lim->n_sample)
+            return err_set(
+                e, E_INVALID,
+                "token %zu to continue behind is %d: ids are from 0 to %d for this model", i,
+                r->resume.p[i], lim->n_sample - 1);
+    return OK;
+}
+
 int seq_check(const struct request *r, const struct seq_limits *lim, struct err *e)
 {
     int rc;
@@ -52,6 +75,7 @@ int seq_check(const struct request *r, const struct seq_limits *lim, struct err 
             return err_set(e, E_INVALID,
                            "token %zu of the prompt is %d: ids are from 0 to %d for this model", i,
                            r->prompt.p[i], lim->n_vocab - 1);
+    if ((rc = check_resume(r, lim, e)) != OK) return rc;
     return sample_check(&r->sample, lim->n_sample, e);
 }
 
@@ -99,7 +123,7 @@ int seq_open(struct seq **out, struct request *r, const struct seq_limits *lim,
     if (!s) return err_nomem(e, "a sequence");
     s->r = r;
     s->slot = s->pending_id = -1;
-    if (r->embed && !(s->vec_sum = mem_array((size_t)lim->n_vec, sizeof *s->vec_sum)))
+    if (r->embed && !(s->vec_sum = mem_array((size_t)lim->vec_room, sizeof *s->vec_sum)))
         rc = err_nomem(e, "the vector of a text");
     else rc = open_tokens(s, lim, e);
     if (rc == OK && !open_stream(s, tok)) rc = err_nomem(e, "the text of a sequence");
@@ -127,6 +151,16 @@ void seq_drop_kv(struct seq *s, struct block_pool *pool)
     s->n_kv = s->n_published = 0;
 }
 
+/* Its time is over: see request.predict_ns. */
+static bool is_late(struct seq *s)
+{
+    uint64_t now = clock_ns();
+
+    if (!s->began_ns) s->began_ns = now;
+    s->has_line |= s->text.n && memchr(s->text.p, '\n', s->text.n);
+    return s->has_line && now - s->began_ns > s->r->predict_ns;
+}
+
 enum finish seq_append(struct seq *s, int32_t id, bool is_end)
 {
     struct request *r = s->r;
@@ -138,9 +172,27 @@ enum finish seq_append(struct seq *s, int32_t id, bool is_end)
     is_end = is_end && !r->ignore_eos;
     s->pending_id = is_end ? -1 : id;
     if (is_end) return FINISH_STOP;
-    if (s->stream.n_stops > 0) seq_make_text(s);
+    if (s->stream.n_stops > 0 || r->predict_ns) seq_make_text(s);
     if (s->stream.stopped) return FINISH_STOP;
+    if (r->predict_ns && is_late(s)) return FINISH_LENGTH;
     return s->tokens.n >= (size_t)s->n_max ? FINISH_LENGTH : FINISH_NONE;
+}
+
+/* As if they had been sampled here: sampler, text and stop strings are in the same state then. */
+enum finish seq_resume(struct seq *s, bool (*is_end)(void *arg, int32_t id), void *arg)
+{
+    struct request *r = s->r;
+    enum finish why = FINISH_NONE;
+
+    for (size_t i = 0; i < r->resume.n && why == FINISH_NONE; i++) {
+        sampler_replay(s->sampler, r->resume.p[i]);
+        why = seq_append(s, r->resume.p[i], is_end(arg, r->resume.p[i]));
+        seq_make_text(s);
+        buf_put_str(&r->resumed, buf_str(&s->text));
+    }
+    buf_clear(&s->text);
+    s->failed |= r->resumed.failed;
+    return why;
 }
 
 /* Stop strings count only from min_tokens on. */

@@ -24,11 +24,15 @@ struct seq {
     struct stream stream;
     struct matcher matcher; /* its position in the grammar; cache NULL: it has none */
     bool closed_early;      /* the grammar was completed before the length limit cut it */
+    bool one_by_one; /* tokens of r->resume are computed as they were sampled, one in a step */
+    enum finish resumed_to; /* the finish that the tokens of r->resume led to */
     bool failed;            /* no memory for its text: it ends with an error in the next round */
     struct buf text;        /* of the token appended last */
     int32_t pending_id;     /* that token, while its text is not made yet; -1: it is */
     uint64_t last_ns;       /* when its last token was sampled */
-    double *vec_sum;        /* embed: [n_vec] sum of the hidden rows so far */
+    uint64_t began_ns;      /* with r->predict_ns: when its first token was */
+    bool has_line;          /* with r->predict_ns: its text has a newline */
+    double *vec_sum;        /* embed: [vec_room] sum of the hidden rows so far */
 };
 
 struct seq_limits {
@@ -36,6 +40,7 @@ struct seq_limits {
     int n_vocab;     /* ids the model knows */
     int n_sample;    /* of those, ids that may be sampled: the others have no text */
     int n_vec;       /* numbers of a vector */
+    int vec_room;    /* of the sum it is made from (model/pooler.h) */
     bool no_text;    /* the model has no logits: vectors only */
     bool classifies; /* the vector is scores of classes */
 };
@@ -49,9 +54,12 @@ void seq_close(struct seq *s, struct block_pool *pool); /* NULL is allowed */
 /* Gives its blocks back; their tokens are computed again when it resumes. */
 void seq_drop_kv(struct seq *s, struct block_pool *pool);
 /* Appends a sampled token and returns the finish it leads to, or FINISH_NONE: everything the next
- * step depends on. Its text is made here if a stop string could end the request, else by
+ * step depends on. Its text is made here if it could end the request, else by
  * seq_make_text. */
 enum finish seq_append(struct seq *s, int32_t id, bool is_end);
+/* Appends the tokens of r->resume; their text goes to r->resumed. Returns the finish that they lead
+ * to. Called once, before the sequence runs. */
+enum finish seq_resume(struct seq *s, bool (*is_end)(void *arg, int32_t id), void *arg);
 /* Makes the text of the token appended last, in s->text. */
 void seq_make_text(struct seq *s);
 #endif

@@ -12,6 +12,7 @@ void engine_stats_init(struct engine_stats *s)
     INIT(s->queue, hist_e2e);
     INIT(s->prefill, hist_e2e);
     INIT(s->decode, hist_e2e);
+    INIT(s->step_time, hist_itl);
     INIT(s->prompt_len, hist_tokens);
     INIT(s->output_len, hist_tokens);
     INIT(s->step_size, hist_tokens);

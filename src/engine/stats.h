@@ -30,8 +30,8 @@ struct engine_stats {
     struct gauge grammar_bytes; /* of cached grammars */
     struct gauge matcher_bytes; /* of token masks and other state of grammars */
     struct counter grammars_compiled, grammars_refused, grammars_cancelled;
-    struct hist ttft, itl, e2e, queue, prefill, decode; /* seconds */
-    struct hist prompt_len, output_len, step_size;      /* tokens */
+    struct hist ttft, itl, e2e, queue, prefill, decode, step_time; /* seconds */
+    struct hist prompt_len, output_len, step_size;                 /* tokens */
     struct hist cancel_ms, gone_ms; /* from a cancel to the end: asked for, client gone */
     struct hist deadline_check_us, emit_us;
 };

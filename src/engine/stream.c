@@ -44,8 +44,8 @@ void stream_prime(struct stream *s, const int32_t *ids, size_t n)
 }
 
 /* Where the stop string that is complete first begins in the held text, or -1: the one with the
- * earliest end, of those the longest. */
-static ptrdiff_t find_stop(const struct stream *s)
+ * earliest end, of those the longest. *hit: its index. */
+static ptrdiff_t find_stop(const struct stream *s, int *hit)
 {
     size_t best_end = (size_t)-1;
     ptrdiff_t best = -1;
@@ -56,6 +56,7 @@ static ptrdiff_t find_stop(const struct stream *s)
         if (at < 0 || end > best_end || (end == best_end && at >= best)) continue;
         best = at;
         best_end = end;
+        *hit = i;
     }
     return best;
 }
@@ -87,7 +88,7 @@ static void release_held(struct stream *s, size_t n_kept, struct buf *out)
 /* Moves on what can be shown. true: a stop string is complete; it and all behind it are dropped. */
 static bool release_text(struct stream *s, struct buf *out)
 {
-    ptrdiff_t stop = find_stop(s);
+    ptrdiff_t stop = find_stop(s, &s->hit);
 
     if (stop < 0) {
         release_held(s, open_tail(s), out);

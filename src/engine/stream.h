@@ -13,7 +13,8 @@ struct stream {
     struct str *stops;  /* [n_stops] owned */
     int n_stops;
     struct buf held;      /* decoded, not given out yet */
-    bool stopped;         /* a stop string came */
+    bool stopped;         /* a stop string came, */
+    int hit;              /* this one of the stops */
     bool unarmed;         /* stop strings are not searched yet (min_tokens) */
     const int32_t *shown; /* [n_shown] special tokens that appear as text; borrowed */
     int n_shown;

@@ -41,7 +41,7 @@ static int fill_request(const struct engine *g, struct request *r, struct err *e
 
     if (n > g->opt.n_ctx / 2) n = g->opt.n_ctx / 2;
     for (int i = 0; i < n; i++) ids_push(&r->prompt, i % g->lim.n_vocab);
-    r->max_tokens = 1;
+    r->max_tokens = g->runner->lim.warm_output > 1 ? g->runner->lim.warm_output : 1;
     r->sample.temp = 0;
     r->ignore_eos = r->quiet = true;
     r->embed = g->lim.no_text;

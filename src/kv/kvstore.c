@@ -37,18 +37,27 @@ static bool part_bytes(int n_heads, int dim, enum dtype t, uint64_t *out)
  * still be whole blocks of the type. */
 static bool make_layer(struct kvlayer *out, const struct kvshape *s, enum dtype t)
 {
-    uint64_t k, v;
+    uint64_t k, v, x;
 
     if (!part_bytes(s->n_kv_heads, s->head_dim, t, &k) ||
-        !part_bytes(s->n_kv_heads, s->head_dim_v, t, &v))
+        !part_bytes(s->n_kv_heads, s->head_dim_v, t, &v) ||
+        !part_bytes(s->index_dim > 0, s->index_dim, t, &x))
         return false;
     *out = (struct kvlayer){ .n_kv_heads = s->n_kv_heads,
                              .head_dim = s->head_dim,
                              .head_dim_v = s->head_dim_v,
                              .k_block_bytes = k,
                              .v_block_bytes = s->v_in_k ? 0 : v,
-                             .v_in_k = s->v_in_k };
+                             .v_in_k = s->v_in_k,
+                             .x_block_bytes = x,
+                             .index_dim = s->index_dim };
     return true;
+}
+
+/* Keys, values and index keys. */
+static size_t block_bytes(const struct kvlayer *y)
+{
+    return y->k_block_bytes + y->v_block_bytes + y->x_block_bytes;
 }
 
 /* Layers whose heads the type cannot hold count as nothing; kvstore_bytes reports them. */
@@ -58,7 +67,7 @@ uint64_t kvstore_block_bytes(const struct kvshape *layers, int n_layers, enum dt
     struct kvlayer y;
 
     for (int l = 0; l < n_layers; l++)
-        if (make_layer(&y, &layers[l], type)) sum += y.k_block_bytes + y.v_block_bytes;
+        if (make_layer(&y, &layers[l], type)) sum += block_bytes(&y);
     return sum;
 }
 
@@ -76,8 +85,8 @@ int kvstore_bytes(uint64_t *out, const struct kvshape *layers, int n_layers, enu
                            "layer %d: the %d numbers of a head are not a multiple of the block "
                            "size of %s",
                            l, layers[l].head_dim, dtype_name((int)type));
-        block = y.k_block_bytes + y.v_block_bytes;
-        part = block * (uint64_t)n_blocks + 2 * ALIGN;
+        block = block_bytes(&y);
+        part = block * (uint64_t)n_blocks + (y.x_block_bytes ? 3 : 2) * ALIGN;
         if (part / (uint64_t)n_blocks < block || sum + part < sum || sum + part > SIZE_MAX / 2)
             return err_set(
                 e, E_NOMEM, "a KV cache of %d blocks of %llu bytes is larger than any memory",
@@ -105,6 +114,7 @@ static bool is_thin(const struct kvstore *s, const struct region *r, const struc
         if (!make_layer(&y, &layers[l], s->type)) return false;
         if (y.k_block_bytes * (size_t)s->n_blocks >= THIN_ARRAY) return false;
         if (y.v_block_bytes * (size_t)s->n_blocks >= THIN_ARRAY) return false;
+        if (y.x_block_bytes * (size_t)s->n_blocks >= THIN_ARRAY) return false;
     }
     return true;
 }
@@ -134,6 +144,7 @@ static int open_region(struct kvstore *s, struct region *r, const struct kvshape
         make_layer(y, &layers[l], s->type);
         y->k = carve_blocks(&at, y->k_block_bytes, s->n_blocks);
         y->v = carve_blocks(&at, y->v_block_bytes, s->n_blocks);
+        y->x = carve_blocks(&at, y->x_block_bytes, s->n_blocks);
     }
     return OK;
 }
@@ -180,51 +191,49 @@ size_t kvstore_block_size(const struct kvstore *s)
 {
     size_t sum = 0;
 
-    for (int l = 0; l < s->n_layers; l++)
-        sum += s->layers[l].k_block_bytes + s->layers[l].v_block_bytes;
+    for (int l = 0; l < s->n_layers; l++) sum += block_bytes(&s->layers[l]);
     return sum;
 }
 
+/* The bytes of a block on the host: they are written or, if in is not NULL, read. */
+struct bytes {
+    char *out;
+    const char *in;
+    size_t at;
+};
+
 /* The keys or the values of block id in one layer. */
-static void *block_at(void *base, size_t bytes, int id)
+static void copy_part(struct backend *be, void *base, size_t n, int id, struct bytes *b)
 {
-    return (char *)base + (size_t)id * bytes;
+    char *part;
+
+    if (!n) return;
+    part = (char *)base + (size_t)id * n;
+    if (b->in) be->put(be, part, b->in + b->at, n);
+    else be->get(be, b->out + b->at, part, n);
+    b->at += n;
+}
+
+static void copy_block(const struct kvstore *s, int id, struct bytes b)
+{
+    assert(id >= 0 && id < s->n_blocks);
+    for (int i = 0; i < s->n_regions; i++)
+        for (int l = s->regions[i].first; l < s->regions[i].end; l++) {
+            const struct kvlayer *y = &s->layers[l];
+            copy_part(s->regions[i].be, y->k, y->k_block_bytes, id, &b);
+            copy_part(s->regions[i].be, y->v, y->v_block_bytes, id, &b);
+            copy_part(s->regions[i].be, y->x, y->x_block_bytes, id, &b);
+        }
 }
 
 void kvstore_read(const struct kvstore *s, int id, void *data)
 {
-    char *to = data;
-
-    assert(id >= 0 && id < s->n_blocks);
-    for (int i = 0; i < s->n_regions; i++)
-        for (int l = s->regions[i].first; l < s->regions[i].end; l++) {
-            const struct kvlayer *y = &s->layers[l];
-            struct backend *be = s->regions[i].be;
-            if (y->k_block_bytes)
-                be->get(be, to, block_at(y->k, y->k_block_bytes, id), y->k_block_bytes);
-            to += y->k_block_bytes;
-            if (y->v_block_bytes)
-                be->get(be, to, block_at(y->v, y->v_block_bytes, id), y->v_block_bytes);
-            to += y->v_block_bytes;
-        }
+    copy_block(s, id, (struct bytes){ .out = data });
 }
 
 void kvstore_write(struct kvstore *s, int id, const void *data)
 {
-    const char *from = data;
-
-    assert(id >= 0 && id < s->n_blocks);
-    for (int i = 0; i < s->n_regions; i++)
-        for (int l = s->regions[i].first; l < s->regions[i].end; l++) {
-            const struct kvlayer *y = &s->layers[l];
-            struct backend *be = s->regions[i].be;
-            if (y->k_block_bytes)
-                be->put(be, block_at(y->k, y->k_block_bytes, id), from, y->k_block_bytes);
-            from += y->k_block_bytes;
-            if (y->v_block_bytes)
-                be->put(be, block_at(y->v, y->v_block_bytes, id), from, y->v_block_bytes);
-            from += y->v_block_bytes;
-        }
+    copy_block(s, id, (struct bytes){ .in = data });
 }
 
 int kvstore_sync(struct kvstore *s, struct err *e)

@@ -15,6 +15,7 @@ struct kvstore;
 struct kvshape {
     int n_kv_heads, head_dim, head_dim_v; /* n_kv_heads 0: the layer keeps nothing */
     bool v_in_k;                          /* values are the first head_dim_v numbers of the keys */
+    int index_dim;                        /* numbers of an index key (sparse attention); 0: none */
 };
 
 /* layers: of all shares together, in order. The shares are copied, the backends borrowed. */

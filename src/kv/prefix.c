@@ -143,15 +143,22 @@ static uint64_t mix_word(uint64_t h, uint64_t w)
 }
 
 /* Chained: the hash of a block covers all blocks before it through its parent's hash. */
-static uint64_t hash_block(const struct prefix *p, int parent, uint64_t salt, const int32_t *ids)
+uint64_t prefix_hash_block(uint64_t seed, uint64_t before, const int32_t *ids)
 {
-    uint64_t h = mix_word(p->seed, parent == NONE ? salt : p->nodes[parent].hash), w;
+    uint64_t h = mix_word(seed, before), w;
 
     for (int i = 0; i < KV_BLOCK; i += 2) {
         memcpy(&w, ids + i, sizeof w);
         h = mix_word(h, w);
     }
-    return h & p->hash_mask;
+    return h;
+}
+
+static uint64_t hash_block(const struct prefix *p, int parent, uint64_t salt, const int32_t *ids)
+{
+    uint64_t before = parent == NONE ? salt : p->nodes[parent].hash;
+
+    return prefix_hash_block(p->seed, before, ids) & p->hash_mask;
 }
 
 static bool holds_tokens(const struct node *x, uint64_t salt, const int32_t *ids)

@@ -58,6 +58,10 @@ int prefix_n_gain(const struct prefix *p, const struct chain *c);
 bool prefix_evict(struct prefix *p, int n_free);
 void prefix_clear(struct prefix *p); /* evicts all idle blocks */
 
+/* The hash of a block: of its KV_BLOCK tokens, and of all blocks before it through `before`, the hash
+ * of the last of them; of the first block the salt. Two caches with one seed agree. */
+uint64_t prefix_hash_block(uint64_t seed, uint64_t before, const int32_t *ids);
+
 /* Adds the cache's references to uses: [block_n]. For block_check. */
 void prefix_count_uses(const struct prefix *p, int32_t *uses);
 /* Checks the tree, the hash buckets and the list of idle blocks against each other and against the
