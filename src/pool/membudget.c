@@ -3,6 +3,7 @@
 #include "pool/membudget.h"
 
 #include "base/log.h"
+#include "format/source.h"
 #include "model/loadplan.h"
 #include "pool/memavail.h"
 
@@ -15,6 +16,16 @@ enum { KV_SHARE = 8 }; /* a KV cache of an eighth of the free memory is large */
 /* Left free for the rest of the process and for others: a 32nd of the memory. */
 #define ROOM_SHARE 32
 #define ROOM_MOST ((uint64_t)1 << 30)
+
+/* Decrypted tensors are in private memory of the host, also those that a GPU has a copy of. */
+static void count_decrypted(struct membudget *b, const struct loadplan *plan)
+{
+    uint64_t bytes = source_bytes(plan->source);
+
+    b->weights += bytes > b->mapped ? bytes - b->mapped : 0;
+    b->copied += bytes > b->mapped ? bytes : b->mapped;
+    b->mapped = 0;
+}
 
 struct membudget membudget_of(const struct loadplan *plan)
 {
@@ -32,8 +43,9 @@ struct membudget membudget_of(const struct loadplan *plan)
         }
         out.copied += m->weights;
         out.host_kv += m->kv;
-        out.host_scratch += m->scratch + m->backend;
+        out.host_scratch += m->scratch + m->backend + m->tables;
     }
+    if (source_is_sealed(plan->source)) count_decrypted(&out, plan);
     return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/modelref.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -71,6 +72,16 @@ char *model_id_of(const char *path)
         break;
     }
     return join(str_of(base, n), STR(""));
+}
+
+char *model_id_of_name(const char *name, const char *path)
+{
+    struct hf_ref r;
+
+    if (file_exists(name)) return model_id_of(name);
+    if (modelref_parse(&r, str_c(name), NULL) == OK && file_is_dir(path))
+        return join(r.name, STR(""));
+    return model_id_of(path);
 }
 
 /* The folder before what names the model: in "a/x/onnx/model.onnx" that is a. */

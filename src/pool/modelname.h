@@ -9,6 +9,10 @@
  * memory. */
 char *model_id_of(const char *path);
 
+/* The same for a model that was found at path by a name (modelref.h): a folder of the cache has the
+ * name of its repository, not that of its commit. */
+char *model_id_of_name(const char *name, const char *path);
+
 /* The same for a path relative to a folder of models, with the folders before it:
  * "org/m-00001-of-00003.gguf" is "org/m", "org/x/onnx/model.onnx" is "org/x". */
 char *model_id_below(const char *rel);

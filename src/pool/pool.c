@@ -55,6 +55,11 @@ static struct slot *make_slot(const struct pool_model *m)
     s->m.priority = m->priority;
     s->m.keep_ms = m->keep_ms;
     s->m.entry = m->entry;
+    s->m.engine = m->engine;
+    s->m.chat_template = m->chat_template;
+    s->m.key_file = m->key_file;
+    s->m.key_command = m->key_command;
+    s->m.kv_share = m->kv_share;
     engine_stats_init(&s->stats);
     hist_init(&s->counts.load_s, hist_e2e, (int)(sizeof hist_e2e / sizeof *hist_e2e));
     hist_init(&s->counts.switch_s, hist_e2e, (int)(sizeof hist_e2e / sizeof *hist_e2e));
@@ -277,6 +282,7 @@ static void work(struct pool *p)
         load_watch(p);
         swap_expire(p);
         load_close_unused(p);
+        load_forget(p);
         wait_serve(p);
         more = swap_load_next(p);
         wait_serve(p);
@@ -322,7 +328,8 @@ static int start_pool(struct pool *p, struct err *e)
 {
     int rc;
 
-    if (p->opt.n < 1 && !p->opt.registry) return err_set(e, E_INVALID, "no model is named");
+    if (p->opt.n < 1 && !p->opt.registry && !p->opt.empty)
+        return err_set(e, E_INVALID, "no model is named");
     if ((rc = lock_init(&p->lock, &p->news, "the pool of models", e)) != OK) return rc;
     p->has_lock = true;
     if ((rc = pool_open_park(p, e)) != OK) return rc;
@@ -342,6 +349,7 @@ int pool_open(struct pool **out, const struct pool_opt *opt, struct err *e)
     if (!p) return err_nomem(e, "the pool of models");
     p->opt = *opt;
     p->look_ns = UINT64_MAX;
+    atomic_init(&p->park_room, UINT64_MAX);
     if ((rc = start_pool(p, e)) == OK) *out = p;
     else pool_close(p);
     return rc;
@@ -396,7 +404,8 @@ int pool_n(const struct pool *p) { return atomic_load_explicit(&p->n, memory_ord
 const struct pool_model *pool_at(struct pool *p, int i) { return &p->slots[i]->m; }
 const char *pool_path(const struct pool_model *m) { return m->entry ? m->entry->to_open : m->path; }
 
-int pool_index(struct pool *p, struct str id)
+/* "name:latest" is Ollama's form of a name, if there is no model of that name itself. */
+static int find_index(struct pool *p, struct str id)
 {
     int n = pool_n(p), i = 0;
 
@@ -406,6 +415,15 @@ int pool_index(struct pool *p, struct str id)
     }
     while (i < n && (id.n ? !str_is(id, p->slots[i]->m.id) : !pool_is_listed(p, i))) i++;
     return i < n ? i : -1;
+}
+
+int pool_index(struct pool *p, struct str id)
+{
+    struct str tag = STR(":latest");
+    int i = find_index(p, id);
+
+    if (i >= 0 || !str_ends(id, tag) || id.n == tag.n) return i;
+    return find_index(p, str_take(id, id.n - tag.n));
 }
 
 struct pool_instance *pool_acquire(struct pool *p, int i)
@@ -454,7 +472,13 @@ struct engine_stats *pool_stats(struct pool *p, int i)
 
 const struct pool_counts *pool_counts(struct pool *p, int i) { return &p->slots[i]->counts; }
 uint64_t pool_bytes(struct pool *p) { return atomic_load(&p->taken_bytes); }
-uint64_t pool_parked_bytes(struct pool *p) { return atomic_load(&p->parked_bytes); }
+
+uint64_t pool_parked_bytes(struct pool *p)
+{
+    const struct pool_host *h = p->opt.host;
+
+    return atomic_load(&p->parked_bytes) + (h && h->parked_bytes ? h->parked_bytes(h) : 0);
+}
 
 uint64_t pool_limit(struct pool *p)
 {

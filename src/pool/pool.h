@@ -67,12 +67,18 @@ struct pool_model {   /* fixed, but for its state */
     int priority;     /* see swapplan.h */
     int64_t keep_ms;  /* unloaded after so long without use; -1: never */
     const struct registry_model *entry; /* its settings; NULL: there is no registry */
+    /* Without a registry: settings of its own instead of the pool's. Borrowed, as long as the pool. */
+    const struct engine_opt *engine;    /* NULL: the pool's */
+    const char *chat_template;          /* NULL: the pool's */
+    const char *key_file, *key_command; /* of an encrypted model; both NULL: the pool's */
+    double kv_share;                    /* part of the memory for KV caches; 0: an equal one */
     _Atomic int state;    /* enum pool_state; pool_state reads it together with the error */
     _Atomic int progress; /* of LOADING: 0 to 100 */
 };
 
 /* How models are loaded and run: see above. Each function gets the instance; error, drain, abort and
- * is_idle may be called on any thread, the others on the pool's. */
+ * is_idle may be called on any thread, the others on the pool's. Those of the last group are about the
+ * host itself, and may be NULL. */
 struct pool_host {
     /* Sets need, sizes and refused, by m->room. Called again, before open, where others have come or
      * gone meanwhile: there is another room then. */
@@ -84,12 +90,21 @@ struct pool_host {
     void (*abort)(struct pool_instance *m);               /* cancels what it has */
     bool (*is_idle)(struct pool_instance *m);
     void (*stop)(struct pool_instance *m); /* ends its threads; facts can still be read */
-    /* Before close of a model that is to sleep: keeps what the next instance can begin with. NULL:
-     * there is nothing to keep. */
-    void (*sleep)(struct pool_instance *m);
+    /* Before close of a model that is to sleep: keeps what the next instance can begin with, and KV
+     * blocks of at most so many bytes. false: nothing is kept. NULL: there is nothing to keep. */
+    bool (*sleep)(struct pool_instance *m, uint64_t park_bytes);
     void (*close)(struct pool_instance *m); /* frees what the steps made, also after a failed one */
     /* Anonymous memory that the instance's own process has taken. NULL: it runs in this one. */
     uint64_t (*own_bytes)(const struct pool_instance *m);
+
+    /* A load was cancelled (pool_is_cancelled): plan or open that waits for it returns. Any thread. */
+    void (*cancel)(const struct pool_host *h);
+    /* Ends what sleep has kept of a model, and returns when it has ended. */
+    void (*forget)(const struct pool_host *h, const char *id);
+    uint64_t (*parked_bytes)(const struct pool_host *h); /* that sleep has kept; any thread */
+    /* Gives up what sleep has kept of one model, the one that has slept longest of those that have
+     * parked blocks; returns the bytes of these. 0: there is none. */
+    uint64_t (*drop_parked)(const struct pool_host *h);
 };
 
 struct pool_instance { /* a loaded model; read only */
@@ -105,10 +120,11 @@ struct pool_instance { /* a loaded model; read only */
     struct membudget need;  /* memory, as planned */
     struct sizes sizes;     /* as planned */
     struct err
-        refused;      /* the plan needs more than its device has now (need.device_lack); OK: not */
-    bool fill_kv;     /* before open: the KV cache is really taken before READY */
-    void *host_data;  /* the host's */
-    bool by_operator; /* an operator asked for the load: earlier failures do not count */
+        refused;     /* the plan needs more than its device has now (need.device_lack); OK: not */
+    bool fill_kv;    /* before open: the KV cache is really taken before READY */
+    void *host_data; /* the host's */
+    struct keyset *keys; /* of an encrypted model, from plan to open; pool_local's */
+    bool by_operator;    /* an operator asked for the load: earlier failures do not count */
     /* the pool's */
     const struct pool_host *host;
     struct pool *pool;
@@ -143,6 +159,7 @@ struct pool_opt {
     const char *const *paths;   /* [n] models that are loaded at once, and stay */
     const char *const *aliases; /* [n] or NULL; entries may be NULL */
     int n;
+    bool empty; /* or with no model: all come by pool_add */
     struct engine_opt engine;
     uint64_t memory_limit; /* bytes of all models; one that does not fit is not loaded. 0: no limit;
                             * POOL_MEMORY_AUTO: what the machine has when a model is loaded */
@@ -150,8 +167,10 @@ struct pool_opt {
     bool tiers;           /* look at the page cache: pool_view.tier; see pool_ahead.c */
     bool read_ahead;      /* with it: files of models that are probably needed next */
     const char *sys_root; /* a folder that stands for "/" when memory is looked up; NULL: "/" */
-    const char *chat_template;    /* a file to use instead of the models' own; NULL or "": none */
-    bool warm;                    /* a short run before READY */
+    const char *chat_template; /* a file to use instead of the models' own; NULL or "": none */
+    const char *key_file, *key_command; /* of encrypted models, unless their settings name others:
+                                         * base/keyring.h; NULL or "": none */
+    bool warm;                          /* a short run before READY */
     int retry_ms;                 /* a failed model is opened again after this, then after twice as
                                 * long each time, up to a minute; 0: 1000 */
     int max_loaded;               /* models loaded at a time; 0: no limit */
@@ -228,7 +247,8 @@ void pool_hint(struct pool *p, int i);
 /* Somebody who waits for a model: filled in and kept by the caller until done was called, or
  * pool_cancel_wait has returned true. */
 struct pool_wait {
-    void (*done)(struct pool_wait *w); /* on the pool's thread; w is the caller's again */
+    void (*done)(struct pool_wait *w); /* on the pool's thread, or on that of an unload; w is the
+                                        * caller's again */
     void *arg;                         /* the caller's */
     bool by_operator; /* pool_load: also loads what has failed before, and goes on when the wait is
                        * cancelled */
@@ -245,6 +265,7 @@ struct pool_wait {
     /* The loads and instances that it is about: pool_impl.h. */
     uint32_t attempt, generation;
     int left;
+    bool forgets; /* what sleeps ends, too */
 };
 
 enum pool_wait_now { POOL_WAIT, POOL_NOW };
@@ -252,20 +273,29 @@ enum pool_wait_now { POOL_WAIT, POOL_NOW };
 /* Asks for model i. POOL_NOW: the result is there, and done is not called. Any number of waits is one
  * load. */
 enum pool_wait_now pool_load(struct pool *p, int i, struct pool_wait *w);
-/* Model i cannot be found any more, and a load under way is cancelled: those who wait for it get
- * E_LOADING. done when what there was is closed. sleep: the model is SLEEPING then. w NULL: nobody
- * waits for it. Whoever asks for the model from then on gets it loaded again, which this does not
- * wait for. */
+/* Model i cannot be found any more, and its load is cancelled, also one that has not begun or waits for
+ * room: those who wait for it get E_LOADING. done when what there was is closed, also what slept.
+ * sleep: the model is SLEEPING then. w NULL: nobody waits for it. Whoever asks for the model from then
+ * on gets it loaded again, which this does not wait for. */
 enum pool_wait_now pool_unload(struct pool *p, int i, bool sleep, struct pool_wait *w);
 /* true: w waited, and is the caller's again. false: done was called, or is about to be. */
 bool pool_cancel_wait(struct pool *p, struct pool_wait *w);
 
 void pool_info(const struct pool_instance *m, struct engine_info *out); /* wherever it runs */
+/* The chat template, wherever the model runs; empty: there is none. Valid as long as the instance. */
+struct str pool_template(const struct pool_instance *m);
 
 /* For hosts. */
+/* The keys of a model: by its own settings, else by file and command; see keyset_open. *out is NULL
+ * where there are none. entry may be NULL. */
+struct keyset;
+int pool_read_keys(const struct registry_model *entry, const char *file, const char *command,
+                   struct keyset **out, struct err *e);
 extern const struct pool_host pool_local; /* the host of models in this process */
 void pool_wake(struct pool *p);           /* any thread: look at the instances */
-void pool_set_progress(struct pool_instance *m, int percent); /* of its load */
+void pool_set_progress(struct pool_instance *m, int percent);         /* of its load */
+void pool_set_weights_progress(struct pool_instance *m, int percent); /* of the weights alone */
+bool pool_is_cancelled(const struct pool_instance *m); /* it was unloaded meanwhile */
 const struct pool_opt *pool_opt_of(const struct pool_instance *m);
 struct engine_stats *pool_stats_of(struct pool_instance *m); /* where it counts */
 void pool_note_parked(struct pool_instance *m, int n);       /* KV blocks, when it closes */
@@ -298,9 +328,13 @@ struct pool_view { /* of one model at one moment */
     int parked_blocks;    /* KV blocks that were parked when it was last unloaded */
 };
 void pool_view(struct pool *p, int i, struct pool_view *out);
-uint64_t pool_bytes(struct pool *p);        /* of all instances that are not closed */
-uint64_t pool_limit(struct pool *p);        /* memory_limit; 0: none or automatic */
-uint64_t pool_parked_bytes(struct pool *p); /* of KV blocks that are parked in memory */
+uint64_t pool_bytes(struct pool *p); /* of all instances that are not closed */
+uint64_t pool_limit(struct pool *p); /* memory_limit; 0: none or automatic */
+uint64_t pool_parked_bytes(
+    struct pool *p); /* of KV blocks that are parked in memory, also in that of
+                                             * processes that sleep */
+/* Parked KV blocks that are saved from now on take at most so many bytes. Any thread. */
+void pool_set_park_room(struct pool *p, uint64_t bytes);
 /* Should model i be READY: it was not unloaded on purpose, and not only loaded when asked for? */
 bool pool_is_expected(struct pool *p, int i);
 

@@ -53,6 +53,9 @@ struct slot {
     bool on_purpose;  /* it was unloaded by somebody, or for another model */
     bool yields;      /* swapplan.h */
     bool loading;     /* the thread loads it now */
+    bool planned;     /* it has a plan, and waits for room: pending */
+    bool kept;        /* its host has kept something since it slept */
+    bool forget;      /* which is to end: it was unloaded */
     /* Loads are numbered. One that is unloaded meanwhile is cancelled for good: who asks after that
      * waits for the next one. A wait for READY has the number of the first load that can end it. A
      * wait for the end has the numbers of the last load and of the last instance that it is about,
@@ -97,16 +100,17 @@ struct pool {
     atomic_bool stop;             /* load no more models */
     atomic_bool draining, aborting;
     bool stopped;
-    _Atomic uint64_t taken_bytes; /* of instances that are not closed; written by the thread */
-    struct membudget held;        /* the same in detail; the thread's */
-    int n_taken;                  /* such instances; the thread's */
-    struct pool_instance *taken;  /* these; the thread's */
-    unsigned n_changes;           /* how often they became more or fewer; the thread's */
-    struct slot *last_used;       /* under the lock, as is the next */
-    struct ahead *ahead;          /* NULL: tiers are not looked at */
-    struct park *park;            /* NULL: off; the thread's */
-    _Atomic uint64_t parked_bytes;
-    uint64_t look_ns; /* when a load that waits for room asks again; the thread's */
+    _Atomic uint64_t taken_bytes;  /* of instances that are not closed; written by the thread */
+    struct membudget held;         /* the same in detail; the thread's */
+    int n_taken;                   /* such instances; the thread's */
+    struct pool_instance *taken;   /* these; the thread's */
+    unsigned n_changes;            /* how often they became more or fewer; the thread's */
+    struct slot *last_used;        /* under the lock, as is the next */
+    struct ahead *ahead;           /* NULL: tiers are not looked at */
+    struct park *park;             /* NULL: off; the thread's */
+    _Atomic uint64_t parked_bytes; /* in this process */
+    _Atomic uint64_t park_room;    /* pool_set_park_room */
+    uint64_t look_ns;              /* when a load that waits for room asks again; the thread's */
     /* The thread's, for swapplan.h; n_view of them. Not allocated when they are needed: a load that
      * cannot even be planned would have nobody to report to. */
     struct swap_model view[POOL_MODELS_MAX];
@@ -133,6 +137,7 @@ static inline int retry_left_ms(const struct slot *s)
 }
 static inline bool is_wanted(const struct slot *s) { return s->asked || s->n_waits > 0; }
 static inline bool is_cancelled(const struct slot *s) { return s->cancelled == s->attempt; }
+static inline bool is_plan_cancelled(const struct slot *s) { return s->planned && is_cancelled(s); }
 static inline struct slot *slot_of(const struct pool_instance *m)
 {
     return (struct slot *)((char *)m->model - offsetof(struct slot, m));
@@ -156,7 +161,9 @@ struct pool_wait *wait_take(struct pool *p, struct slot *s, struct pool_instance
  * count on it. */
 void wait_note_end(struct slot *s);
 void wait_note_closed(struct slot *s, uint32_t generation);
+void wait_note_forgotten(struct slot *s);
 void wait_finish(struct pool_wait *list, int rc, const struct err *e); /* without the lock */
+void wait_refuse(struct pool_wait *list, const struct slot *s);        /* its load is cancelled */
 void wait_serve(struct pool *p);   /* those whose model is READY */
 void wait_end_all(struct pool *p); /* E_SHUTDOWN */
 
@@ -165,7 +172,9 @@ void wait_end_all(struct pool *p); /* E_SHUTDOWN */
  * give up their memory. */
 bool load_slot(struct pool *p, int i, bool first);
 void load_drop_pending(struct pool *p, struct slot *s);
-void load_watch(struct pool *p); /* engines that have failed, and models to be opened again */
+void load_end_plans(struct pool *p); /* of models that nobody waits for any more */
+void load_forget(struct pool *p);    /* what slept of models that were unloaded */
+void load_watch(struct pool *p);     /* engines that have failed, and models to be opened again */
 void load_close_unused(struct pool *p);
 void load_close(struct pool *p, struct pool_instance *m);
 uint64_t load_next_retry(struct pool *p);
@@ -186,6 +195,7 @@ struct park *pool_park_of(const struct pool_instance *m); /* NULL: off */
 void pool_note_restored(struct pool *p);                  /* an engine has taken its blocks */
 void pool_trim_park(struct pool *p);                      /* files that workers have written */
 bool pool_shrink_park(struct pool *p, uint64_t bytes);    /* false: there is nothing to drop */
+uint64_t pool_room_to_park(struct pool *p, const struct pool_instance *m); /* when m closes */
 
 /* ---- pool_room.c: the thread's ---- */
 struct memavail;

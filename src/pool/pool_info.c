@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 #include "engine/info.h"
 #include "pool/pool.h"
+#include "pool/prompter.h"
 
 void pool_info(const struct pool_instance *m, struct engine_info *out)
 {
@@ -15,4 +16,13 @@ void pool_info(const struct pool_instance *m, struct engine_info *out)
                                      .devices = "",
                                      .kv_type = "",
                                      .sizes = "" };
+}
+
+struct str pool_template(const struct pool_instance *m)
+{
+    struct engine_info info;
+
+    if (m->prompter) return prompter_template(m->prompter, false);
+    pool_info(m, &info);
+    return info.chat_template ? str_c(info.chat_template) : STR("");
 }

@@ -18,6 +18,7 @@
 
 enum {
     RETRY_MOST_MS = 60000, /* back-off doubles up to this */
+    WORKER_MOST_MS = 5000, /* and up to this for a process that died: its breaker limits starts */
     STEADY_MS = 120000,    /* READY for so long: the next failure is the first again */
     PLANNED = 5,           /* percent of a load */
     ROOMY = 10,
@@ -52,14 +53,39 @@ static void note_closed(struct pool *p, struct slot *s, uint32_t generation)
     if (before) pool_report_change(p);
 }
 
+/* A model that was unloaded while it fell asleep is forgotten next. */
 static void sleep_if_asked(struct pool *p, struct slot *s, struct pool_instance *m)
 {
     bool sleeps;
 
     pthread_mutex_lock(&p->lock);
     sleeps = s->sleeps && !atomic_load(&p->stop);
+    if (sleeps && m->host->sleep) s->kept = true;
     pthread_mutex_unlock(&p->lock);
-    if (sleeps && m->host->sleep && m->host->error(m, NULL) == OK) m->host->sleep(m);
+    if (!sleeps || !m->host->sleep || m->host->error(m, NULL) != OK) return;
+    m->host->sleep(m, pool_room_to_park(p, m));
+}
+
+void load_forget(struct pool *p)
+{
+    const struct pool_host *h = p->opt.host;
+
+    for (int i = 0; i < pool_n(p); i++) {
+        struct slot *s = p->slots[i];
+        bool due;
+
+        pthread_mutex_lock(&p->lock);
+        due = s->forget && s->n_open == 0;
+        pthread_mutex_unlock(&p->lock);
+        if (!due) continue;
+        if (h && h->forget) h->forget(h, s->m.id);
+        pthread_mutex_lock(&p->lock);
+        s->forget = s->kept = false;
+        wait_note_forgotten(s);
+        wait_settle(s);
+        pthread_mutex_unlock(&p->lock);
+        pool_report_change(p);
+    }
 }
 
 void load_close_unused(struct pool *p)
@@ -97,12 +123,13 @@ bool pool_is_same_file(const struct file_id *a, const struct file_id *b)
 }
 
 /* Time until a model that failed n times in a row is opened again. */
-static uint64_t retry_after_ms(const struct pool *p, int n)
+static uint64_t retry_after_ms(const struct pool *p, int code, int n)
 {
     uint64_t ms = p->opt.retry_ms > 0 ? (uint64_t)p->opt.retry_ms : RETRY_FIRST_MS;
+    uint64_t most = code == E_WORKER ? WORKER_MOST_MS : RETRY_MOST_MS;
 
-    while (--n > 0 && ms < RETRY_MOST_MS) ms *= 2;
-    return ms < RETRY_MOST_MS ? ms : RETRY_MOST_MS;
+    while (--n > 0 && ms < most) ms *= 2;
+    return ms < most ? ms : most;
 }
 
 /* Does the same file fail again for sure? */
@@ -154,12 +181,16 @@ static bool is_opened_again(const struct slot *s, const struct pool_instance *m,
 }
 
 /* Time until the model may be loaded again. Memory may be free at any moment: for it, there is no
- * back-off between the loads that requests cause. */
-static uint64_t back_off_ms(struct pool *p, struct slot *s, const struct err *e, bool by_itself)
+ * back-off between the loads that requests cause. A process that has served is started again at once
+ * after its first death: its clients wait for that. */
+static uint64_t back_off_ms(struct pool *p, struct slot *s, const struct pool_instance *m,
+                            const struct err *e, bool by_itself)
 {
     bool doubles = by_itself || !lacked_memory(e->code);
-    uint64_t wait = doubles ? retry_after_ms(p, ++s->n_fails) : retry_after_ms(p, 1);
+    int n = doubles ? ++s->n_fails : 1;
+    uint64_t wait = retry_after_ms(p, e->code, n);
 
+    if (m && e->code == E_WORKER && n == 1) wait = 0;
     return e->retry_ms > 0 && (uint64_t)e->retry_ms > wait ? (uint64_t)e->retry_ms : wait;
 }
 
@@ -176,9 +207,9 @@ static bool mark_failed(struct pool *p, struct slot *s, const struct pool_instan
     if (s->ready_ns && now - s->ready_ns > STEADY_MS * MS) s->n_fails = 0;
     s->ready_ns = 0;
     if (!by_itself && is_lasting(e->code)) return put_failed(p, s, m, e, 0, 0);
-    wait = back_off_ms(p, s, e, by_itself);
+    wait = back_off_ms(p, s, m, e, by_itself);
     at = now + wait * MS;
-    e->retry_ms = (int)wait;
+    e->retry_ms = wait ? (int)wait : 1;
     if (by_itself)
         log_error("%s; the model is %s in %.1f s", e->msg,
                   e->code == E_DAMAGED ? "opened again when its file has changed, first looked at"
@@ -187,10 +218,20 @@ static bool mark_failed(struct pool *p, struct slot *s, const struct pool_instan
     return put_failed(p, s, m, e, at, by_itself ? at : 0);
 }
 
+/* Puts the name of the model before its error, unless its process has done so. */
+static void name_model(const struct slot *s, const char *what, struct err *e)
+{
+    struct err name;
+
+    err_set(&name, e->code, "model '%s'", s->m.id);
+    if (strncmp(e->msg, name.msg, strlen(name.msg)) != 0) err_wrap(e, "%s%s", name.msg, what);
+}
+
 /* READY → FAILED: the instance is closed when its last user is done. */
 static void drop_failed(struct pool *p, struct slot *s, struct pool_instance *m, struct err *e)
 {
-    err_wrap(e, "model '%s' failed", s->m.id);
+    confine_clean(e->msg);
+    name_model(s, " failed", e);
     if (!mark_failed(p, s, m, e)) return;
     counter_add(&s->counts.unloads[POOL_UNLOAD_FAILED], 1);
     pool_release(m);
@@ -211,7 +252,7 @@ static void open_again_if_due(struct pool *p, struct slot *s, uint64_t now)
     pthread_mutex_lock(&p->lock);
     if (state_of(s) == POOL_FAILED && s->err.code == E_DAMAGED &&
         pool_is_same_file(&s->file, &id)) {
-        s->retry_ns = now + retry_after_ms(p, ++s->n_fails) * MS;
+        s->retry_ns = now + retry_after_ms(p, s->err.code, ++s->n_fails) * MS;
         due = false;
     } else if (state_of(s) == POOL_FAILED) {
         s->asked = true;
@@ -258,10 +299,32 @@ uint64_t load_next_retry(struct pool *p)
 
 /* ---- the path of a load ---- */
 
+/* Between two steps: has somebody unloaded the model meanwhile? */
+static int check_cancelled(struct pool *p, struct slot *s, struct err *e)
+{
+    bool cancelled;
+
+    pthread_mutex_lock(&p->lock);
+    cancelled = is_cancelled(s);
+    pthread_mutex_unlock(&p->lock);
+    if (!cancelled) return OK;
+    return err_set(e, E_CANCELLED, "it was unloaded while it was being loaded");
+}
+
 void pool_set_progress(struct pool_instance *m, int percent)
 {
     if (percent < 0 || percent > 100) return;
     atomic_store_explicit(&slot_of(m)->m.progress, percent, memory_order_relaxed);
+}
+
+bool pool_is_cancelled(const struct pool_instance *m)
+{
+    return check_cancelled(m->pool, slot_of(m), NULL) != OK;
+}
+
+void pool_set_weights_progress(struct pool_instance *m, int percent)
+{
+    pool_set_progress(m, ROOMY + (OPENED - ROOMY) * percent / 100);
 }
 
 const struct pool_opt *pool_opt_of(const struct pool_instance *m) { return &m->pool->opt; }
@@ -271,6 +334,31 @@ void load_drop_pending(struct pool *p, struct slot *s)
 {
     if (s->pending) load_close(p, s->pending);
     s->pending = NULL;
+}
+
+/* A plan that nobody waits for, or that was unloaded, ends. Who asked after the unload waits for
+ * another one. */
+static void end_plan(struct pool *p, struct slot *s)
+{
+    bool goes;
+
+    pthread_mutex_lock(&p->lock);
+    goes = !is_wanted(s) || is_plan_cancelled(s);
+    pthread_mutex_unlock(&p->lock);
+    if (!goes) return;
+    load_drop_pending(p, s);
+    s->switch_ns = 0;
+    pthread_mutex_lock(&p->lock);
+    s->planned = false;
+    wait_note_end(s);
+    wait_settle(s);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void load_end_plans(struct pool *p)
+{
+    for (int i = 0; i < pool_n(p); i++)
+        if (p->slots[i]->pending) end_plan(p, p->slots[i]);
 }
 
 /* By the room that there is now. m keeps what its host made of it before. */
@@ -312,18 +400,6 @@ static int plan_model(struct pool *p, int i, struct err *e)
     s->pending = m;
     if ((rc = plan_instance(p, m, e)) != OK) load_drop_pending(p, s);
     return rc;
-}
-
-/* Between two steps: has somebody unloaded the model meanwhile? */
-static int check_cancelled(struct pool *p, struct slot *s, struct err *e)
-{
-    bool cancelled;
-
-    pthread_mutex_lock(&p->lock);
-    cancelled = is_cancelled(s);
-    pthread_mutex_unlock(&p->lock);
-    if (!cancelled) return OK;
-    return err_set(e, E_CANCELLED, "it was unloaded while it was being loaded");
 }
 
 static int open_model(struct pool *p, struct slot *s, struct pool_instance *m, struct err *e)
@@ -390,10 +466,7 @@ static bool publish(struct pool *p, struct slot *s, struct pool_instance *m)
 static void end_cancelled(struct pool *p, struct slot *s)
 {
     struct pool_wait *waits;
-    struct err e = { 0 };
 
-    err_set(&e, E_LOADING, "model '%s' was unloaded while it was being loaded", s->m.id);
-    e.retry_ms = 1000;
     s->switch_ns = 0;
     pthread_mutex_lock(&p->lock);
     s->loading = false;
@@ -401,17 +474,8 @@ static void end_cancelled(struct pool *p, struct slot *s)
     wait_note_end(s);
     wait_settle(s);
     pthread_mutex_unlock(&p->lock);
-    wait_finish(waits, E_LOADING, &e);
+    wait_refuse(waits, s);
     pool_report_change(p);
-}
-
-/* Puts the name of the model before its error, unless its process has done so. */
-static void name_model(const struct slot *s, struct err *e)
-{
-    struct err name;
-
-    err_set(&name, e->code, "model '%s'", s->m.id);
-    if (strncmp(e->msg, name.msg, strlen(name.msg)) != 0) err_wrap(e, "%s", name.msg);
 }
 
 /* A failed load leaves nothing behind, also not in the memory account. */
@@ -425,7 +489,7 @@ static void end_failed(struct pool *p, struct slot *s, struct pool_instance *m, 
     counter_add(&s->counts.load_failures, 1);
     if (e->code == E_INVALID) e->code = E_FORMAT; /* not a mistake of who asked for the model */
     confine_clean(e->msg);
-    name_model(s, e);
+    name_model(s, "", e);
     mark_failed(p, s, NULL, e);
 }
 
@@ -434,11 +498,15 @@ static bool begin_load(struct pool *p, struct slot *s)
 {
     bool begins;
 
+    if (s->pending) end_plan(p, s); /* it was unloaded, and asked for again */
     pthread_mutex_lock(&p->lock);
-    begins = is_wanted(s) && s->n_open == 0;
-    s->loading = begins;
-    s->attempt += begins;
-    if (begins) put_state(s, POOL_LOADING);
+    begins = is_wanted(s) && s->n_open == 0 && !s->forget && !is_plan_cancelled(s);
+    if (begins) {
+        s->loading = true;
+        s->planned = false;
+        s->attempt++;
+        put_state(s, POOL_LOADING);
+    }
     pthread_mutex_unlock(&p->lock);
     return begins;
 }
@@ -451,6 +519,7 @@ static void pause_load(struct pool *p, struct slot *s)
     pthread_mutex_lock(&p->lock);
     if (!(cancelled = is_cancelled(s))) {
         s->loading = false;
+        s->planned = s->pending != NULL;
         wait_settle(s);
     }
     pthread_mutex_unlock(&p->lock);

@@ -3,7 +3,8 @@
  *
  * The park is the pool's: what one engine leaves when it closes, the next one of the same model takes
  * when it opens. Models go first: parked blocks have the memory that models leave of the budget, and
- * are dropped where a model lacks it. A pool of another process (a worker) has its own. */
+ * are dropped where a model lacks it. A pool of another process (a worker) has its own, which counts
+ * here as long as that process sleeps, and goes with it. */
 #include "pool/pool_impl.h"
 
 #include "base/log.h"
@@ -59,17 +60,26 @@ void pool_end_park(struct pool *p)
 
 void pool_close_park(struct pool *p) { park_close(p->park); }
 
+void pool_set_park_room(struct pool *p, uint64_t bytes) { atomic_store(&p->park_room, bytes); }
+
 /* Bytes that a set may take in memory now, beside the models but for the one that is about to close. */
-static uint64_t find_room(struct pool *p, const struct pool_instance *m)
+uint64_t pool_room_to_park(struct pool *p, const struct pool_instance *m)
 {
     uint64_t limit = p->opt.memory_limit, others = atomic_load(&p->taken_bytes) - m->bytes;
-    uint64_t parked = park_bytes(p->park);
+    uint64_t parked = pool_parked_bytes(p);
     struct memavail a;
 
     if (limit == 0) return UINT64_MAX;
     if (limit != POOL_MEMORY_AUTO) return limit > others + parked ? limit - others - parked : 0;
     room_read_free(p, &a);
     return a.free == UINT64_MAX ? a.free : a.free / FREE_SHARE;
+}
+
+static void set_room(struct pool *p, const struct pool_instance *m)
+{
+    uint64_t room = pool_room_to_park(p, m), most = atomic_load(&p->park_room);
+
+    park_set_room(p->park, room < most ? room : most);
 }
 
 void pool_save_blocks(struct pool_instance *m)
@@ -80,7 +90,7 @@ void pool_save_blocks(struct pool_instance *m)
 
     if (!p->park || !m->engine) return;
     if (atomic_load(&p->stop) && !park_has_files(p->park)) return; /* nobody will take them */
-    if (!park_has_files(p->park)) park_set_room(p->park, find_room(p, m));
+    if (!park_has_files(p->park)) set_room(p, m);
     engine_stop(m->engine);
     if (engine_park(m->engine, p->park, &n, &e) != OK)
         log_warn("model '%s': its KV blocks are not parked: %s", m->id, e.msg);
@@ -106,12 +116,15 @@ void pool_trim_park(struct pool *p)
     if (p->park) park_drop_files(p->park);
 }
 
+/* Those of this process first: a process that sleeps goes with its blocks. */
 bool pool_shrink_park(struct pool *p, uint64_t bytes)
 {
+    const struct pool_host *h = p->opt.host;
     uint64_t given = p->park ? park_shrink(p->park, bytes) : 0;
 
+    if (given) note_bytes(p);
+    else if (h && h->drop_parked) given = h->drop_parked(h);
     if (!given) return false;
-    note_bytes(p);
     log_info("%.1f MiB of parked KV blocks are dropped to make room for a model",
              (double)given / (1024.0 * 1024.0));
     return true;

@@ -46,7 +46,8 @@ static int n_side_by_side(struct pool *p)
 /* The part of the memory for KV caches that is this model's. */
 static double share_of(const struct pool_model *m, double equal)
 {
-    return m->entry && model_has(&m->entry->opt, MODEL_KV_SHARE) ? m->entry->opt.kv_share : equal;
+    if (m->entry && model_has(&m->entry->opt, MODEL_KV_SHARE)) return m->entry->opt.kv_share;
+    return m->kv_share > 0 ? m->kv_share : equal;
 }
 
 /* Every model has the same share of what the weights of all leave for KV caches, unless its settings

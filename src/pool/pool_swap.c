@@ -54,10 +54,9 @@ static bool evict(struct pool *p, struct slot *s, const struct slot *for_whom)
 static bool is_auto(const struct pool *p) { return p->opt.memory_limit == POOL_MEMORY_AUTO; }
 
 /* The memory that m lacks now; false: the machine is too small for it. */
-static bool find_lack(const struct pool *p, const struct pool_instance *m, struct swap_lack *out)
+static bool find_lack(struct pool *p, const struct pool_instance *m, struct swap_lack *out)
 {
-    uint64_t all =
-        atomic_load(&p->taken_bytes) + atomic_load(&p->parked_bytes) + membudget_total(&m->need);
+    uint64_t all = atomic_load(&p->taken_bytes) + pool_parked_bytes(p) + membudget_total(&m->need);
     struct membudget_lack lack = { 0 };
     struct memavail a;
 
@@ -258,9 +257,9 @@ static enum swap_verdict look_for_room(struct pool *p, int i, const struct pool_
 }
 
 /* Is there room without the parked blocks, perhaps after others have gone? */
-static bool park_helps(const struct pool *p, struct swap_lack lack)
+static bool park_helps(struct pool *p, struct swap_lack lack)
 {
-    uint64_t parked = atomic_load(&p->parked_bytes);
+    uint64_t parked = pool_parked_bytes(p);
 
     if (!lack.bytes || !parked) return false;
     lack.bytes -= parked < lack.bytes ? parked : lack.bytes;
@@ -316,28 +315,13 @@ static void set_wants_room(struct pool *p, bool wants)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Plans that nobody waits for any more are dropped. */
-static void drop_unwanted(struct pool *p)
-{
-    for (int i = 0; i < pool_n(p); i++) {
-        struct slot *s = p->slots[i];
-        bool wanted;
-
-        if (!s->pending) continue;
-        pthread_mutex_lock(&p->lock);
-        wanted = is_wanted(s);
-        pthread_mutex_unlock(&p->lock);
-        if (!wanted) load_drop_pending(p, s), s->switch_ns = 0;
-    }
-}
-
 bool swap_load_next(struct pool *p)
 {
     struct swap_opt opt = plan_options(p);
     int first = NEVER, i;
 
     p->look_ns = UINT64_MAX;
-    drop_unwanted(p);
+    load_end_plans(p);
     make_view(p, NULL);
     memset(p->skip, 0, p->n_view * sizeof *p->skip);
     set_wants_room(p, true); /* before the look: an end of use meanwhile is news */

@@ -16,7 +16,7 @@ static void append_wait(struct pool *p, struct slot *s, struct pool_wait *w)
     w->next = NULL;
     w->waits = true;
     w->since_ns = clock_ns();
-    w->attempt = s->attempt + (s->loading && is_cancelled(s));
+    w->attempt = s->attempt + ((s->loading && is_cancelled(s)) || is_plan_cancelled(s));
     p->n_waits++;
     if (w->for_end) return;
     s->n_waits++;
@@ -38,12 +38,29 @@ static void remove_wait(struct pool *p, struct slot *s, struct pool_wait *w)
     hist_add(&s->counts.wait_s, (double)(clock_ns() - w->since_ns) / 1e9);
 }
 
+/* Moves the waits that match to a list of their own. */
+static struct pool_wait *take_waits(struct pool *p, struct slot *s,
+                                    bool (*match)(const struct slot *s, const struct pool_wait *w))
+{
+    struct pool_wait *list = NULL, **end = &list, *w, *next;
+
+    for (w = s->waits; w; w = next) {
+        next = w->next;
+        if (!match(s, w)) continue;
+        remove_wait(p, s, w);
+        w->next = NULL;
+        *end = w;
+        end = &w->next;
+    }
+    return list;
+}
+
 void wait_settle(struct slot *s)
 {
     int state = state_of(s);
 
     if (state == POOL_READY || state == POOL_FAILED || s->loading) return;
-    if (s->n_open > 0) put_state(s, POOL_DRAINING);
+    if (s->n_open > 0 || s->forget || is_plan_cancelled(s)) put_state(s, POOL_DRAINING);
     else if (is_wanted(s)) put_state(s, POOL_LOADING);
     else put_state(s, s->sleeps ? POOL_SLEEPING : POOL_UNLOADED);
     if (state_of(s) != POOL_LOADING || state != POOL_LOADING)
@@ -131,24 +148,44 @@ enum pool_wait_now pool_load(struct pool *p, int i, struct pool_wait *w)
 
 /* ---- unloading ---- */
 
-/* With the lock held: how many loads and instances are left to wait for. */
-static int begin_unload(struct pool *p, struct slot *s, bool sleep)
+static bool is_for_ready(const struct slot *s, const struct pool_wait *w)
+{
+    (void)s;
+    return !w->for_end;
+}
+
+/* With the lock held: how many loads, plans and instances are left to wait for, and what has slept.
+ * *refused: those who wait for a load that has not begun, or waits for room. */
+static int begin_unload(struct pool *p, struct slot *s, bool sleep, struct pool_wait **refused)
 {
     s->on_purpose = true;
     s->sleeps = sleep;
     s->asked = s->at_start = s->reopens = s->by_operator = false;
-    if (s->loading) s->cancelled = s->attempt;
+    if (s->loading || s->planned) s->cancelled = s->attempt;
+    if (state_of(s) == POOL_LOADING && !s->loading) *refused = take_waits(p, s, is_for_ready);
+    if (s->kept && !sleep) s->forget = true;
     if (s->now) swap_retire(s, POOL_UNLOAD_ASKED);
     else if (state_of(s) == POOL_FAILED) put_state(s, POOL_UNLOADED), s->retry_ns = 0;
     wait_settle(s);
     pool_tell(p);
-    return s->n_open + s->loading;
+    return s->n_open + (s->loading || s->planned) + s->forget;
+}
+
+void wait_refuse(struct pool_wait *list, const struct slot *s)
+{
+    struct err e = { 0 };
+
+    err_set(&e, E_LOADING, "model '%s' was unloaded while it was being loaded", s->m.id);
+    e.retry_ms = 1000;
+    wait_finish(list, E_LOADING, &e);
 }
 
 enum pool_wait_now pool_unload(struct pool *p, int i, bool sleep, struct pool_wait *w)
 {
+    const struct pool_host *host = p->opt.host ? p->opt.host : &pool_local;
     struct slot *s = p->slots[i];
     enum pool_wait_now now = POOL_NOW;
+    struct pool_wait *refused = NULL;
     int left = 0;
 
     pthread_mutex_lock(&p->lock);
@@ -157,15 +194,18 @@ enum pool_wait_now pool_unload(struct pool *p, int i, bool sleep, struct pool_wa
         if (atomic_load(&p->stop))
             end_now(w, err_set(&w->err, E_SHUTDOWN, "the server is shutting down"));
     }
-    if (!atomic_load(&p->stop)) left = begin_unload(p, s, sleep);
+    if (!atomic_load(&p->stop)) left = begin_unload(p, s, sleep, &refused);
     if (left && w) {
         append_wait(p, s, w);
         w->attempt = s->attempt;
         w->generation = s->generation;
         w->left = left;
+        w->forgets = s->forget;
         now = POOL_WAIT;
     }
     pthread_mutex_unlock(&p->lock);
+    if (host->cancel) host->cancel(host);
+    wait_refuse(refused, s);
     pool_report_change(p);
     return now;
 }
@@ -187,23 +227,6 @@ bool pool_cancel_wait(struct pool *p, struct pool_wait *w)
 }
 
 /* ---- ending, on the pool's thread ---- */
-
-/* Moves the waits that match to a list of their own. */
-static struct pool_wait *take_waits(struct pool *p, struct slot *s,
-                                    bool (*match)(const struct slot *s, const struct pool_wait *w))
-{
-    struct pool_wait *list = NULL, **end = &list, *w, *next;
-
-    for (w = s->waits; w; w = next) {
-        next = w->next;
-        if (!match(s, w)) continue;
-        remove_wait(p, s, w);
-        w->next = NULL;
-        *end = w;
-        end = &w->next;
-    }
-    return list;
-}
 
 /* Numbers wrap around. */
 static bool is_by(uint32_t number, uint32_t last) { return (int32_t)(number - last) <= 0; }
@@ -249,6 +272,12 @@ void wait_note_closed(struct slot *s, uint32_t generation)
 {
     for (struct pool_wait *w = s->waits; w; w = w->next)
         if (w->for_end && is_by(generation, w->generation) && w->left > 0) w->left--;
+}
+
+void wait_note_forgotten(struct slot *s)
+{
+    for (struct pool_wait *w = s->waits; w; w = w->next)
+        if (w->forgets) w->forgets = false, w->left--;
 }
 
 void wait_finish(struct pool_wait *list, int rc, const struct err *e)

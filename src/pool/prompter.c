@@ -143,6 +143,43 @@ static int make_messages(const struct prompt_input *in, json_t **out, struct err
     return OK;
 }
 
+/* Puts a message to place *n and counts it: *n is at most the place where it is. */
+static bool keep_message(json_t *all, size_t *n, json_t *msg)
+{
+    size_t to = (*n)++;
+    return json_array_get(all, to) == msg || json_array_set(all, to, msg) == 0;
+}
+
+/* From the end, where removing moves nothing. */
+static bool cut_messages(json_t *all, size_t n)
+{
+    bool ok = true;
+
+    while (ok && json_array_size(all) > n)
+        ok = json_array_remove(all, json_array_size(all) - 1) == 0;
+    return ok;
+}
+
+/* Removes system messages without a text, and writes an assistant's content that is null as "": both
+ * would come out of some templates as an empty turn, or as the word None. One message stays. */
+static bool clean_messages(json_t *all)
+{
+    size_t n = 0, size = json_array_size(all);
+    bool ok = true;
+
+    for (size_t i = 0; i < size && ok; i++) {
+        json_t *msg = json_array_get(all, i), *content = json_object_get(msg, "content");
+        const char *role = json_string_value(json_object_get(msg, "role"));
+        bool empty = !content || json_is_null(content) ||
+                     (json_is_string(content) && !json_string_length(content));
+        if (role && empty && !strcmp(role, "system") && (n || i + 1 < size)) continue;
+        if (role && empty && !json_is_string(content))
+            ok = json_object_set_new(msg, "content", json_string("")) == 0;
+        ok = ok && keep_message(all, &n, msg);
+    }
+    return ok && cut_messages(all, n);
+}
+
 /* The API's messages; "developer" becomes "system" if the template does not know that role. */
 static int copy_messages(const struct prompt_input *in, struct str tmpl, json_t **out,
                          struct err *e)
@@ -161,7 +198,100 @@ static int copy_messages(const struct prompt_input *in, struct str tmpl, json_t 
         }
     }
     *out = all;
-    return OK;
+    return clean_messages(all) ? OK : err_nomem(e, "the messages");
+}
+
+/* ---- conversations that a template refuses ---- */
+
+static const char *role_of(const json_t *msg)
+{
+    const char *role = json_string_value(json_object_get(msg, "role"));
+    return role ? role : "";
+}
+
+static bool is_role(const json_t *msg, const char *role) { return !strcmp(role_of(msg), role); }
+
+/* Both have a text and nothing else that would be lost. */
+static bool can_join(const json_t *a, const json_t *b)
+{
+    return !json_object_get(a, "tool_calls") && !json_object_get(b, "tool_calls") &&
+           json_is_string(json_object_get(a, "content")) &&
+           json_is_string(json_object_get(b, "content"));
+}
+
+/* A message whose text grows: the texts are collected, and set at the end. */
+struct joined {
+    json_t *msg; /* borrowed; NULL: none */
+    struct buf text;
+};
+
+static void join_text(struct joined *j, json_t *to, const json_t *msg)
+{
+    const json_t *old = json_object_get(to, "content"), *more = json_object_get(msg, "content");
+
+    if (!j->msg) buf_add(&j->text, json_string_value(old), json_string_length(old));
+    j->msg = to;
+    if (j->text.n && json_string_length(more)) buf_puts(&j->text, "\n\n");
+    buf_add(&j->text, json_string_value(more), json_string_length(more));
+}
+
+static bool end_join(struct joined *j)
+{
+    struct str all = buf_str(&j->text);
+    bool ok = !j->text.failed &&
+              (!j->msg || json_object_set_new(j->msg, "content",
+                                              json_stringn(all.p ? all.p : "", all.n)) == 0);
+
+    j->msg = NULL;
+    buf_clear(&j->text);
+    return ok;
+}
+
+/* Messages of the same role that follow each other become one: many templates demand that user and
+ * assistant alternate. All system messages come first, as one. *changed: there were some. */
+static bool join_messages(json_t *all, bool *changed)
+{
+    size_t n = json_array_size(all) > 0, size = json_array_size(all);
+    struct joined systems = { 0 }, run = { 0 };
+    json_t *first = json_array_get(all, 0), *last = first;
+    bool ok = true;
+
+    for (size_t i = 1; i < size && ok; i++) {
+        json_t *msg = json_array_get(all, i);
+        if (is_role(msg, "system") && is_role(first, "system") && can_join(first, msg)) {
+            join_text(&systems, first, msg);
+            continue;
+        }
+        if (strcmp(role_of(msg), role_of(last)) == 0 && !is_role(msg, "tool") &&
+            can_join(last, msg)) {
+            join_text(&run, last, msg);
+            continue;
+        }
+        ok = end_join(&run) && keep_message(all, &n, msg);
+        last = msg;
+    }
+    ok = end_join(&run) && end_join(&systems) && ok;
+    *changed |= n < size;
+    buf_release(&run.text);
+    buf_release(&systems.text);
+    return ok && cut_messages(all, n);
+}
+
+/* For templates without a system role: the text is put before that of the first user message. */
+static bool move_system(json_t *all, bool *changed)
+{
+    json_t *system = json_array_get(all, 0), *next = json_array_get(all, 1);
+    struct joined j = { 0 };
+    bool ok;
+
+    if (!is_role(system, "system") || !next || !is_role(next, "user") || !can_join(system, next))
+        return true;
+    *changed = true;
+    join_text(&j, system, next);
+    j.msg = next;
+    ok = end_join(&j) && json_array_remove(all, 0) == 0;
+    buf_release(&j.text);
+    return ok;
 }
 
 /* ---- tools ---- */
@@ -229,6 +359,28 @@ static int render_template(const struct prompter *p, struct chat_template_input 
     return again_rc;
 }
 
+/* After a template has refused the messages: in other forms that mean the same. If all are refused, the
+ * first error is the one reported. */
+static int render_changed(const struct prompter *p, struct chat_template_input *ask,
+                          json_t *messages, struct buf *text, int first_rc, struct err *e)
+{
+    bool (*const changes[])(json_t * all, bool *changed) = { join_messages, move_system };
+    struct err again = { 0 };
+    int rc = first_rc;
+
+    for (int i = 0; i < 2 && rc != OK; i++) {
+        bool changed = false;
+        if (!changes[i](messages, &changed)) return err_nomem(e, "the messages");
+        if (!changed) continue;
+        rc = render_template(p, ask, text, &again);
+        if (rc == E_NOMEM) {
+            if (e) *e = again;
+            return rc;
+        }
+    }
+    return rc == OK ? OK : first_rc;
+}
+
 static int make_by_template(const struct prompter *p, const struct prompt_input *in,
                             struct prompt_output *out, struct err *e)
 {
@@ -245,8 +397,11 @@ static int make_by_template(const struct prompter *p, const struct prompt_input 
     if (rc != OK) return rc;
     ask.messages = messages;
     rc = render_template(p, &ask, &out->text, e);
+    if (rc != OK && rc != E_NOMEM && in->messages)
+        rc = render_changed(p, &ask, messages, &out->text, rc, e);
     if (rc != OK && rc != E_NOMEM) {
         snprintf(out->field, sizeof out->field, "messages");
+        out->by_template = !e || !str_starts(str_c(e->msg), STR("continue_final_message:"));
         err_wrap(e, "the model's chat template refuses these messages");
     }
     /* The template has written the special tokens: they are matched, none is added. */

@@ -37,7 +37,8 @@ struct prompt_input {
 struct prompt_output {
     struct buf text;
     struct ids ids;
-    char field[48]; /* after E_INVALID: the field of the request at fault, "messages[3].role" */
+    char field[48];   /* after E_INVALID: the field of the request at fault, "messages[3].role" */
+    bool by_template; /* after E_INVALID: the message has words of the template, and its lines */
 };
 
 /* Appends the prompt to out, as text and as ids. E_INVALID: the model cannot take this input. */

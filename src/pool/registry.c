@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "format/modelref.h"
 #include "pool/modelname.h"
 #include "pool/registry_impl.h"
 
@@ -124,7 +125,8 @@ int registry_verify(const struct registry *r, int i, struct err *e)
 {
     const struct registry_model *m = registry_at(r, i);
 
-    if (m->origin != REGISTRY_FLAG && r->root) return place_check(r->root, m->to_open, e);
+    if (m->origin != REGISTRY_FLAG && r->root && confine_is(m->to_open))
+        return place_check(r->root, m->to_open, e);
     if (!file_exists(m->to_open))
         return err_set(e, E_NOTFOUND, "model '%s': there is no such file or folder", m->path);
     return OK;
@@ -141,6 +143,9 @@ static void free_entry(struct entry *x)
     mem_free((char *)x->m.real);
     mem_free((char *)x->m.opt.device);
     mem_free((char *)x->m.opt.chat_template);
+    mem_free((char *)x->m.opt.verify_manifest);
+    mem_free((char *)x->m.opt.key_file);
+    mem_free((char *)x->m.opt.key_command);
     mem_free(x);
 }
 
@@ -227,10 +232,12 @@ static int check_alias(const char *alias, struct err *e)
     return OK;
 }
 
-/* Must the item lie in the folder of models? */
-static bool is_confined(const struct registry *r, const struct registry_item *item)
+/* Must this path of the item lie in the folder of models? A name of the hub is no path: it stays
+ * inside the cache. */
+static bool is_confined(const struct registry *r, const struct registry_item *item,
+                        const char *path)
 {
-    return r->root && item->origin == REGISTRY_CONFIG;
+    return r->root && item->origin == REGISTRY_CONFIG && !modelref_is_hub(str_c(path));
 }
 
 /* A path of an item as it is opened, freed with mem_free. With a folder of models, paths of the list
@@ -242,7 +249,7 @@ static int locate_path(const struct registry *r, const struct registry_item *ite
     int rc;
 
     *out = NULL;
-    if (!is_confined(r, item))
+    if (!is_confined(r, item, path))
         return (*out = mem_strdup(path)) ? OK : err_nomem(e, "the path of a model");
     if (path[0] == '/') {
         if (!(rest = confine_below(r->root, path)))
@@ -255,16 +262,31 @@ static int locate_path(const struct registry *r, const struct registry_item *ite
     return rc;
 }
 
+/* The path of an item's name: a path, file:PATH, or a name of the cache. */
+static int locate_name(const struct registry *r, const struct registry_item *item, char **out,
+                       struct err *e)
+{
+    char *path = NULL;
+    int rc;
+
+    if (!is_confined(r, item, item->path)) return modelref_find(out, str_c(item->path), e);
+    if ((rc = modelref_resolve(&path, str_c(item->path), e)) == OK)
+        rc = locate_path(r, item, path, out, e);
+    mem_free(path);
+    return rc;
+}
+
 static int locate_item(const struct registry *r, const struct registry_item *item, char **out,
                        struct err *e)
 {
     char *path = NULL, *only = NULL;
-    int rc = locate_path(r, item, item->path, &path, e);
+    int rc = locate_name(r, item, &path, e);
 
     if (rc == OK && !file_exists(path))
         rc = err_set(e, E_NOTFOUND, "model '%s': there is no such file or folder", path);
     if (rc == OK) rc = place_pick(&only, path, e);
-    if (rc == OK && is_confined(r, item)) rc = place_check(r->root, only ? only : path, e);
+    if (rc == OK && is_confined(r, item, item->path))
+        rc = place_check(r->root, only ? only : path, e);
     if (rc == OK) *out = only ? only : path;
     if (*out != path) mem_free(path);
     if (*out != only) mem_free(only);
@@ -290,28 +312,40 @@ static char *id_of_item(const struct registry *r, const struct registry_item *it
 
     if (item->n_aliases > 0 && item->aliases[0] && item->aliases[0][0])
         return mem_strdup(item->aliases[0]);
-    if (!r->root || item->origin == REGISTRY_FLAG) return model_id_of(item->path);
+    if (!is_confined(r, item, item->path)) return model_id_of_name(item->path, x->m.path);
     for (int i = 0; i < s->n; i++)
         if (strcmp(s->models[i].real, x->m.real) == 0) return mem_strdup(s->models[i].id);
     if (n > 1 && strncmp(x->m.path, r->root, n) == 0 && x->m.path[n] == '/')
         return model_id_below(x->m.path + n + 1);
-    return model_id_of(item->path);
+    return model_id_of_name(item->path, x->m.path);
+}
+
+/* A copy of a text, or NULL for none; false: no memory. */
+static bool copy_text(const char **to, const char *from)
+{
+    *to = from ? mem_strdup(from) : NULL;
+    return *to || !from;
 }
 
 static int copy_opt(const struct registry *r, const struct registry_item *item,
                     struct model_opt *to, struct err *e)
 {
-    const char *device = item->opt.device, *template = item->opt.chat_template;
+    const struct model_opt *from = &item->opt;
+    const char *template = from->chat_template;
     char *path = NULL;
     int rc = OK;
 
-    *to = item->opt;
-    to->device = to->chat_template = NULL;
-    if (device && !(to->device = mem_strdup(device))) rc = err_nomem(e, "the settings of a model");
+    *to = *from;
+    to->chat_template = to->verify_manifest = to->key_file = to->key_command = NULL;
+    if (!copy_text(&to->device, from->device) ||
+        !copy_text(&to->verify_manifest, from->verify_manifest) ||
+        !copy_text(&to->key_file, from->key_file) ||
+        !copy_text(&to->key_command, from->key_command))
+        rc = err_nomem(e, "the settings of a model");
     if (rc == OK && template && *template) {
         rc = locate_path(r, item, template, &path, e);
         to->chat_template = path;
-        if (rc == OK && is_confined(r, item)) rc = place_check(r->root, path, e);
+        if (rc == OK && is_confined(r, item, template)) rc = place_check(r->root, path, e);
         if (rc != OK && rc != E_NOMEM) err_wrap(e, "chat-template");
     }
     return rc;

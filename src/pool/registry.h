@@ -6,7 +6,8 @@
  *
  * Confinement: with a folder of models, every model of the folder and of the list lies inside it
  * after all symbolic links are resolved, and so does every file that belongs to the model. What
- * leaves the folder is refused: in the list with an error, in the folder with a warning. The paths
+ * leaves the folder is refused: in the list with an error, in the folder with a warning. A name of
+ * the Hugging Face cache (hf:ORG/NAME) in the list is no path, and stays inside the cache. The paths
  * that are opened are confined ones (confine.h): what is changed after the check cannot leave the
  * folder either.
  *
@@ -40,23 +41,28 @@ enum model_key {
     MODEL_ISOLATE,
     MODEL_DEVICE,
     MODEL_CHAT_TEMPLATE,
+    MODEL_VERIFY_MANIFEST,
+    MODEL_KEY_FILE,
+    MODEL_KEY_COMMAND,
     MODEL_N_KEYS
 };
 
 #define MODEL_FOREVER (-1) /* keep_alive_ms */
 
 struct model_opt {
-    unsigned given;            /* bit k is set: this model has its own value of key k */
-    int64_t ctx, kv_tokens;    /* tokens; 0: as the model and the memory allow */
-    double kv_share;           /* part of the memory for KV caches, above 0 up to 1 */
-    int64_t max_seqs, threads; /* threads 0: one per core */
-    int64_t priority;          /* -100 to 100: a higher one is evicted later and loaded sooner */
-    int64_t keep_alive_ms;     /* idle time until it is unloaded; 0: at once; MODEL_FOREVER */
-    bool preload;              /* loaded at the start */
-    bool pinned;               /* never evicted */
-    bool isolate;              /* in a process of its own */
-    const char *device;        /* "cpu", "cuda:1" */
-    const char *chat_template; /* path of a file, to be opened */
+    unsigned given;              /* bit k is set: this model has its own value of key k */
+    int64_t ctx, kv_tokens;      /* tokens; 0: as the model and the memory allow */
+    double kv_share;             /* part of the memory for KV caches, above 0 up to 1 */
+    int64_t max_seqs, threads;   /* threads 0: one per core */
+    int64_t priority;            /* -100 to 100: a higher one is evicted later and loaded sooner */
+    int64_t keep_alive_ms;       /* idle time until it is unloaded; 0: at once; MODEL_FOREVER */
+    bool preload;                /* loaded at the start */
+    bool pinned;                 /* never evicted */
+    bool isolate;                /* in a process of its own */
+    const char *device;          /* "cpu", "cuda:1" */
+    const char *chat_template;   /* path of a file, to be opened */
+    const char *verify_manifest; /* "off", "warn" or "require" */
+    const char *key_file, *key_command; /* of an encrypted model: base/keyring.h */
 };
 
 static inline bool model_has(const struct model_opt *o, enum model_key k)
@@ -90,7 +96,9 @@ struct registry_model {
 
 /* A model that is named by a flag or listed in the settings file. */
 struct registry_item {
-    const char *path; /* of the list: relative to the folder of models, if there is one */
+    const char
+        *path; /* or another name (modelref.h); of the list: relative to the folder of models,
+                       * if there is one */
     const char *aliases[REGISTRY_ALIASES]; /* the first is the id; none or "": from the path */
     int n_aliases;
     struct model_opt opt;

@@ -1,9 +1,9 @@
 /* child.c - the worker's process: wiring of loop, link, pool, API and front. See child.h.
  *
  *     pool's thread                     loop                              server
- *        (waits)     ◄────────────────── on_room ◄──────────────────────── ROOM
+ *        (waits)     ◄────────────────── on_order ◄─────────────────────── ROOM
  *     plan the model ──────────────────► PLAN ───────────────────────────►
- *        (waits)     ◄────────────────── on_admit ◄─────────────────────── ROOM, ADMIT or REFUSE
+ *        (waits)     ◄────────────────── on_order ◄─────────────────────── ROOM, ADMIT or REFUSE
  *     load, warm up ───────────────────► PROGRESS, READY or FAILED ──────►
  *
  * The pool has a host of its own, which plans as for a model of this process, but by the memory that
@@ -15,12 +15,14 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/jsonw.h"
+#include "base/keyring.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/info.h"
 #include "engine/stats.h"
 #include "net/loop.h"
+#include "pool/prompter.h"
 #include "worker/front.h"
 #include "worker/link.h"
 #include "worker/message.h"
@@ -69,6 +71,8 @@ struct child {
     atomic_bool asleep;           /* SLEEP is done, ASLEEP is to be sent */
     struct engine_stats *shared;  /* our counters for the server; NULL: none */
     struct loop_timer *progress;
+    unsigned char token[PROCESS_TOKEN];
+    struct keyset *keys; /* of an encrypted model; kept, since the model may sleep and wake */
     struct sandbox_info sandbox;
     int percent; /* last PROGRESS */
     int rc;      /* of child_run */
@@ -198,7 +202,7 @@ static void send_plan(struct child *c)
 }
 
 /* Facts that only people read. */
-static void write_more(struct buf *out, const struct engine_info *i)
+static void write_more(struct buf *out, const struct engine_info *i, struct str template)
 {
     struct jsonw w = { .out = out };
 
@@ -212,7 +216,21 @@ static void write_more(struct buf *out, const struct engine_info *i)
     jsonw_key(&w, "stretch"), jsonw_num(&w, i->opt.stretch);
     jsonw_key(&w, "age_ms"), jsonw_int(&w, i->opt.age_ms);
     jsonw_key(&w, "no_prefix"), jsonw_bool(&w, i->opt.no_prefix);
+    if (template.n) jsonw_key(&w, "chat_template"), jsonw_str(&w, template);
     jsonw_end(&w);
+}
+
+/* A template is left out where it makes the frame too large, or is no text of C. */
+static void write_facts(struct buf *out, const struct engine_info *i, const struct prompter *p)
+{
+    enum { MOST = 192 << 10 }; /* of the 256 KiB of a READY frame */
+    struct str template = p ? prompter_template(p, false) : STR("");
+
+    if (template.n && memchr(template.p, 0, template.n)) template = STR("");
+    write_more(out, i, template);
+    if (out->n <= MOST) return;
+    buf_clear(out);
+    write_more(out, i, STR(""));
 }
 
 static void send_ready(struct child *c, struct pool_instance *m)
@@ -253,7 +271,7 @@ static void send_ready(struct child *c, struct pool_instance *m)
             (struct msg_device){ i.device[r.n_devices].name, i.device[r.n_devices].weight_bytes,
                                  i.device[r.n_devices].kv_bytes,
                                  i.device[r.n_devices].scratch_bytes };
-    write_more(&more, &i);
+    write_facts(&more, &i, m->prompter);
     if (!more.failed) r.more = buf_str(&more);
     msg_write_ready(&b, &r);
     buf_release(&more);
@@ -306,8 +324,9 @@ static void on_unloaded(struct pool_wait *w)
     loop_wake(c->loop);
 }
 
-static void fall_asleep(struct child *c)
+static void fall_asleep(struct child *c, const struct msg_sleep *m)
 {
+    pool_set_park_room(c->pool, m->park_bytes);
     c->sleep = (struct pool_wait){ .done = on_unloaded, .arg = c };
     if (pool_unload(c->pool, 0, true, &c->sleep) == POOL_NOW) on_unloaded(&c->sleep);
 }
@@ -326,7 +345,7 @@ static void report_asleep(struct child *c)
     pthread_mutex_unlock(&c->lock);
     c->reported = false;
     if (c->shared) engine_stats_clear_gauges(c->shared);
-    msg_write_asleep(&b, &(struct msg_asleep){ v.parked_blocks });
+    msg_write_asleep(&b, &(struct msg_asleep){ v.parked_blocks, pool_parked_bytes(c->pool) });
     send_json(c, FRAME_ASLEEP, &b);
 }
 
@@ -385,40 +404,44 @@ static void on_open(void *arg, struct link *l)
     report_state(c);
 }
 
-static void on_room(struct child *c, const struct frame *f)
+static void take_room(struct child *c, const struct msg_room *m)
 {
-    struct arena a = { 0 };
-    struct err e = { 0 };
-    struct msg_room m;
-    int rc = msg_read_room(&m, &a, frame_payload(f), &e);
-
-    if (rc == OK) {
-        pthread_mutex_lock(&c->lock);
-        c->room = (struct sizes_room){ m.host_bytes, m.limit_bytes, m.later_bytes, m.share,
-                                       m.share_before };
-        pthread_mutex_unlock(&c->lock);
-        open_gate(c, GATE_ROOM, NULL);
-    } else {
-        end_child(c, rc, &e);
-    }
-    arena_release(&a);
+    pthread_mutex_lock(&c->lock);
+    c->room = (struct sizes_room){ m->host_bytes, m->limit_bytes, m->later_bytes, m->share,
+                                   m->share_before };
+    pthread_mutex_unlock(&c->lock);
+    open_gate(c, GATE_ROOM, NULL);
 }
 
-static void on_admit(struct child *c, const struct frame *f)
+static void take_admit(struct child *c, const struct msg_admit *m)
 {
+    pthread_mutex_lock(&c->lock);
+    c->fill_kv = m->fill_kv;
+    pthread_mutex_unlock(&c->lock);
+    open_gate(c, GATE_ADMITTED, NULL);
+}
+
+/* A frame that is not to be read ends the worker. */
+static void on_order(struct child *c, const struct frame *f)
+{
+    union {
+        struct msg_room room;
+        struct msg_admit admit;
+        struct msg_sleep sleep;
+    } m;
+    struct str text = frame_payload(f);
     struct arena a = { 0 };
     struct err e = { 0 };
-    struct msg_admit m;
-    int rc = msg_read_admit(&m, &a, frame_payload(f), &e);
+    int rc;
 
-    if (rc == OK) {
-        pthread_mutex_lock(&c->lock);
-        c->fill_kv = m.fill_kv;
-        pthread_mutex_unlock(&c->lock);
-        open_gate(c, GATE_ADMITTED, NULL);
+    if (f->type == FRAME_ROOM) {
+        if ((rc = msg_read_room(&m.room, &a, text, &e)) == OK) take_room(c, &m.room);
+    } else if (f->type == FRAME_ADMIT) {
+        if ((rc = msg_read_admit(&m.admit, &a, text, &e)) == OK) take_admit(c, &m.admit);
     } else {
-        end_child(c, rc, &e);
+        if ((rc = msg_read_sleep(&m.sleep, &a, text, &e)) == OK) fall_asleep(c, &m.sleep);
     }
+    if (rc != OK) end_child(c, rc, &e);
     arena_release(&a);
 }
 
@@ -450,11 +473,11 @@ static void on_frame(void *arg, struct link *l, struct link_stream *s, const str
         return;
     }
     switch (f->type) {
-    case FRAME_ROOM: on_room(c, f); break;
-    case FRAME_ADMIT: on_admit(c, f); break;
+    case FRAME_ROOM:
+    case FRAME_ADMIT:
+    case FRAME_SLEEP: on_order(c, f); break;
     case FRAME_REFUSE: on_refuse(c, f); break;
     case FRAME_STOP: end_child(c, OK, NULL); break;
-    case FRAME_SLEEP: fall_asleep(c); break;
     case FRAME_WAKE: wake_up(c); break;
     default: break;
     }
@@ -482,6 +505,7 @@ static void fill_beat(void *arg, struct msg_beat *out)
     struct child *c = arg;
     const struct engine_stats *s = pool_stats(c->pool, 0);
     int64_t begin = s ? gauge_get(&s->step_begin_ns) : 0;
+    struct pool_instance *m;
 
     out->calls = front_n(c->front);
     if (!s) return;
@@ -489,6 +513,8 @@ static void fill_beat(void *arg, struct msg_beat *out)
     out->running = gauge_get(&s->running);
     out->waiting = gauge_get(&s->waiting);
     out->step_ms = begin ? (int64_t)clock_ms_since((uint64_t)begin) : 0;
+    if ((m = pool_acquire(c->pool, 0))) out->admitted = engine_n_admitted(m->engine);
+    pool_release(m);
 }
 
 static void on_idle(void *arg)
@@ -504,11 +530,10 @@ static void on_term(void *arg) { drain(arg); }
 
 static int open_link(struct child *c, struct err *e)
 {
-    unsigned char token[PROCESS_TOKEN];
     struct link_opt o = { .loop = c->loop,
                           .fd = c->opt->fd,
                           .role = FRAME_WORKER,
-                          .token = str_of((char *)token, sizeof token),
+                          .token = str_of((char *)c->token, sizeof c->token),
                           .build = c->opt->build,
                           .name = c->opt->pool.aliases ? c->opt->pool.aliases[0] : NULL,
                           .check_peer = true,
@@ -520,13 +545,12 @@ static int open_link(struct child *c, struct err *e)
                           .closed = on_closed,
                           .beat = fill_beat,
                           .arg = c };
-    int rc = process_read_token(c->opt->fd, token, e);
+    int rc;
 
-    if (rc != OK) return rc;
     fcntl(c->opt->fd, F_SETFL, O_NONBLOCK);
     fcntl(c->opt->fd, F_SETFD, FD_CLOEXEC);
     rc = link_open(&c->link, &o, e);
-    explicit_bzero(token, sizeof token);
+    explicit_bzero(c->token, sizeof c->token);
     return rc;
 }
 
@@ -577,6 +601,19 @@ static int confine(struct child *c, struct err *e)
     return sandbox_enter(&o, &c->sandbox, e);
 }
 
+/* Before the sandbox: libcrypto reads its settings when it is first used. */
+static int read_secrets(struct child *c, struct err *e)
+{
+    const char *manifest = c->opt->pool.engine.verify_manifest;
+    bool sums = manifest && strcmp(manifest, "off") != 0;
+    int rc = process_read_token(c->opt->fd, c->token, e);
+
+    if (rc == OK) rc = process_read_keys(c->opt->fd, &c->keys, e);
+    if (rc == OK && (c->keys || sums)) rc = crypto_open(e);
+    keyset_join(c->keys);
+    return rc;
+}
+
 static int child_open(struct child *c, struct err *e)
 {
     struct front_opt f = { .max_body_bytes = c->opt->max_body_bytes,
@@ -586,6 +623,7 @@ static int child_open(struct child *c, struct err *e)
     int rc;
 
     c->shared = process_map_shared(sizeof *c->shared);
+    if ((rc = read_secrets(c, e)) != OK) return rc;
     if ((rc = confine(c, e)) != OK) return rc;
     if ((rc = loop_open(&c->loop, e)) != OK) return rc;
     if ((rc = loop_on_signal(c->loop, SIGTERM, on_term, c, e)) != OK) return rc;
@@ -611,6 +649,7 @@ static void child_close(struct child *c)
     front_close(c->front);
     loop_timer_close(c->progress);
     loop_close(c->loop);
+    keyset_close(c->keys);
     pthread_cond_destroy(&c->opened);
     pthread_mutex_destroy(&c->lock);
     alarm(0);

@@ -16,10 +16,26 @@ static const struct {
     const char *path;
     void (*handle)(struct api *a, struct http_req *q, const struct api_who *who);
 } handlers[] = {
-    { "/v1/chat/completions", api_chat }, { "/v1/completions", api_completions },
-    { "/v1/embeddings", api_embeddings }, { "/v1/classify", api_classify },
-    { "/classify", api_classify },        { "/v2/execute", api_execute },
-    { "/execute", api_execute },          { "/tokenize", api_tokenize },
+    { "/v1/chat/completions", api_chat },
+    { "/v1/completions", api_completions },
+    { "/v1/responses", api_responses },
+    { "/v1/embeddings", api_embeddings },
+    { "/v1/classify", api_classify },
+    { "/classify", api_classify },
+    { "/v1/rerank", api_rerank },
+    { "/v2/execute", api_execute },
+    { "/execute", api_execute },
+    { "/v1/chat/completions/input_tokens", api_count_chat },
+    { "/api/chat", api_ollama_chat },
+    { "/api/generate", api_ollama_generate },
+    { "/api/embed", api_ollama_embed },
+    { "/api/embeddings", api_ollama_embed },
+    { "/completion", api_native_completion },
+    { "/infill", api_infill },
+    { "/apply-template", api_apply_template },
+    { "/v1/messages", api_messages },
+    { "/v1/messages/count_tokens", api_count_tokens },
+    { "/tokenize", api_tokenize },
     { "/detokenize", api_detokenize },
 };
 
@@ -145,6 +161,26 @@ static void refuse_req(struct front_req *r, int status, const char *code)
     front_end_if_done(r);
 }
 
+/* What a gateway says, as the server has read it (write_hop of relay.c). */
+static void fill_hop(const char *text, struct api_hop *h)
+{
+    int ids = 0, resumes = 0, has_created = 0, has_seed = 0, n_resume = 0, n_events = 0;
+    long long created = 0;
+    unsigned long long seed = 0;
+
+    if (!text || sscanf(text, "%d %d %d %d %d %lld %d %llu", &ids, &resumes, &n_resume, &n_events,
+                        &has_created, &created, &has_seed, &seed) != 8)
+        return;
+    *h = (struct api_hop){ .ids = ids,
+                           .resumes = resumes,
+                           .n_resume = n_resume,
+                           .n_events = n_events,
+                           .has_created = has_created,
+                           .created = created,
+                           .has_seed = has_seed,
+                           .seed = seed };
+}
+
 static void fill_who(struct front_req *r, struct api_who *who)
 {
     *who = (struct api_who){ .name = r->head.tenant.name,
@@ -154,6 +190,7 @@ static void fill_who(struct front_req *r, struct api_who *who)
                              .id = msg_header(r->head.headers, r->head.n_headers, FRONT_CALL_ID),
                              .user = r };
     snprintf(who->correlation, sizeof who->correlation, "%s", r->head.id);
+    fill_hop(msg_header(r->head.headers, r->head.n_headers, FRONT_HOP), &who->hop);
 }
 
 /* The request is complete: its handler owns it from here on. */

@@ -10,6 +10,7 @@
 
 /* The id of the call as its client sees it: a header of the REQUEST that is not the client's. */
 #define FRONT_CALL_ID "tern-call-id"
+#define FRONT_HOP "tern-hop" /* struct api_hop but for its call: numbers, see relay.c */
 
 struct front_req {
     struct http_req req; /* first */

@@ -74,8 +74,8 @@ static const struct field error_fields[] = {
 
 static const struct field beat_fields[] = {
 #define B(kind, name, ...) F(struct msg_beat, kind, name, __VA_ARGS__)
-    B(U64, n, MUST), B(U64, steps), B(I64, running), B(I64, waiting),
-    B(I64, step_ms), B(I64, calls), { 0 },
+    B(U64, n, MUST), B(U64, steps), B(I64, running),  B(I64, waiting),
+    B(I64, step_ms), B(I64, calls), B(I64, admitted), { 0 },
 #undef B
 };
 
@@ -130,8 +130,14 @@ static const struct field failure_fields[] = {
     { 0 },
 };
 
+static const struct field sleep_fields[] = {
+    F(struct msg_sleep, U64, park_bytes),
+    { 0 },
+};
+
 static const struct field asleep_fields[] = {
     F(struct msg_asleep, I64, parked_blocks),
+    F(struct msg_asleep, U64, parked_bytes),
     { 0 },
 };
 
@@ -540,6 +546,7 @@ DEFINE(stop, FRAME_STOP)
 DEFINE(room, FRAME_ROOM)
 DEFINE(plan, FRAME_PLAN)
 DEFINE(admit, FRAME_ADMIT)
+DEFINE(sleep, FRAME_SLEEP)
 DEFINE(asleep, FRAME_ASLEEP)
 DEFINE(failure, FRAME_FAILED)
 DEFINE(progress, FRAME_PROGRESS)

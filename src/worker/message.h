@@ -45,6 +45,7 @@ struct msg_beat {
     int64_t running, waiting; /* requests */
     int64_t step_ms;          /* age of the step under way; 0: none */
     int64_t calls;            /* streams in work */
+    int64_t admitted;         /* requests that count for max_requests of READY */
 };
 
 struct msg_stop {
@@ -79,8 +80,13 @@ struct msg_admit {
     bool fill_kv;          /* the KV cache is taken before READY, not when it is used */
 };
 
+struct msg_sleep {
+    uint64_t park_bytes; /* of KV blocks that may be kept in memory; 0: none */
+};
+
 struct msg_asleep {
     int64_t parked_blocks; /* of the KV cache, that come back with WAKE */
+    uint64_t parked_bytes; /* of them that lie in memory, not in a file */
 };
 
 /* REFUSE and FAILED. */
@@ -158,6 +164,7 @@ MSG_DECLARE(stop);
 MSG_DECLARE(room);
 MSG_DECLARE(plan);
 MSG_DECLARE(admit);
+MSG_DECLARE(sleep);
 MSG_DECLARE(asleep);
 MSG_DECLARE(failure);
 MSG_DECLARE(progress);

@@ -5,6 +5,7 @@
 #include "worker/process.h"
 
 #include "base/clock.h"
+#include "base/keyring.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -176,8 +177,42 @@ bool process_has_park(void)
            fcntl(PROCESS_PARK_FD, F_SETFD, FD_CLOEXEC) == 0;
 }
 
+/* Token, number of keys, keys: into the buffer of a new socket, which does not block. */
+static int send_secrets(int fd, const unsigned char *token, const struct keyset *keys,
+                        struct err *e)
+{
+    enum { ALL = PROCESS_TOKEN + 1 + KEYSET_MAX * CRYPTO_KEY };
+    unsigned char *text = crypto_secret(ALL);
+    size_t n = PROCESS_TOKEN + 1;
+    int rc = OK;
+
+    if (!text) return err_nomem(e, "the token of a worker");
+    memcpy(text, token, PROCESS_TOKEN);
+    text[PROCESS_TOKEN] = (unsigned char)keyset_n(keys);
+    for (int i = 0; i < keyset_n(keys); i++, n += CRYPTO_KEY)
+        memcpy(text + n, keyset_key(keys, i), CRYPTO_KEY);
+    if (send(fd, text, n, MSG_NOSIGNAL) != (ssize_t)n)
+        rc = err_set(e, E_IO, "worker: send: %s", strerror(errno));
+    crypto_secret_free(text, ALL);
+    return rc;
+}
+
+/* fds: our end and the child's. */
+static int start_child(struct process *p, char *const argv[], const int fds[2], int shared,
+                       int park, struct err *e)
+{
+    int rc;
+
+    p->oom = read_oom_kills();
+    if (fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0)
+        return err_set(e, E_IO, "worker: fcntl: %s", strerror(errno));
+    if ((rc = spawn(&p->pid, argv, fds[1], shared, park)) != 0)
+        return err_set(e, E_IO, "cannot start a worker process: %s", strerror(rc));
+    return watch_process(p, e);
+}
+
 int process_start(struct process *p, char *const argv[], int shared, int park, int *fd,
-                  unsigned char token[PROCESS_TOKEN], struct err *e)
+                  unsigned char token[PROCESS_TOKEN], const struct keyset *keys, struct err *e)
 {
     int fds[2], rc, high;
 
@@ -188,16 +223,9 @@ int process_start(struct process *p, char *const argv[], int shared, int park, i
         goto out;
     }
     if ((rc = make_pair(fds, e)) != OK) goto out;
-    p->oom = read_oom_kills();
     high = move_high(park);
-    /* Into the buffer of a new socket: it does not block. */
-    if (fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0)
-        rc = err_set(e, E_IO, "worker: fcntl: %s", strerror(errno));
-    else if (send(fds[0], token, PROCESS_TOKEN, MSG_NOSIGNAL) != PROCESS_TOKEN)
-        rc = err_set(e, E_IO, "worker: send: %s", strerror(errno));
-    else if ((rc = spawn(&p->pid, argv, fds[1], shared, high)) != 0)
-        rc = err_set(e, E_IO, "cannot start a worker process: %s", strerror(rc));
-    else rc = watch_process(p, e);
+    rc = send_secrets(fds[0], token, keys, e);
+    if (rc == OK) rc = start_child(p, argv, fds, shared, high, e);
     if (high >= 0) close(high);
     close(fds[1]);
     if (rc == OK) *fd = fds[0];
@@ -237,19 +265,40 @@ void *process_map_shared(size_t n)
     return p == MAP_FAILED ? NULL : p;
 }
 
-int process_read_token(int fd, unsigned char token[PROCESS_TOKEN], struct err *e)
+static int read_exactly(int fd, unsigned char *to, size_t n, struct err *e)
 {
-    size_t got = 0;
-    ssize_t n;
+    size_t done = 0;
 
-    while (got < PROCESS_TOKEN) {
-        n = read(fd, token + got, PROCESS_TOKEN - got);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0)
-            return err_set(e, E_IO, "descriptor %d: %s", fd, n ? strerror(errno) : "it is closed");
-        got += (size_t)n;
+    while (done < n) {
+        ssize_t got = read(fd, to + done, n - done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0)
+            return err_set(e, E_IO, "descriptor %d: %s", fd,
+                           got ? strerror(errno) : "it is closed");
+        done += (size_t)got;
     }
     return OK;
+}
+
+int process_read_token(int fd, unsigned char token[PROCESS_TOKEN], struct err *e)
+{
+    return read_exactly(fd, token, PROCESS_TOKEN, e);
+}
+
+int process_read_keys(int fd, struct keyset **out, struct err *e)
+{
+    enum { ALL = KEYSET_MAX * CRYPTO_KEY };
+    unsigned char n = 0, *text;
+    int rc = read_exactly(fd, &n, 1, e);
+
+    *out = NULL;
+    if (rc != OK || n == 0) return rc;
+    if (n > KEYSET_MAX) return err_set(e, E_FORMAT, "descriptor %d: %d keys", fd, n);
+    if (!(text = crypto_secret(ALL))) return err_nomem(e, "keys");
+    rc = read_exactly(fd, text, (size_t)n * CRYPTO_KEY, e);
+    if (rc == OK) rc = keyset_copy(out, text, n, e);
+    crypto_secret_free(text, ALL);
+    return rc;
 }
 
 /* ---- end ---- */

@@ -2,7 +2,8 @@
  *
  * The child is this program again (/proc/self/exe) with one end of a socket pair as descriptor
  * PROCESS_FD; all other descriptors close on exec, but for stderr, which the log shares. The first
- * bytes on the socket are the token of the link's handshake, so that no other process sees it.
+ * bytes on the socket are the token of the link's handshake, and the keys of an encrypted model, so
+ * that no other process sees them: they are in no argument, variable or file.
  *
  * A process is watched by its pidfd, which is readable once it has ended. process_reap may be called
  * by any thread; the first that finds it ended keeps the status. Nothing here needs a loop. */
@@ -23,6 +24,8 @@ enum {
     PROCESS_TOKEN = 32,
     PROCESS_TERM_MS = 5000
 };
+
+struct keyset;
 
 /* How a process ended. */
 enum process_end {
@@ -49,15 +52,17 @@ struct process {
 
 /* argv[0] is the name the process shows; ends with NULL. shared and park: become PROCESS_SHARED_FD and
  * PROCESS_PARK_FD; -1: there is none. *fd: our end of the socket, which does not block; token: to be
- * used in the handshake. */
+ * used in the handshake. keys: for the child's process_read_keys; may be NULL. */
 int process_start(struct process *p, char *const argv[], int shared, int park, int *fd,
-                  unsigned char token[PROCESS_TOKEN], struct err *e);
+                  unsigned char token[PROCESS_TOKEN], const struct keyset *keys, struct err *e);
 bool process_has_park(void); /* in the child: was it given a file for parked KV blocks? */
 /* Memory of n bytes that a child can map, too: its descriptor, or -1. */
 int process_share(size_t n, void **mem);
 void *process_map_shared(size_t n); /* in the child: that memory; NULL: there is none */
 /* In the child: reads the token from the socket. */
 int process_read_token(int fd, unsigned char token[PROCESS_TOKEN], struct err *e);
+/* After it: the keys; *out is NULL where there are none. */
+int process_read_keys(int fd, struct keyset **out, struct err *e);
 bool process_signal(struct process *p, int sig); /* false: it has ended */
 bool process_reap(struct process *p);            /* true: it has ended; does not wait */
 bool process_wait(struct process *p, int ms);    /* the same after at most ms */

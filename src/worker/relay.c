@@ -25,10 +25,16 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 #define BODY_MAX (256ull << 20) /* of one reply that is not streamed */
 #define HELD_MAX (512ull << 20) /* of all such replies of a worker that are not complete */
+
+enum {
+    PREFLIGHT_MS = 5000, /* a heartbeat that is older says nothing about the worker now */
+    RETRY_MS = 1000
+};
 
 struct relay {
     struct forward *f; /* NULL: forgotten */
@@ -50,10 +56,11 @@ struct relay {
 static const char *const passed_on[] = { "x-deadline", "x-stainless-timeout", "x-priority",
                                          "content-type" };
 /* Headers of its replies that are passed on, and their content types. */
-static const char *const reply_headers[] = { "retry-after", "x-should-retry",
+static const char *const reply_headers[] = { "retry-after",           "x-should-retry",
                                              "x-tern-ignored-fields", "cache-control",
-                                             "x-accel-buffering" };
-static const char *const reply_types[] = { "application/json", "text/event-stream; charset=utf-8" };
+                                             "x-accel-buffering",     "x-tern-ids" };
+static const char *const reply_types[] = { "application/json", "text/event-stream; charset=utf-8",
+                                           "application/x-ndjson" };
 
 static void free_relay(struct relay *r)
 {
@@ -74,6 +81,19 @@ static void free_relay(struct relay *r)
 
 /* ---- the request ---- */
 
+/* Only what the server has believed of a gateway: nothing of the client's headers. */
+static void write_hop(struct relay *r, struct msg_request *m)
+{
+    const struct api_hop *h = &r->f->who->hop;
+    char text[160];
+
+    if (!h->ids && !h->resumes && !h->has_created && !h->has_seed) return;
+    snprintf(text, sizeof text, "%d %d %d %d %d %lld %d %llu", h->ids, h->resumes, h->n_resume,
+             h->n_events, h->has_created, (long long)h->created, h->has_seed,
+             (unsigned long long)h->seed);
+    m->headers[m->n_headers++] = (struct msg_pair){ FRONT_HOP, arena_cstr(&r->arena, str_c(text)) };
+}
+
 /* Texts are copied into the arena: those of a request are not NUL-terminated. */
 static void add_headers(struct relay *r, struct msg_request *m)
 {
@@ -84,6 +104,7 @@ static void add_headers(struct relay *r, struct msg_request *m)
                 (struct msg_pair){ passed_on[i], arena_cstr(&r->arena, v) };
     }
     m->headers[m->n_headers++] = (struct msg_pair){ FRONT_CALL_ID, r->f->id };
+    write_hop(r, m);
 }
 
 static int write_head(struct relay *r, struct buf *out, struct err *e)
@@ -130,6 +151,30 @@ static struct relay *make_relay(struct forward *f, struct worker *w)
     return r;
 }
 
+/* Do calls of this route take a place of the engine? */
+static bool takes_place(const struct forward *f)
+{
+    return strcmp(f->path, "/tokenize") != 0 && strcmp(f->path, "/detokenize") != 0;
+}
+
+/* Refuses what the worker would refuse, before the body is sent to it: its last heartbeat said that its
+ * engine is full, and no call of it has ended since. Without a fresh one the worker is asked. */
+static int preflight(struct worker *w, const struct forward *f, struct err *e)
+{
+    int most = w->info.opt.max_requests;
+    bool fresh = w->beat_ns && clock_ns() - w->beat_ns <= (uint64_t)PREFLIGHT_MS * 1000000;
+
+    if (!takes_place(f)) return OK;
+    w->record->preflights++;
+    if (!fresh) return OK;
+    w->record->preflight_hits++;
+    if (most < 1 || w->beat.admitted < most || w->n_ended > 0) return OK;
+    err_set(e, E_QUEUE_FULL, "%lld requests wait or run; the limit is %d",
+            (long long)w->beat.admitted, most);
+    e->retry_ms = RETRY_MS;
+    return E_QUEUE_FULL;
+}
+
 /* Why the link has not taken a request. */
 static int explain_refusal(struct worker *w, size_t head_bytes, struct err *e)
 {
@@ -149,6 +194,7 @@ static int begin(struct forward *f, struct err *e)
 
     if (!w->link || w->link_closed || !link_is_open(w->link))
         return err_set(e, E_WORKER, "the process of model '%s' has ended", f->model->id);
+    if ((rc = preflight(w, f, e)) != OK) return rc;
     if (!(r = make_relay(f, w))) return err_nomem(e, "a relayed request");
     if ((rc = write_head(r, &head, e)) == OK) {
         r->body_sent = r->body.n == 0;
@@ -295,17 +341,25 @@ static void collect(struct relay *r, const struct frame *fr)
     }
 }
 
-/* A whole body in one frame is not copied. */
+/* A whole body in one frame is not copied. One with status 503 is held back until END says why. */
 static void on_data(struct relay *r, const struct frame *fr)
 {
     if (r->reply.streamed) {
         if (r->f && fr->n) forward_write(r->f, fr->p, fr->n);
-    } else if (r->out.n == 0 && fr->n == (uint64_t)r->reply.body_bytes) {
+    } else if (r->out.n == 0 && fr->n == (uint64_t)r->reply.body_bytes && r->reply.status != 503) {
         answer(r, fr->p, fr->n);
     } else {
         collect(r, fr);
     }
     if (!r->bad) give_credit(r, fr->n);
+}
+
+/* The process ends, since its model failed or is unloaded, and refused the request while the server goes
+ * on. For the client that is a lost process: the request is tried again. */
+static bool is_refused_at_end(const struct relay *r, const struct api_end *end)
+{
+    return r->has_reply && !r->reply.streamed && !r->pours &&
+           strcmp(end->code, "shutting_down") == 0;
 }
 
 static void on_end(struct relay *r, const struct frame *fr)
@@ -319,10 +373,16 @@ static void on_end(struct relay *r, const struct frame *fr)
         log_error("%s", e.msg);
         end = (struct api_end){ .status = 500, .code = "internal", .finish = "", .gone = "" };
     }
+    if (is_refused_at_end(r, &end)) {
+        relay_lost(r->w, r->s);
+        arena_release(&a);
+        return;
+    }
     if (f && f->q && r->has_reply && !r->reply.streamed && !r->out.failed &&
         r->out.n == (size_t)r->reply.body_bytes)
         answer(r, r->out.p, r->out.n);
     r->s = NULL; /* the link closes it */
+    r->w->n_ended++;
     free_relay(r);
     if (f) forward_ended(f, &end);
     arena_release(&a);

@@ -112,7 +112,7 @@ int sandbox_enter(const struct sandbox_opt *opt, struct sandbox_info *info, stru
     }
     if (!opt->no_seccomp) {
         if ((rc = catch_sigsys(e)) != OK) return rc;
-        if ((rc = seccomp_enter(opt, e)) != OK) return rc;
+        if ((rc = seccomp_enter(opt, info->landlock >= 3 && n_threads == 1, e)) != OK) return rc;
         info->seccomp = true;
     }
     describe(info, opt);

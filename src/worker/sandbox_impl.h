@@ -8,6 +8,7 @@
 int landlock_version(void);
 /* Confines the calling thread, which has no_new_privs. */
 int landlock_enter(const struct sandbox_opt *opt, int version, struct err *e);
-/* Loads the filter into all threads, or none. */
-int seccomp_enter(const struct sandbox_opt *opt, struct err *e);
+/* Loads the filter into all threads, or none. confined: Landlock decides about writing, truncating
+ * and creating files, for every thread. */
+int seccomp_enter(const struct sandbox_opt *opt, bool confined, struct err *e);
 #endif

@@ -6,8 +6,8 @@
  * Contents can be read of: the model, the folders and files that the owner names, and system files
  * that the C library, hwloc and the engine look at. A symbolic link in the model's folder is followed
  * only into the places that a model may use (`roots`): whoever made the folder may not name files of
- * others. Nothing can be written but the device files of
- * a GPU. Directory names can be listed everywhere, because hwloc begins at "/". The worker's own
+ * others. Nothing can be written but, with a GPU, its device files and the names of the worker's own
+ * threads. Directory names can be listed everywhere, because hwloc begins at "/". The worker's own
  * /proc folder is among the files, those of other processes are not: they would show the server's
  * environment. */
 #include "worker/sandbox_impl.h"
@@ -64,7 +64,9 @@ int landlock_version(void)
     return v > 0 ? (int)v : 0;
 }
 
-/* Grants rights on an open file, or on a folder and all below it. Closes fd. */
+/* Grants rights on an open file, or on a folder and all below it. Closes fd, except that of a file in
+ * /proc: a rule belongs to an inode, and the kernel forgets inodes of /proc when memory is short and
+ * makes new ones, for which the rule does not hold, unless somebody has the file open. */
 static int grant_open(struct view *v, int fd, const char *path, uint64_t rights)
 {
     struct landlock_path_beneath_attr rule = { .parent_fd = fd };
@@ -77,7 +79,7 @@ static int grant_open(struct view *v, int fd, const char *path, uint64_t rights)
     if (rule.allowed_access &&
         syscall(SYS_landlock_add_rule, v->fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
         rc = err_set(v->e, E_IO, "sandbox: Landlock: %s: %s", path, strerror(errno));
-    close(fd);
+    if (rc != OK || strncmp(path, "/proc/", 6) != 0) close(fd);
     return rc;
 }
 
@@ -106,17 +108,29 @@ static void add_root(struct view *v, const char *path)
     if (real) v->roots[v->n_roots++] = real;
 }
 
-/* The folder of a model. In a cache of Hugging Face's tools it is NAME/snapshots/REVISION, and holds
- * links to files in NAME/blobs. */
+/* Bytes of NAME in NAME/snapshots/REVISION of a cache of Hugging Face's tools, or in a folder below
+ * that; 0: the path is no such one. Below a revision only what such a cache has counts. */
+static size_t find_cache_name(const char *real)
+{
+    const char *at = strstr(real, "/snapshots/"), *next, *name;
+
+    while (at && (next = strstr(at + 1, "/snapshots/"))) at = next;
+    if (!at) return 0;
+    if (!strchr(at + strlen("/snapshots/"), '/')) return (size_t)(at - real);
+    for (name = at; name > real && name[-1] != '/';) name--;
+    return strncmp(name, "models--", 8) == 0 ? (size_t)(at - real) : 0;
+}
+
+/* The folder of a model. In a cache it holds links to files in NAME/blobs. */
 static void add_folder_root(struct view *v, const char *dir)
 {
-    char *real = realpath(dir, NULL), *slash = real ? strrchr(real, '/') : NULL;
+    char *real = realpath(dir, NULL);
+    size_t n = real ? find_cache_name(real) : 0;
     struct buf blobs = { 0 };
 
     add_root(v, dir);
-    if (slash) *slash = 0;
-    if (slash && str_ends(str_c(real), STR("/snapshots"))) {
-        buf_put_str(&blobs, str_of(real, strlen(real) - strlen("/snapshots")));
+    if (n) {
+        buf_put_str(&blobs, str_of(real, n));
         buf_puts(&blobs, "/blobs");
         if (!blobs.failed) add_root(v, buf_cstr(&blobs));
     }
@@ -200,6 +214,13 @@ static bool is_sibling(const struct dirent *f, const char *name)
            strncmp(f->d_name, name, strlen(name) - PART_TAIL) == 0;
 }
 
+/* A manifest of the file or of its folder (format/manifest.h). */
+static bool is_manifest(const struct dirent *f, const char *name)
+{
+    (void)name;
+    return strcmp(f->d_name, "SHA256SUMS") == 0 || str_ends(str_c(f->d_name), STR(".gguf.sha256"));
+}
+
 /* Some file systems do not say what an entry is. */
 static bool is_link(const struct dirent *f, const char *arg)
 {
@@ -213,18 +234,27 @@ static bool is_onnx_folder(const struct dirent *f, const char *arg)
     return strcmp(f->d_name, "onnx") == 0;
 }
 
+/* The links of a subfolder, which may be a link itself. */
+static int grant_subfolder(struct view *v, const char *dir, const char *name)
+{
+    struct buf sub = { 0 };
+    int rc;
+
+    buf_printf(&sub, "%s/%s", dir, name);
+    if ((rc = buf_check(&sub, v->e)) == OK)
+        rc = grant_entries(v, buf_cstr(&sub), READ, grant_inside, is_link, NULL);
+    buf_release(&sub);
+    return rc;
+}
+
 static int grant_folder(struct view *v, const char *dir)
 {
+    static const char *const below[] = { "onnx", "1_Pooling", "additional_chat_templates" };
     int rc = grant(v, dir, READ | LIST);
 
     if (rc == OK) rc = grant_entries(v, dir, READ, grant_inside, is_link, NULL);
-    if (rc == OK) { /* its subfolder onnx/ may be a link or hold links */
-        struct buf sub = { 0 };
-        buf_printf(&sub, "%s/onnx", dir);
-        if ((rc = buf_check(&sub, v->e)) == OK)
-            rc = grant_entries(v, buf_cstr(&sub), READ, grant_inside, is_link, NULL);
-        buf_release(&sub);
-    }
+    for (size_t i = 0; i < sizeof below / sizeof *below && rc == OK; i++)
+        rc = grant_subfolder(v, dir, below[i]);
     if (rc != OK) return rc;
     return grant_entries(v, dir, READ | LIST, grant_inside, is_onnx_folder, NULL);
 }
@@ -267,6 +297,7 @@ static int grant_model(struct view *v, const char *path)
     if ((rc = buf_check(&dir, v->e)) == OK) rc = grant(v, path, READ);
     if (rc == OK && is_part(name))
         rc = grant_entries(v, buf_cstr(&dir), READ, grant_inside, is_sibling, name);
+    if (rc == OK) rc = grant_entries(v, buf_cstr(&dir), READ, grant_inside, is_manifest, name);
     if (rc == OK && !(n > 5 && strcasecmp(name + n - 5, ".gguf") == 0)) {
         rc = grant_folder(v, buf_cstr(&dir));
         if (rc == OK && str_ends(buf_str(&dir), STR("/onnx"))) {
@@ -292,7 +323,7 @@ static const char *const system_files[] = {
 static const char *const gpu_files[] = {
     /* the driver */
     "/proc/driver", "/proc/devices", "/proc/modules", "/proc/version", "/sys/module", "/etc/nvidia",
-    "/usr/share/nvidia",
+    "/usr/share/nvidia", "/run/nvidia-persistenced",
     /* CUDA's libraries */
     "/usr/local", "/opt", NULL
 };
@@ -340,10 +371,13 @@ static int grant_plugin(struct view *v)
     return rc;
 }
 
+/* CUDA's driver names its threads by writing to /proc/self/task/TID/comm, and does not start where
+ * it cannot (error 304). */
 static int grant_gpu(struct view *v)
 {
     int rc = grant_all(v, gpu_files, READ | LIST);
 
+    if (rc == OK) rc = grant(v, "/proc/self/task", READ | WRITE | LIST | FS_TRUNCATE);
     if (rc == OK)
         rc = grant_entries(v, "/dev", READ | WRITE | LIST | FS_IOCTL_DEV, grant, is_gpu_device,
                            NULL);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #ifndef PR_SET_VMA
@@ -97,17 +98,19 @@ static void allow_equal(struct filter *f, const char *name, unsigned arg, scmp_d
     add_rule_if(f, SCMP_ACT_ALLOW, name, arg, UINT64_MAX, value);
 }
 
-/* Read-only, and with a GPU also its device files for reading and writing: nothing is created or
- * truncated. */
-static void add_open_rules(struct filter *f, bool gpu)
+/* Read-only. With a GPU its device files and thread names are opened for writing, too, in ways that
+ * the driver chooses: where Landlock confines the whole process it decides alone, else nothing is
+ * created or truncated. */
+static void add_open_rules(struct filter *f, bool gpu, bool confined)
 {
     scmp_datum_t forbidden = O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY);
 
     if (!gpu) forbidden |= O_ACCMODE;
+    else if (confined) forbidden = 0;
     add_rule_if(f, SCMP_ACT_ALLOW, "openat", 2, forbidden, 0);
     add_rule_if(f, SCMP_ACT_ALLOW, "open", 1, forbidden, 0);
     add_rule(f, SCMP_ACT_ERRNO(ENOSYS), "openat2", 0, NULL);
-    for (scmp_datum_t bit = 1; bit <= forbidden; bit <<= 1) {
+    for (scmp_datum_t bit = 1; bit && bit <= forbidden; bit <<= 1) {
         if (!(forbidden & bit)) continue;
         add_rule_if(f, SCMP_ACT_ERRNO(EACCES), "openat", 2, bit, bit);
         add_rule_if(f, SCMP_ACT_ERRNO(EACCES), "open", 1, bit, bit);
@@ -132,31 +135,45 @@ static void add_process_rules(struct filter *f)
         allow_equal(f, "prctl", 0, (scmp_datum_t)prctl_options[i]);
 }
 
+/* CUDA's driver gives up (error 304) where it gets no Unix socket. It binds one to an abstract name,
+ * through which other processes of the user can ask for its memory, and connects another one to a
+ * server that shares a GPU (MPS), without which it goes on: connect says that there is none. Landlock
+ * refuses names in the file system. */
+static void add_gpu_rules(struct filter *f)
+{
+    static const char *const calls[] = { "ioctl", "bind", "listen", "accept", "accept4" };
+
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        add_rule(f, SCMP_ACT_ALLOW, calls[i], 0, NULL);
+    allow_equal(f, "socket", 0, AF_UNIX);
+    add_rule(f, SCMP_ACT_ERRNO(ENOENT), "connect", 0, NULL);
+}
+
 static void set_attribute(struct filter *f, enum scmp_filter_attr attr, uint32_t value)
 {
     if (f->rc == 0) f->rc = seccomp_attr_set(f->ctx, attr, value);
 }
 
 /* TSYNC: all threads get the filter, or none. OPTIMIZE 2: a binary search, not a list. */
-static void fill_filter(struct filter *f, const struct sandbox_opt *opt)
+static void fill_filter(struct filter *f, const struct sandbox_opt *opt, bool confined)
 {
     set_attribute(f, SCMP_FLTATR_CTL_TSYNC, 1);
     set_attribute(f, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     set_attribute(f, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
     for (const char *const *p = allowed; *p; p++) add_rule(f, SCMP_ACT_ALLOW, *p, 0, NULL);
     for (const char *const *p = fatal; *p; p++) add_rule(f, SCMP_ACT_TRAP, *p, 0, NULL);
-    add_open_rules(f, opt->gpu);
+    add_open_rules(f, opt->gpu, confined);
     add_process_rules(f);
-    if (opt->gpu) add_rule(f, SCMP_ACT_ALLOW, "ioctl", 0, NULL);
+    if (opt->gpu) add_gpu_rules(f);
 }
 
-int seccomp_enter(const struct sandbox_opt *opt, struct err *e)
+int seccomp_enter(const struct sandbox_opt *opt, bool confined, struct err *e)
 {
     struct filter f = { .ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM)) };
     int rc = OK;
 
     if (!f.ctx) return err_nomem(e, "the sandbox's filter");
-    fill_filter(&f, opt);
+    fill_filter(&f, opt, confined);
     if (f.rc == 0) f.rc = seccomp_load(f.ctx);
     if (f.rc == -ENOMEM) rc = err_nomem(e, "the sandbox's filter");
     else if (f.rc != 0)

@@ -2,6 +2,7 @@
 #include "worker/supervisor_impl.h"
 
 #include "base/clock.h"
+#include "base/keyring.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/stats.h"
@@ -15,7 +16,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, STOP_MS = 3000 /* at the end of the server */ };
+enum {
+    TICK_MS = 100,
+    STOP_MS = 3000,  /* at the end of the server */
+    LOADING_MS = 500 /* of a process whose load is cancelled */
+};
 
 const char *supervisor_death_name(int i)
 {
@@ -63,6 +68,8 @@ static void view_record(const struct record *r, struct supervisor_view *out)
     out->retried = r->retried;
     out->requests = r->requests;
     out->connections = r->connections;
+    out->preflights = r->preflights;
+    out->preflight_hits = r->preflight_hits;
     out->breaker = breaker_is_open(&r->breaker, clock_ns()) ? BREAKER_OPEN
                    : r->breaker.on_trial                    ? BREAKER_ON_TRIAL
                                                             : BREAKER_CLOSED;
@@ -114,15 +121,24 @@ void supervisor_read_stats(struct supervisor *v, const char *id, struct engine_s
 
 /* ---- steps: on the pool's thread ---- */
 
+/* Was the model unloaded while it is being loaded? */
+static bool is_unwanted(const struct worker *w, enum worker_phase wanted)
+{
+    return wanted <= WORKER_READY && w->m && pool_is_cancelled(w->m);
+}
+
 int worker_wait(struct worker *w, enum worker_phase wanted, struct err *e)
 {
     struct supervisor *v = w->sup;
     int rc = OK;
 
-    while (w->phase < wanted && !v->stopping) pthread_cond_wait(&v->changed, &v->lock);
+    while (w->phase < wanted && !v->stopping && !is_unwanted(w, wanted))
+        pthread_cond_wait(&v->changed, &v->lock);
     if (w->phase == WORKER_DEAD) {
         if (e) *e = w->err;
         rc = w->err.code;
+    } else if (w->phase < wanted && !v->stopping) {
+        rc = err_set(e, E_CANCELLED, "it was unloaded while it was being loaded");
     } else if (v->stopping) {
         rc = err_set(e, E_SHUTDOWN, "the server is shutting down");
     }
@@ -144,17 +160,32 @@ static int check_breaker(struct supervisor *v, struct record *r, bool by_operato
     return E_WORKER;
 }
 
-static struct worker *add_worker(struct supervisor *v, struct pool_instance *m, struct err *e)
+/* Without the lock: a key command may take a while. */
+static int read_keys(struct supervisor *v, const struct pool_instance *m, struct keyset **keys,
+                     struct err *e)
+{
+    int rc = OK;
+
+    pthread_mutex_unlock(&v->lock);
+    if (v->opt.read_keys) rc = v->opt.read_keys(v->opt.arg, m->id, keys, e);
+    pthread_mutex_lock(&v->lock);
+    return rc;
+}
+
+/* Takes keys over. */
+static struct worker *add_worker(struct supervisor *v, struct pool_instance *m, struct keyset *keys,
+                                 struct err *e)
 {
     struct worker *w = mem_new(struct worker);
     struct record *r = w ? supervisor_record(v, m->id) : NULL;
 
     if (!r || check_breaker(v, r, m->by_operator, e) != OK) {
         mem_free(w);
+        keyset_close(keys);
         if (!r) err_nomem(e, "a worker");
         return NULL;
     }
-    *w = (struct worker){ .sup = v, .next = v->workers, .record = r, .m = m };
+    *w = (struct worker){ .sup = v, .next = v->workers, .record = r, .m = m, .keys = keys };
     w->model = m->model;
     w->path = pool_path(m->model);
     w->id = m->id;
@@ -178,6 +209,7 @@ static int wait_for_plan(struct worker *w, struct pool_instance *m, struct err *
     m->host_data = w;
     ask_for_plan(w, m);
     if ((rc = worker_wait(w, WORKER_PLANNED, e)) == OK || !w->woken || w->sup->stopping) return rc;
+    if (rc == E_CANCELLED) return rc;
     supervisor_give_up(w, e);
     m->host_data = NULL;
     *e = (struct err){ 0 };
@@ -188,6 +220,7 @@ static int plan_isolated(struct pool_instance *m, struct err *e)
 {
     struct supervisor *v = supervisor_of(m);
     struct err why = { 0 };
+    struct keyset *keys = NULL;
     struct worker *w;
     int rc = OK;
 
@@ -199,7 +232,8 @@ static int plan_isolated(struct pool_instance *m, struct err *e)
     w = m->host_data ? m->host_data : supervisor_wake(v, m);
     if (w) rc = wait_for_plan(w, m, &why);
     if (!m->host_data) { /* none has slept, or it has not woken */
-        w = add_worker(v, m, &why);
+        rc = read_keys(v, m, &keys, &why);
+        w = rc == OK ? add_worker(v, m, keys, &why) : NULL;
         rc = w ? wait_for_plan(w, m, &why) : why.code;
     }
     if (w) {
@@ -291,6 +325,7 @@ static void end_process(struct pool_instance *m, int ms)
 
     if (!w) return;
     pthread_mutex_lock(&v->lock);
+    while (w->starting) pthread_cond_wait(&v->changed, &v->lock);
     w->expected = true;
     has_proc = w->has_proc;
     ms = time_to_end(v, ms);
@@ -299,12 +334,50 @@ static void end_process(struct pool_instance *m, int ms)
         log_warn("the process of model '%s' did not end within %d ms and was killed", w->id, ms);
 }
 
+static void cancel_isolated(const struct pool_host *h)
+{
+    struct supervisor *v = (struct supervisor *)h;
+
+    pthread_mutex_lock(&v->lock);
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
+}
+
 static void stop_isolated(struct pool_instance *m)
 {
     end_process(m, supervisor_of(m)->opt.stop_ms);
 }
 
-static void sleep_isolated(struct pool_instance *m) { supervisor_sleep(supervisor_of(m), m); }
+static bool sleep_isolated(struct pool_instance *m, uint64_t park_bytes)
+{
+    return supervisor_sleep(supervisor_of(m), m, park_bytes);
+}
+
+static void forget_isolated(const struct pool_host *h, const char *id)
+{
+    supervisor_forget((struct supervisor *)h, id);
+}
+
+static uint64_t parked_bytes_isolated(const struct pool_host *h)
+{
+    return supervisor_parked_bytes((struct supervisor *)h);
+}
+
+static uint64_t drop_parked_isolated(const struct pool_host *h)
+{
+    return supervisor_drop_parked((struct supervisor *)h);
+}
+
+/* A process that has not finished its load has nothing to save. */
+static int time_to_close(struct supervisor *v, const struct worker *w)
+{
+    bool loads;
+
+    pthread_mutex_lock(&v->lock);
+    loads = w->phase < WORKER_READY;
+    pthread_mutex_unlock(&v->lock);
+    return loads ? LOADING_MS : PROCESS_TERM_MS;
+}
 
 static void close_isolated(struct pool_instance *m)
 {
@@ -312,7 +385,7 @@ static void close_isolated(struct pool_instance *m)
     struct worker *w = m->host_data;
 
     if (!w) return;
-    end_process(m, PROCESS_TERM_MS);
+    end_process(m, time_to_close(v, w));
     pthread_mutex_lock(&v->lock);
     w->phase = WORKER_DEAD;
     w->m = NULL;
@@ -334,6 +407,7 @@ static void free_worker(struct supervisor *v, struct worker *w)
     *p = w->next;
     pthread_mutex_unlock(&v->lock);
     if (w->has_proc) process_release(&w->proc);
+    keyset_close(w->keys);
     arena_release(&w->arena);
     mem_free(w);
 }
@@ -402,7 +476,11 @@ static const struct pool_host steps = { .plan = plan_isolated,
                                         .stop = stop_isolated,
                                         .sleep = sleep_isolated,
                                         .close = close_isolated,
-                                        .own_bytes = own_bytes_of_isolated };
+                                        .own_bytes = own_bytes_of_isolated,
+                                        .cancel = cancel_isolated,
+                                        .forget = forget_isolated,
+                                        .parked_bytes = parked_bytes_isolated,
+                                        .drop_parked = drop_parked_isolated };
 
 int supervisor_open(struct supervisor **out, const struct supervisor_opt *opt, struct err *e)
 {

@@ -23,6 +23,7 @@
 
 struct arena;
 struct engine_stats;
+struct keyset;
 struct supervisor;
 
 struct supervisor_opt {
@@ -36,6 +37,9 @@ struct supervisor_opt {
     int (*add_flags)(void *arg, const char *id, struct arena *a, const char **flags, int max);
     /* Opens the file in which this model may park its KV blocks; -1: none. NULL: none. */
     int (*open_park)(void *arg, const char *id, const char *path);
+    /* Reads the keys of this model, if it is encrypted, on the pool's thread; *out is NULL where there
+     * are none. They are sent to the process before it runs. NULL: none. */
+    int (*read_keys)(void *arg, const char *id, struct keyset **out, struct err *e);
     void *arg;
     int ping_ms, silent_ms; /* of links; 0: 500 and 10000 */
     int hang_ms; /* a step of the engine, or the end of a cancelled request, that takes longer is a
@@ -67,6 +71,7 @@ struct supervisor_view { /* of one model, over all its processes */
     uint64_t deaths[N_SUPERVISOR_DEATHS];   /* that were not asked for */
     uint64_t retried;                       /* requests that another process had before */
     uint64_t requests, connections;         /* sent to it, and connections that carried them */
+    uint64_t preflights, preflight_hits;    /* looks at its last heartbeat; a hit: it was fresh */
     enum supervisor_breaker breaker;
     int calls;
     int64_t steps, step_ms; /* of the last heartbeat */

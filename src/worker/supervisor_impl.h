@@ -37,8 +37,9 @@ struct record {
     int shared_fd; /* memory with the worker's counters; -1: none */
     struct engine_stats *shared;
     uint64_t starts, restarts[N_SUPERVISOR_DEATHS], deaths[N_SUPERVISOR_DEATHS], retried;
-    uint64_t requests, connections; /* of links that are closed */
-    int last_death;                 /* that no start has followed yet; 0: none */
+    uint64_t requests, connections;      /* of links that are closed */
+    uint64_t preflights, preflight_hits; /* the loop's */
+    int last_death;                      /* that no start has followed yet; 0: none */
 };
 
 struct worker {
@@ -47,14 +48,17 @@ struct worker {
     struct record *record;
     const char *path, *id; /* the pool's */
     const struct pool_model *model;
+    struct keyset *keys; /* of an encrypted model, until its process has them */
     struct process proc;
     bool has_proc;
     struct link *link; /* the loop's, as is the rest up to the lock */
     struct event *exited;
     bool link_closed, seen_end; /* the link ended; the process ended */
     bool hung;
-    uint64_t cut_ns; /* when the link ended */
-    struct msg_beat beat;
+    uint64_t cut_ns;      /* when the link ended */
+    struct msg_beat beat; /* the last one, */
+    uint64_t beat_ns;     /* when it came; 0: none since READY */
+    int n_ended;          /* calls that ended after it */
     struct relay *relays; /* requests that it has */
     uint64_t held_bytes;  /* of their replies that are not complete */
     bool loads;           /* PLAN, READY or ASLEEP is awaited */
@@ -65,8 +69,13 @@ struct worker {
 
     enum worker_phase phase; /* supervisor.lock, as is the rest */
     struct pool_instance *m; /* NULL: the instance is closed, and the worker sleeps or is freed */
+    bool starting;           /* the loop starts its process: it is not closed meanwhile */
+    bool ending;             /* the pool's thread ends its process: it is not freed meanwhile */
     bool woken;              /* it has slept, and is to plan again */
-    int n_parked;            /* KV blocks that were parked when it fell asleep */
+    uint64_t park_bytes;     /* of SLEEP */
+    int n_parked;            /* KV blocks that were parked when it fell asleep, */
+    uint64_t parked_bytes;   /* and those of them in its memory */
+    uint64_t asleep_ns;      /* when that was */
     struct sizes_room room;  /* for the next plan */
     bool room_due;           /* ROOM is to be sent */
     struct membudget need;   /* WORKER_PLANNED, as are the next two */
@@ -97,7 +106,10 @@ struct record *supervisor_record(struct supervisor *v, const char *id); /* NULL:
 int worker_wait(struct worker *w, enum worker_phase wanted, struct err *e);
 
 /* ---- supervisor_sleep.c ---- */
-bool supervisor_sleep(struct supervisor *v, struct pool_instance *m);
+bool supervisor_sleep(struct supervisor *v, struct pool_instance *m, uint64_t park_bytes);
+void supervisor_forget(struct supervisor *v, const char *id);
+uint64_t supervisor_parked_bytes(struct supervisor *v);
+uint64_t supervisor_drop_parked(struct supervisor *v);
 struct worker *supervisor_wake(struct supervisor *v, struct pool_instance *m);
 void supervisor_give_up(struct worker *w, const struct err *e); /* it did not wake */
 void worker_send_sleep(struct worker *w);

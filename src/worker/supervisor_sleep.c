@@ -8,9 +8,10 @@
  *
  * A worker without an instance is kept while it sleeps and its model does: SLEEPING in the pool, or on
  * its way from or to it. A process that ends while it sleeps, or does not wake, is replaced by another
- * one. */
+ * one; so a process that has parked KV blocks in its memory is ended where a model needs the room. */
 #include "worker/supervisor_impl.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "net/loop.h"
 
@@ -22,7 +23,7 @@ enum { END_MS = 1000 }; /* it has no model to save */
 /* ---- on the pool's thread ---- */
 
 /* Waits until the worker has given its memory back; the instance can be closed then without it. */
-bool supervisor_sleep(struct supervisor *v, struct pool_instance *m)
+bool supervisor_sleep(struct supervisor *v, struct pool_instance *m, uint64_t park_bytes)
 {
     struct worker *w = m->host_data;
     bool sleeps = false;
@@ -31,6 +32,7 @@ bool supervisor_sleep(struct supervisor *v, struct pool_instance *m)
     pthread_mutex_lock(&v->lock);
     if (w->phase == WORKER_READY && !v->stopping) {
         w->phase = WORKER_TIRED;
+        w->park_bytes = park_bytes < INT64_MAX ? park_bytes : INT64_MAX;
         loop_wake(v->opt.loop);
         sleeps = worker_wait(w, WORKER_ASLEEP, NULL) == OK;
     }
@@ -76,25 +78,116 @@ void supervisor_give_up(struct worker *w, const struct err *e)
     loop_wake(w->sup->opt.loop);
 }
 
+/* A process without an instance that has not ended. With the lock. */
+static bool is_left(const struct worker *w)
+{
+    return !w->m && !w->ending && w->has_proc && w->phase != WORKER_DEAD;
+}
+
+/* With the lock, which is free meanwhile. */
+static void end_left(struct supervisor *v, struct worker *w)
+{
+    w->ending = w->expected = true;
+    pthread_mutex_unlock(&v->lock);
+    process_stop(&w->proc, END_MS);
+    pthread_mutex_lock(&v->lock);
+    w->ending = false;
+    w->parked_bytes = 0;
+    loop_wake(v->opt.loop); /* which frees it */
+}
+
+/* The worker of model id that is left; NULL: none is. With the lock. */
+static struct worker *find_left(struct supervisor *v, const char *id)
+{
+    struct worker *w = v->workers;
+
+    while (w && (!is_left(w) || process_reap(&w->proc) || strcmp(w->id, id) != 0)) w = w->next;
+    return w;
+}
+
+void supervisor_forget(struct supervisor *v, const char *id)
+{
+    struct worker *w;
+
+    pthread_mutex_lock(&v->lock);
+    while ((w = find_left(v, id)) && !v->stopping) end_left(v, w);
+    pthread_mutex_unlock(&v->lock);
+}
+
+/* Bytes that a worker has parked in its memory, which no instance counts. With the lock. */
+static uint64_t parked_in(const struct worker *w)
+{
+    return is_left(w) && w->phase == WORKER_ASLEEP ? w->parked_bytes : 0;
+}
+
+uint64_t supervisor_parked_bytes(struct supervisor *v)
+{
+    uint64_t sum = 0;
+
+    pthread_mutex_lock(&v->lock);
+    for (const struct worker *w = v->workers; w; w = w->next) sum += parked_in(w);
+    pthread_mutex_unlock(&v->lock);
+    return sum;
+}
+
+uint64_t supervisor_drop_parked(struct supervisor *v)
+{
+    struct worker *first = NULL;
+    uint64_t given = 0;
+
+    pthread_mutex_lock(&v->lock);
+    for (struct worker *w = v->workers; w; w = w->next)
+        if (parked_in(w) && (!first || w->asleep_ns < first->asleep_ns)) first = w;
+    if (first && !v->stopping) {
+        given = parked_in(first);
+        log_info(
+            "the process in which model '%s' sleeps is ended: its parked KV blocks take memory "
+            "that another model needs",
+            first->id);
+        end_left(v, first);
+    }
+    pthread_mutex_unlock(&v->lock);
+    return given;
+}
+
 /* ---- on the loop ---- */
 
-static void send(struct worker *w, enum frame_type type)
+static void send(struct worker *w, enum frame_type type, struct str payload)
 {
-    if (!w->link || !link_send(w->link, type, STR("{}"))) process_signal(&w->proc, SIGKILL);
+    if (!w->link || !link_send(w->link, type, payload)) process_signal(&w->proc, SIGKILL);
 }
 
 void worker_send_sleep(struct worker *w)
 {
+    struct buf b = { 0 };
+    uint64_t bytes;
+
     worker_set_phase(w, WORKER_DOZING);
     worker_expect(w);
-    send(w, FRAME_SLEEP);
+    pthread_mutex_lock(&w->sup->lock);
+    bytes = w->park_bytes;
+    pthread_mutex_unlock(&w->sup->lock);
+    msg_write_sleep(&b, &(struct msg_sleep){ bytes });
+    send(w, FRAME_SLEEP, b.failed ? STR("{}") : buf_str(&b));
+    buf_release(&b);
 }
 
 void worker_send_wake(struct worker *w)
 {
     worker_set_phase(w, WORKER_STARTED);
-    send(w, FRAME_WAKE);
+    send(w, FRAME_WAKE, STR("{}"));
     worker_send_room(w);
+}
+
+static void note_parked(struct worker *w, const struct msg_asleep *m)
+{
+    const uint64_t most = UINT64_C(1) << 56; /* sums do not overflow, whatever it says */
+
+    pthread_mutex_lock(&w->sup->lock);
+    w->n_parked = m->parked_blocks > 0 && m->parked_blocks < INT32_MAX ? (int)m->parked_blocks : 0;
+    w->parked_bytes = m->parked_bytes < most ? m->parked_bytes : most;
+    w->asleep_ns = clock_ns();
+    pthread_mutex_unlock(&w->sup->lock);
 }
 
 /* Nobody reads the facts of the instance any more: its last user is gone. */
@@ -108,9 +201,9 @@ void worker_on_asleep(struct worker *w, const struct frame *f)
         worker_refuse_frame(w, f, &e);
     } else {
         arena_release(&w->arena);
-        w->n_parked = m.parked_blocks > 0 && m.parked_blocks < INT32_MAX ? (int)m.parked_blocks : 0;
         w->info = (struct engine_info){ 0 };
         w->loads = false;
+        note_parked(w, &m);
         worker_set_phase(w, WORKER_ASLEEP);
         log_info("model '%s' sleeps in process %d", w->id, (int)w->proc.pid);
     }
@@ -128,6 +221,7 @@ static bool is_needed(const struct worker *w)
 /* With the lock: may a worker without an instance be freed? Its process is asked to end first. */
 bool worker_may_go(struct worker *w)
 {
+    if (w->ending) return false;
     if (w->phase == WORKER_DEAD || !w->has_proc) return true;
     if (w->phase == WORKER_ASLEEP && is_needed(w) && !w->sup->stopping) return false;
     if (!w->expected) w->expected = process_signal(&w->proc, SIGTERM);

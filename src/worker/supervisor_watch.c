@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/jsonr.h"
+#include "base/keyring.h"
 #include "base/log.h"
 #include "engine/stats.h"
 #include "net/loop.h"
@@ -18,7 +19,7 @@
 
 enum {
     CUT_MS = 1000,  /* a process may live for so long without its link */
-    FLAGS_MAX = 160 /* of one worker */
+    FLAGS_MAX = 240 /* of one worker */
 };
 
 /* ---- death ---- */
@@ -273,8 +274,10 @@ static void add_more(struct worker *w, struct str more)
 {
     json_t *root = more.n ? jsonr_load(more, 0, NULL) : NULL;
     const char *sizes = json_string_value(json_object_get(root, "sizes"));
+    const char *template = json_string_value(json_object_get(root, "chat_template"));
     struct engine_opt *o = &w->info.opt;
 
+    w->info.chat_template = template ? arena_cstr(&w->arena, str_c(template)) : NULL;
     w->info.sizes = sizes ? arena_cstr(&w->arena, str_c(sizes)) : NULL;
     if (!w->info.sizes) w->info.sizes = "";
     o->kv_tokens = int_of(json_integer_value(json_object_get(root, "kv_tokens")));
@@ -357,6 +360,8 @@ static void on_heard(void *arg, struct link *l, const struct msg_beat *beat)
 
     (void)l;
     w->beat = *beat;
+    w->beat_ns = clock_ns();
+    w->n_ended = 0;
     if (hang_ms > 0 && beat->step_ms > hang_ms && !w->hung)
         kill_hung(w, "its engine does not finish a step");
 }
@@ -389,7 +394,9 @@ static int start_process(struct worker *w, int *fd, unsigned char token[PROCESS_
     park = o->open_park ? o->open_park(o->arg, w->id, w->path) : -1;
     rc = own.failed ? err_nomem(e, "the flags of a worker")
                     : process_start(&w->proc, (char *const *)argv, w->record->shared_fd, park, fd,
-                                    token, e);
+                                    token, w->keys, e);
+    keyset_close(w->keys); /* they are in the socket, and only there */
+    w->keys = NULL;
     if (park >= 0) close(park);
     arena_release(&own);
     if (rc != OK) return rc;
@@ -428,14 +435,29 @@ static int open_link(struct worker *w, int fd, struct str token, struct err *e)
     return OK;
 }
 
-void worker_start(struct worker *w)
+/* false: the load was cancelled before. */
+static bool begin_start(struct worker *w)
+{
+    pthread_mutex_lock(&w->sup->lock);
+    if ((w->starting = w->m && w->phase == WORKER_ASKED)) w->phase = WORKER_STARTED;
+    pthread_mutex_unlock(&w->sup->lock);
+    return w->starting;
+}
+
+static void end_start(struct worker *w)
+{
+    pthread_mutex_lock(&w->sup->lock);
+    w->starting = false;
+    pthread_cond_broadcast(&w->sup->changed);
+    pthread_mutex_unlock(&w->sup->lock);
+}
+
+static void start(struct worker *w)
 {
     unsigned char token[PROCESS_TOKEN];
     struct err e = { 0 };
     int fd;
 
-    worker_set_phase(w, WORKER_STARTED);
-    worker_expect(w);
     if (start_process(w, &fd, token, &e) != OK) {
         w->cause = e;
         worker_die(w);
@@ -448,6 +470,14 @@ void worker_start(struct worker *w)
         process_signal(&w->proc, SIGKILL); /* worker_look notices its end */
     }
     explicit_bzero(token, sizeof token);
+}
+
+void worker_start(struct worker *w)
+{
+    if (!begin_start(w)) return;
+    worker_expect(w);
+    start(w);
+    end_start(w);
 }
 
 void worker_send_room(struct worker *w)
