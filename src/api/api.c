@@ -7,6 +7,7 @@
 
 #include "api/call.h"
 #include "api/choice.h"
+#include "api/respstore.h"
 #include "base/chan.h"
 #include "base/clock.h"
 #include "base/jsonw.h"
@@ -25,6 +26,7 @@ enum {
     THREADS_DEFAULT = 2,
     QUEUE_DEFAULT = 4096,
     WATCHERS_DEFAULT = 64,
+    BODY_DEFAULT = 16 << 20,
     KEEP_BYTES = 1 << 16, /* larger buffers of a choice are freed between requests */
     CLOSE_MS = 2000       /* how long api_close waits for engines */
 };
@@ -90,20 +92,17 @@ void choice_recycle(struct choice *ch)
 {
     const size_t kept = offsetof(struct choice, next_free);
     struct api *a = ch->api;
-    struct buf text = ch->text;
+    struct answer answer = ch->answer;
     struct logprobs lp = ch->lp;
 
     mem_free(ch->vec);
     toolparse_release(&ch->parse);
-    buf_release(&ch->reasoning);
-    buf_release(&ch->calls);
-    buf_release(&ch->args);
-    shrink_buf(&text);
+    answer_clear(&answer);
     for (int i = 0; i < LOGPROB_LISTS; i++) shrink_buf(&lp.list[i]);
     lp.n = 0;
     memset((char *)ch + kept, 0, sizeof *ch - kept);
     ch->next_free = a->free_choices;
-    ch->text = text;
+    ch->answer = answer;
     ch->lp = lp;
     a->free_choices = ch;
 }
@@ -114,7 +113,7 @@ static void free_choices(struct api *a)
     for (struct choice *ch = a->choices, *next; ch; ch = next) {
         next = ch->next;
         request_unref(ch->r);
-        buf_release(&ch->text);
+        answer_release(&ch->answer);
         logprobs_release(&ch->lp);
         mem_free(ch);
     }
@@ -155,6 +154,7 @@ static void fill_defaults(struct api_opt *o)
     if (!o->ping_ms) o->ping_ms = PING_DEFAULT_MS;
     if (!o->request_threads) o->request_threads = THREADS_DEFAULT;
     if (!o->request_queue) o->request_queue = QUEUE_DEFAULT;
+    if (!o->max_body_bytes) o->max_body_bytes = BODY_DEFAULT;
     if (!o->max_watchers) o->max_watchers = WATCHERS_DEFAULT;
 }
 
@@ -181,6 +181,10 @@ int api_open(struct api **out, const struct api_opt *opt, struct err *e)
     if (!(a->ping = loop_timer(opt->loop, on_ping, a)) ||
         !loop_timer_set(a->ping, (uint64_t)a->opt.ping_ms / 4 + 1)) {
         rc = err_nomem(e, "a timer of the API");
+        goto out;
+    }
+    if (!(a->responses = respstore_open(a->opt.response_bytes))) {
+        rc = err_nomem(e, "the store of responses");
         goto out;
     }
     if (!(a->retry = loop_timer(opt->loop, forward_on_retry, a))) {
@@ -238,6 +242,8 @@ void api_close(struct api *a)
         return;
     }
     chan_close(a->events);
+    respstore_close(a->responses);
+    promptdiff_release(&a->prompts);
     api_close_watchers(a);
     pthread_mutex_destroy(&a->compiled_lock);
     pthread_mutex_destroy(&a->ready_lock);
@@ -268,6 +274,26 @@ static const char *state_name(const struct call *c)
         if (r) return names[atomic_load_explicit(&r->state, memory_order_relaxed)];
     }
     return "done";
+}
+
+/* Does the first choice wait for its place? */
+static bool is_queued(const struct call *c)
+{
+    for (int i = 0; !c->away && i < c->n_choices; i++) {
+        struct request *r = c->choices[i]->r;
+        if (r) return atomic_load_explicit(&r->state, memory_order_relaxed) == REQ_QUEUED;
+    }
+    return c->waits;
+}
+
+void api_count_live(const struct api *a, int wait_ms, int *running, int *waiting)
+{
+    *running = *waiting = 0;
+    for (const struct call *c = a->calls; c; c = c->next) {
+        if (c->who.user || c->watches) continue;
+        *running += 1;
+        *waiting += is_queued(c) && clock_ms_since(c->open_ns) > wait_ms;
+    }
 }
 
 /* One element of GET /status, "calls". What a request thread has is not looked at. */

@@ -20,16 +20,31 @@ struct http_req;
 struct loop;
 struct pool;
 
+/* What a gateway says about a request besides (docs/protocol.md). Zeroed: no gateway, or it says
+ * nothing. */
+struct api_hop {
+    bool ids;     /* streams carry the ids of their tokens in comments */
+    bool resumes; /* the client has the beginning of the stream: n_resume tokens */
+    int n_resume; /* length of `tern_resume` in the body */
+    int n_events; /* numbered events that the client has */
+    bool has_created, has_seed;
+    int64_t created; /* of the answer */
+    uint64_t seed;   /* for a request that gives none */
+    char call[32];   /* end of the completion's id; "": a random one */
+};
+
 /* Who sends the request: determined by the server before a handler is called. */
 struct api_who {
     const char *name;     /* tenant; "default" where there are no keys */
     uint32_t tenant;      /* its index */
+    bool keyed;           /* by a key: there may be other tenants, and it has a share only */
     bool admin;           /* may cancel requests of other tenants */
     int priority_max;     /* higher priorities are lowered to it */
     int route;            /* of the server's table; the API only passes it on to opt.ended */
     char correlation[72]; /* id for logs and error bodies: http_id */
     const char *id;       /* of the call, as clients see it; NULL: a random one */
-    void *user;           /* the caller's: the API only passes it on, to opt.ended */
+    struct api_hop hop;
+    void *user; /* the caller's: the API only passes it on, to opt.ended */
 };
 
 /* A call that ended. All pointers are valid during opt.ended only. */
@@ -62,8 +77,10 @@ struct api_opt {
     int max_calls;          /* choices in engines at once: capacity of the channel; 0: 4096 */
     int request_threads;    /* parse bodies and make prompts; 0: 2 */
     int request_queue; /* calls that wait for one, half of them of one tenant; then 429; 0: 4096 */
-    int max_watchers;  /* clients of /models/sse; then 503; 0: 64 */
-    bool salt_by_tenant; /* the prefix cache is shared within a tenant only */
+    int max_watchers;  /* clients of /models/sse, of a keyed tenant half of them; 0: 64 */
+    size_t response_bytes; /* of stored answers of /v1/responses; 0: none is stored */
+    size_t max_body_bytes; /* of a request, and of the stored items it refers to; 0: 16 MiB */
+    bool salt_by_tenant;   /* the prefix cache is shared within a tenant only */
     bool log_prompts;
     bool one_model; /* the pool has one model, which answers whatever name a request gives */
     const struct forward_ops *forward; /* for models in other processes; NULL: there are none */
@@ -86,18 +103,48 @@ void api_abort(struct api *a); /* the same for the calls that they have now; the
 void api_close(struct api *a);
 /* Cancels the call with that who.user, or ends it since the server shuts down. */
 void api_stop_call(struct api *a, const void *user, bool shutdown);
-void api_process_events(struct api *a);          /* after a wake-up of the loop */
-void api_models_changed(struct api *a);          /* tells those who watch the models */
-void api_end_watchers(struct api *a);            /* no more of that: the server drains */
-int api_n_calls(const struct api *a);            /* in flight */
-int api_n_watchers(const struct api *a);         /* of /models/sse */
+void api_process_events(struct api *a);  /* after a wake-up of the loop */
+void api_models_changed(struct api *a);  /* tells those who watch the models */
+void api_end_watchers(struct api *a);    /* no more of that: the server drains */
+int api_n_calls(const struct api *a);    /* in flight */
+int api_n_watchers(const struct api *a); /* of /models/sse */
+struct jsonw;
+void api_write_model(struct api *a, struct jsonw *w, int i); /* as GET /v1/models lists model i */
+/* Calls of clients, without those that have who.user; waiting: those that have waited for more than
+ * wait_ms for a place in an engine or for their model. */
+void api_count_live(const struct api *a, int wait_ms, int *running, int *waiting);
 void api_status(struct api *a, struct buf *out); /* the calls in flight as a JSON array */
 
 /* Handlers. Each ends q, now or later. */
 void api_chat(struct api *a, struct http_req *q, const struct api_who *who);
 void api_completions(struct api *a, struct http_req *q, const struct api_who *who);
+void api_responses(struct api *a, struct http_req *q, const struct api_who *who);
+/* /v1/responses/{id}, …/cancel, …/input_items */
+void api_get_response(struct api *a, struct http_req *q, const struct api_who *who);
+void api_delete_response(struct api *a, struct http_req *q, const struct api_who *who);
+void api_cancel_response(struct api *a, struct http_req *q, const struct api_who *who);
+void api_response_items(struct api *a, struct http_req *q, const struct api_who *who);
+void api_messages(struct api *a, struct http_req *q, const struct api_who *who);
+void api_count_tokens(struct api *a, struct http_req *q, const struct api_who *who);
+/* Ollama's /api/... */
+void api_ollama_chat(struct api *a, struct http_req *q, const struct api_who *who);
+void api_ollama_generate(struct api *a, struct http_req *q, const struct api_who *who);
+void api_ollama_embed(struct api *a, struct http_req *q, const struct api_who *who);
+void api_ollama_tags(struct api *a, struct http_req *q, const struct api_who *who);
+void api_ollama_ps(struct api *a, struct http_req *q, const struct api_who *who);
+void api_ollama_show(struct api *a, struct http_req *q, const struct api_who *who);
+void api_ollama_version(struct api *a, struct http_req *q, const struct api_who *who);
+void api_ollama_copy(struct api *a, struct http_req *q, const struct api_who *who);
+/* llama-server's own */
+void api_native_completion(struct api *a, struct http_req *q, const struct api_who *who);
+void api_infill(struct api *a, struct http_req *q, const struct api_who *who);
+void api_count_chat(struct api *a, struct http_req *q, const struct api_who *who);
+void api_apply_template(struct api *a, struct http_req *q, const struct api_who *who);
+void api_props(struct api *a, struct http_req *q, const struct api_who *who);
+void api_slots(struct api *a, struct http_req *q, const struct api_who *who);
 void api_embeddings(struct api *a, struct http_req *q, const struct api_who *who);
 void api_classify(struct api *a, struct http_req *q, const struct api_who *who);
+void api_rerank(struct api *a, struct http_req *q, const struct api_who *who);
 void api_models(struct api *a, struct http_req *q, const struct api_who *who); /* the list */
 void api_model(struct api *a, struct http_req *q, const struct api_who *who);  /* /v1/models/{id} */
 /* llama-server's /models/load and /models/unload, LM Studio's forms of them, vLLM's sleep */

@@ -5,6 +5,7 @@
 #define TERN_API_API_IMPL_H
 
 #include "api/api.h"
+#include "api/promptdiff.h"
 #include "base/arena.h"
 #include "base/map.h"
 
@@ -15,6 +16,7 @@ struct call;
 struct choice;
 struct compile_job;
 struct request;
+struct respstore;
 struct seen;
 struct workers;
 
@@ -45,6 +47,8 @@ struct api {
     int n_running;                         /* choices submitted to engines */
     struct choice *choices, *free_choices; /* all ever made; those not in use */
     struct loop_timer *ping;
+    struct respstore *responses; /* any thread */
+    struct promptdiff prompts;   /* at log level debug */
     /* watchers.c */
     struct seen *seen; /* [n_seen] states that were sent last, by model */
     size_t n_seen, cap_seen;

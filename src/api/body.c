@@ -43,6 +43,9 @@ int body_parse(json_t **out, struct str text, const atomic_int *stop, struct err
         return err_set(e, E_CANCELLED, "the request ended while its body was read");
     if (!*out && json_error_code(&je) == json_error_out_of_memory)
         return err_nomem(e, "the request body");
+    if (!*out && json_error_code(&je) == json_error_null_character)
+        return err_set(e, E_INVALID, "the body has \\u0000 at byte %d: texts have no NUL character",
+                       je.position);
     if (!*out)
         return err_set(e, E_INVALID, "the body is not JSON: line %d, column %d (byte %d): %s",
                        je.line, je.column, je.position, je.text);
@@ -65,9 +68,9 @@ int body_refuse(struct body_reader *r, const char *param, const char *fmt, ...)
     return err_set(r->err, E_INVALID, "%s %s", param, text);
 }
 
-/* v is not NULL. */
 const char *body_type(const json_t *v)
 {
+    if (!v) return "not there";
     switch (json_typeof(v)) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return json_array_size(v) ? "a list" : "an empty list";

@@ -31,7 +31,7 @@ struct body_reader {
 /* Writes "PARAM TEXT" and the path of the field. Returns E_INVALID. */
 int body_refuse(struct body_reader *r, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-const char *body_type(const json_t *v); /* for messages: "a string", "an empty list" */
+const char *body_type(const json_t *v); /* for messages: "a string"; NULL: "not there" */
 
 struct str body_str(const json_t *v); /* borrowed; v is a string, or NULL: empty */
 int body_read_bool(struct body_reader *r, const char *param, const json_t *v, bool *out);

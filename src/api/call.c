@@ -12,6 +12,7 @@
 
 #include "api/choice.h"
 #include "api/deadline.h"
+#include "api/dialect.h"
 #include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -42,12 +43,16 @@ void call_make_id(struct call *c, const char *prefix)
     unsigned char raw[24];
     size_t at;
 
+    if (c->who.hop.call[0]) { /* a gateway has chosen it */
+        snprintf(c->id, sizeof c->id, "%s%s", prefix, c->who.hop.call);
+        return;
+    }
     if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) {
         uint64_t now = clock_ns();
         memset(raw, 0, sizeof raw);
         memcpy(raw, &now, sizeof now);
     }
-    at = (size_t)snprintf(c->id, sizeof c->id, "%s-", prefix);
+    at = (size_t)snprintf(c->id, sizeof c->id, "%s", prefix);
     for (size_t i = 0; i < sizeof raw; i++) c->id[at++] = letters[raw[i] & 63];
     c->id[at] = 0;
 }
@@ -91,10 +96,11 @@ static void link_call(struct api *a, struct call *c)
 
 static void make_id_for(struct call *c, const char *route)
 {
-    call_make_id(c, strstr(route, "chat")       ? "chatcmpl"
-                    : strstr(route, "embed")    ? "embd"
-                    : strstr(route, "classify") ? "classify"
-                                                : "cmpl");
+    call_make_id(c, strstr(route, "chat")       ? "chatcmpl-"
+                    : strstr(route, "embed")    ? "embd-"
+                    : strstr(route, "classify") ? "classify-"
+                    : strstr(route, "rerank")   ? "rerank-"
+                                                : "cmpl-");
 }
 
 struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who,
@@ -118,6 +124,7 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
     c->q = q;
     c->route = route;
     c->model_id = "";
+    c->dialect = &dialect_openai;
     c->cold = -1;
     c->start_ns = http_start_ns(q);
     c->open_ns = clock_ns();
@@ -139,6 +146,15 @@ void call_blame(struct call *c, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(c->p.param, sizeof c->p.param, fmt, ap);
     va_end(ap);
+}
+
+void call_note_skipped(struct call *c, struct str type)
+{
+    enum { MOST = 400 };
+
+    if (c->skipped.n > MOST) return;
+    if (c->skipped.n) buf_puts(&c->skipped, ", ");
+    buf_put_str(&c->skipped, str_take(type, 40));
 }
 
 static int refuse_header(struct call *c, const char *name, struct str got, const char *want,
@@ -292,14 +308,59 @@ static void note_prompt(struct call *c)
     c->prompt_log = arena_str(&c->arena, str_take(c->prompt_log, PROMPT_LOG_BYTES));
 }
 
+/* The ids behind which a gateway wants the answer to continue; only one choice can. */
+static int read_resume(struct call *c, enum body_kind kind, const json_t *root, struct err *e)
+{
+    const json_t *list = json_object_get(root, "tern_resume"), *v;
+    size_t i;
+
+    if (!c->who.hop.resumes || !(kind & (BODY_CHAT | BODY_TEXT))) return OK;
+    call_blame(c, "tern_resume");
+    if (c->p.n > 1 || c->p.n_prompts > 1)
+        return err_set(e, E_INVALID, "an answer of several choices cannot be continued");
+    if (!json_is_array(list) || json_array_size(list) != (size_t)c->who.hop.n_resume)
+        return err_set(e, E_INVALID, "tern_resume must be a list of %d ids, as X-Tern-Resume says",
+                       c->who.hop.n_resume);
+    json_array_foreach (list, i, v) {
+        json_int_t id = json_integer_value(v);
+        if (!json_is_integer(v) || id < 0 || id > INT32_MAX)
+            return err_set(e, E_INVALID, "tern_resume[%zu] is not the id of a token", i);
+        ids_push(&c->resume, (int32_t)id);
+    }
+    call_blame(c, "%s", "");
+    return ids_check(&c->resume, e);
+}
+
+/* The body of another protocol, by way of the conversation that it means. */
+static int read_translated(struct call *c, enum body_kind kind, struct err *e)
+{
+    json_t *convo = NULL;
+    int rc = body_parse(&c->source, c->body, &c->work.stop, e);
+
+    if (rc == OK) rc = c->dialect->translate(c, &convo, e);
+    if (rc == OK) rc = params_read_tree(&c->p, kind, convo, e);
+    if (rc == OK) rc = read_resume(c, kind, c->source, e);
+    json_decref(c->source);
+    c->source = NULL;
+    return rc;
+}
+
+static int read_plain(struct call *c, enum body_kind kind, struct err *e)
+{
+    int rc = params_read(&c->p, kind, c->body, e);
+
+    return rc == OK ? read_resume(c, kind, c->p.root, e) : rc;
+}
+
 /* The order matters for the error that is reported: first the body, then headers, then the model. */
 static int read_params(struct call *c, enum body_kind kind, struct err *e)
 {
     int rc;
 
-    if ((rc = params_read(&c->p, kind, c->body, e)) != OK) return rc;
+    rc = c->dialect->translate ? read_translated(c, kind, e) : read_plain(c, kind, e);
+    if (rc != OK) return rc;
     note_prompt(c);
-    if (!(kind & (BODY_CHAT | BODY_TEXT | BODY_EMBED | BODY_CLASSIFY))) return OK;
+    if (!(kind & (BODY_CHAT | BODY_TEXT | BODY_EMBED | BODY_CLASSIFY | BODY_RERANK))) return OK;
     if ((rc = set_priority(c, e)) != OK) return rc;
     if ((rc = set_deadline(c, e)) != OK) return rc;
     if (c->p.n <= c->api->opt.max_choices) return OK;
@@ -403,17 +464,15 @@ void call_send_body(struct call *c, int status)
     report_failure(c);
 }
 
-/* The status 200 was sent already. Clients raise an error when they read an "error" event; [DONE]
- * does not follow, since it would say that the answer is complete. Chunks that were lost for want
- * of memory are dropped, and the error then needs no memory either. */
+/* The status 200 was sent already. Chunks that were lost for want of memory are dropped, and the error
+ * then needs no memory either. */
 static void send_error_event(struct call *c, const struct err *e, const char *param)
 {
     static const char nomem[] = "data: " FAIL_NOMEM_BODY "\n\n";
     struct fail f = fail_lookup(e->code);
 
     if (c->out.failed) buf_clear(&c->out);
-    respond_begin_chunk(c);
-    fail_write_body(&c->out, f.type, f.code, e->msg, param, c->who.correlation);
+    c->dialect->fail(c, &f, e->msg, param);
     if (c->out.failed) {
         buf_clear(&c->out);
         http_write(c->q, nomem, sizeof nomem - 1);
@@ -423,13 +482,24 @@ static void send_error_event(struct call *c, const struct err *e, const char *pa
 }
 
 /* Before the head of a stream was sent, the error has its own status. */
+/* A gateway continues the stream elsewhere: for it, this worker is lost. */
+static void cut_stream(struct call *c)
+{
+    http_drop(c->q, "worker lost");
+    call_note_gone(c);
+    http_end(c->q);
+    c->q = NULL;
+}
+
 void call_fail(struct call *c, const struct err *e, const char *param)
 {
     assert(!c->away);
     c->holds++;
     if (c->q && !c->gone) {
         snprintf(c->code, sizeof c->code, "%s", fail_lookup(e->code).code);
-        if (c->head_sent) {
+        if (c->head_sent && e->code == E_WORKER && c->who.hop.ids) {
+            cut_stream(c);
+        } else if (c->head_sent) {
             send_error_event(c, e, param);
         } else {
             end_failed(c, fail_lookup(e->code).status,
@@ -528,10 +598,15 @@ static void call_free(struct call *c)
         pool_touch(c->model, POOL_KEEP_SAME);
     }
     pool_release(c->model);
+    json_decref(c->source);
     reply_release(&c->reply);
     pieces_release(&c->pieces);
     params_release(&c->p);
     buf_release(&c->out);
+    buf_release(&c->skipped);
+    ids_release(&c->resume);
+    ids_release(&c->new_ids);
+    ids_release(&c->token_ids);
     arena_release(&c->arena);
     mem_free(c);
 }

@@ -17,11 +17,13 @@
 #include "pool/pool.h"
 #include "token/tokenizer.h"
 
+struct dialect;
 struct grammar;
 struct toolfamily;
 struct reasoning_format;
 
 #define SHOWN_MAX 32
+#define CALL_ITEMS_PER_LOOK 1000
 
 /* How the text of an answer is split into text, reasoning and tool calls. */
 struct parsing {
@@ -74,7 +76,7 @@ struct call {
     int n_prompts;
     int *prompt_tokens; /* [n_prompts] */
 
-    /* embeddings and classify: every input is a choice; those after n_choices are still to submit */
+    /* embeddings, classify and rerank: every input is a choice; those after n_choices are still to submit */
     bool wants_vector;
     struct ids *inputs;   /* [n_prompts] */
     struct ticket ticket; /* of all inputs together */
@@ -89,7 +91,18 @@ struct call {
     int job_rc;
     struct err job_err;
     struct call *next_ready;
-    struct str body; /* of the HTTP request, borrowed; empty once it was read */
+    const struct dialect *dialect; /* of its route */
+    json_t *source; /* the body as parsed, while it is translated; NULL: it was not, or is done */
+    void *state;    /* the dialect's own, in the arena */
+    bool local;     /* is about no model: never forwarded */
+    bool missing;   /* what it asks for is not there */
+    bool any_tools; /* tools are written into the messages: anytools.h */
+    bool keeps_prompt; /* prompt_text is set: the prompt of a chat, in the arena */
+    struct str prompt_text;
+    struct buf skipped; /* types of tools and items that were skipped, separated by ", " */
+    int n_events;       /* the dialect's: events of the stream so far */
+    int64_t n_items;    /* of the body, that were read so far */
+    struct str body;    /* of the HTTP request, borrowed; empty once it was read */
     size_t body_bytes;
     struct { /* headers, borrowed; p NULL: absent */
         struct str deadline, timeout, priority;
@@ -112,6 +125,10 @@ struct call {
     uint64_t open_ns;                     /* the request was read */
     struct str prompt_log;
     struct forward fw;
+    struct ids resume;    /* tokens that the client has: the answer continues behind them */
+    struct ids new_ids;   /* tokens since the last flush, for a gateway */
+    struct ids token_ids; /* of the answer, with dialect.token_ids */
+    size_t n_ids_sent;    /* of them */
 };
 
 /* ---- call.c ---- */
@@ -130,6 +147,9 @@ int call_check_length(struct call *c, const struct str *texts, int n, const char
                       struct err *e);
 /* Records the field an error is about, for the envelope. */
 void call_blame(struct call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Something that the server cannot run, and that agents send all the same: it is left out, which the log
+ * tells once for each type. On a request thread. */
+void call_note_skipped(struct call *c, struct str type);
 /* Sends c->out as the whole answer: a JSON body, or 503 if it is incomplete for want of memory. */
 void call_send_body(struct call *c, int status);
 /* Answers with an error: its status, or an error event in a stream that has begun. Cancels the
@@ -145,6 +165,8 @@ void call_end_if_done(struct call *c); /* c may end here */
 /* Opens a call and gives it to a request thread. */
 void call_begin(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
                 const struct call_job *job);
+void call_begin_as(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
+                   const struct call_job *job, const struct dialect *d);
 /* bytes: what it has to do, as a size of its input or output. bounded: may be refused with
  * E_QUEUE_FULL. On an error the call stays with the loop. */
 int call_hand_over(struct call *c, const struct call_job *job, size_t bytes, bool bounded,
@@ -156,6 +178,9 @@ void call_unload(struct call *c, int i, bool sleep, const struct call_job *job);
 /* For the thread: OK, E_CANCELLED if the call should come back, or E_DEADLINE. */
 int call_check_stop(const struct call *c, struct err *e);
 bool call_is_stopped(const struct call *c);
+/* For the thread, at each item of a body that it reads (a message, a part, a tool call): looks as
+ * call_check_stop does, once in CALL_ITEMS_PER_LOOK of them. */
+int call_note_item(struct call *c, struct err *e);
 /* For the loop: false if the call is not away; otherwise it will be, or has been, answered with the
  * error of that reason. c may end here. */
 bool call_stop(struct call *c, enum stop why);
@@ -176,9 +201,15 @@ void forward_drop(struct call *c);
 void forward_fill_end(const struct call *c, struct api_end *out);
 void forward_on_retry(void *arg);
 
+/* ---- cancel.c ---- */
+/* Cancels calls with this id, or correlation id, but self; true: there were some. */
+bool api_cancel_running(struct api *a, struct str id, const struct api_who *who,
+                        const struct call *self);
+
 /* ---- chat.c, completions.c: on a request thread, after call_read_body ---- */
 int call_prepare_chat(struct call *c, struct err *e);
 int call_prepare_text(struct call *c, struct err *e);
+int call_prepare_infill(struct call *c, struct err *e); /* infill.c: p.prompts[0], p.suffix */
 
 /* ---- submit.c ---- */
 /* On a request thread: makes p.n requests for each prompt. stop: one more stop string; may be empty. */
@@ -196,7 +227,9 @@ void call_release_requests(struct call *c); /* that are not submitted; its gramm
 
 /* ---- respond.c ---- */
 /* Chunks are collected in c->out, the last one open; a flush sends all in one write. */
-void respond_begin_chunk(struct call *c);
+void respond_begin_chunk(struct call *c);                   /* an event, or a line of JSON */
+void respond_begin_event(struct call *c, const char *name); /* with an "event:" line */
+bool respond_send_head(struct call *c); /* once; false: no memory, and nothing was sent */
 void respond_flush(struct call *c);
 void call_send_ping(struct call *c, uint64_t now_ns); /* c may end here */
 
@@ -205,10 +238,10 @@ struct jsonw;
 /* In the words of llama-server: "loaded". */
 const char *models_status_name(enum pool_state s);
 
-/* ---- inputs.c, embeddings.c, classify.c ---- */
+/* ---- inputs.c, embeddings.c, classify.c, rerank.c ---- */
 /* A body of texts, each submitted as a request of its own. */
 struct inputs_kind {
-    const char *verb; /* a literal: "embed" */
+    const char *verb, *field; /* literals: "embed", "input" */
     enum body_kind kind;
     bool pairs; /* an input may be a pair of texts */
     /* Checks the model before anything is tokenized, and sets n_vec. */
@@ -218,6 +251,9 @@ struct inputs_kind {
 int inputs_prepare(struct call *c, const struct inputs_kind *kind, struct err *e);
 /* Every vector is there: sends the answer, written on a request thread if it is large. */
 void inputs_send(struct call *c);
-int embeddings_write(struct call *c, struct err *e); /* into c->out */
+int embeddings_prepare(struct call *c, struct err *e);          /* on a request thread */
+int embeddings_write(struct call *c, struct err *e);            /* into c->out */
+void embeddings_append(struct call *c, int i, struct buf *out); /* the vector of input i */
 int classify_write(struct call *c, struct err *e);
+int rerank_write(struct call *c, struct err *e);
 #endif

@@ -11,12 +11,13 @@
 /* The id from the path or the body; "": a path without one, which matches no request. */
 static int read_id(struct call *c, struct str path, struct str *out, struct err *e)
 {
-    struct str prefix = STR("/v1/requests/"), end = STR("/cancel");
+    struct str prefix = STR("/requests/"), end = STR("/cancel");
     struct body_reader r = { .arena = &c->arena, .err = e, .param = c->p.param };
     const json_t *id;
     int rc;
 
     *out = STR("");
+    if (str_starts(path, STR("/v1/"))) path = str_skip(path, 3);
     if (str_starts(path, prefix)) {
         if (str_ends(path, end) && path.n > prefix.n + end.n)
             *out = str_of(path.p + prefix.n, path.n - prefix.n - end.n);
@@ -47,8 +48,8 @@ static bool cancel_compiling(struct call *c)
 }
 
 /* Only an admin sees calls of other tenants. */
-static bool cancel_running(struct api *a, struct str id, const struct api_who *who,
-                           const struct call *self)
+bool api_cancel_running(struct api *a, struct str id, const struct api_who *who,
+                        const struct call *self)
 {
     bool found = false;
 
@@ -70,7 +71,7 @@ static bool cancel_running(struct api *a, struct str id, const struct api_who *w
     return found;
 }
 
-/* As cancel_running does, for one call. */
+/* As api_cancel_running does, for one call. */
 void api_stop_call(struct api *a, const void *user, bool shutdown)
 {
     struct call *c = a->calls;
@@ -80,6 +81,7 @@ void api_stop_call(struct api *a, const void *user, bool shutdown)
     if (!c || call_stop(c, shutdown ? STOP_SHUTDOWN : STOP_ASKED)) return;
     call_cancel_choices(c, why);
     cancel_compiling(c);
+    forward_cancel(c, shutdown ? FORWARD_SHUTDOWN : FORWARD_ASKED);
     call_end_if_done(c);
 }
 
@@ -110,7 +112,7 @@ static void send_result(struct call *c, struct str id, bool cancelled)
 /* The call of the cancel request itself is skipped in the search. */
 void api_cancel(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    bool by_path = str_starts(http_path(q), STR("/v1/requests/"));
+    bool by_path = str_find(http_path(q), STR("/requests/")) >= 0;
     struct call *c = call_open(a, q, who, by_path ? "/v1/requests/{id}/cancel" : "/cancel");
     struct err e = { 0 };
     struct str id;
@@ -120,7 +122,7 @@ void api_cancel(struct api *a, struct http_req *q, const struct api_who *who)
     if (read_id(c, http_path(q), &id, &e) != OK) {
         call_fail(c, &e, c->p.param);
     } else {
-        cancelled = cancel_running(a, id, who, c);
+        cancelled = api_cancel_running(a, id, who, c);
         if (cancelled || is_past(a, id, who)) send_result(c, id, cancelled);
         else
             call_fail_status(c, 404, "not_found",

@@ -10,30 +10,28 @@
  * All of this runs on a request thread (prepare.c). */
 #include "api/call.h"
 
+#include "api/anytools.h"
 #include "base/jsonr.h"
+#include "base/log.h"
 #include "engine/engine.h"
 #include "net/http.h"
 #include "pool/pool.h"
 #include "pool/prompter.h"
 #include "toolcall/toolforce.h"
 
-static int refuse_field(struct call *c, struct err *e, const char *param, const char *what)
-{
-    call_blame(c, "%s", param);
-    return err_set(e, E_INVALID, "%s: %s", param, what);
-}
-
 /* ---- the variables of a template ---- */
 
 /* What the template is rendered with beside the messages. Owned; a zeroed one is empty. */
 struct template_json {
     json_t *tools, *vars;
+    json_t *messages; /* with the tools written into them (anytools.h); NULL: as given */
 };
 
 static void release_json(struct template_json *j)
 {
     json_decref(j->tools);
     json_decref(j->vars);
+    json_decref(j->messages);
 }
 
 /* Firefunction's template takes the tools as a text. */
@@ -119,7 +117,8 @@ static int set_tool_grammar(struct call *c, struct str template, const json_t *t
     int rc;
 
     if (c->p.grammar_field) toolforce_add_lead(g->calls, g->think, g->prompt_end, &c->p.grammar);
-    if (c->p.grammar_field || !g->calls || !tools || (f.lazy && !has_strict(tools))) return OK;
+    if (c->p.grammar_field || !g->calls || !tools) return OK;
+    if (f.lazy && !has_strict(tools) && !c->any_tools) return OK;
     rc = toolforce_make_spec(&f, &text, &c->p.grammar, e);
     if (rc == OK) {
         c->p.grammar.text = arena_str(&c->arena, buf_str(&text));
@@ -156,7 +155,7 @@ static int set_parsing(struct call *c, struct str template, struct str prompt, s
     struct parsing *g = &c->parsing;
     const char *marks[TOOLFAMILY_MARKS];
 
-    g->calls = toolfamily_find(template);
+    g->calls = toolfamily_find(c->any_tools ? STR(ANYTOOLS_SIGNS) : template);
     g->think = toolfamily_find_reasoning(template);
     if (!g->calls && is_forced(c)) g->calls = toolforce_plain();
     if (g->calls && !c->p.tools && g->calls->payload != PAYLOAD_HARMONY) g->calls = NULL;
@@ -169,6 +168,38 @@ static int set_parsing(struct call *c, struct str template, struct str prompt, s
 }
 
 /* ---- the prompt ---- */
+
+/* Roles and texts of the messages with tools, for models without a template. */
+static int read_rewritten(struct call *c, const json_t *messages, struct prompt_input *in,
+                          struct err *e)
+{
+    size_t n = json_array_size(messages);
+    struct chat_msg *msgs = arena_array(&c->arena, n + 1, sizeof *msgs);
+
+    if (!msgs) return err_nomem(e, "the messages of the request");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *msg = json_array_get(messages, i), *text = json_object_get(msg, "content");
+        struct str role = body_str(json_object_get(msg, "role"));
+        msgs[i].role = str_is(role, "developer") ? STR("system") : role;
+        msgs[i].content = json_is_string(text) ? body_str(text) : STR("");
+    }
+    in->msgs = msgs;
+    in->n_msgs = n;
+    in->messages = messages;
+    in->tools = NULL;
+    return OK;
+}
+
+/* A template is the model's own code: its words and lines are for the log, and the client reads what it can
+ * change. */
+static int refuse_by_template(const struct call *c, struct err *e)
+{
+    log_info("request %s to %s: %s", c->who.correlation, c->model->id, e->msg);
+    return err_set(e, E_INVALID,
+                   "the model's chat template cannot write these messages: let user and assistant "
+                   "take turns, beginning with user, with at most one system message before them%s",
+                   c->p.tools ? ", or leave out the tools" : "");
+}
 
 /* Renders and encodes the prompt. */
 static int make_prompt(struct call *c, const struct template_json *j, struct prompt_output *out,
@@ -183,12 +214,41 @@ static int make_prompt(struct call *c, const struct template_json *j, struct pro
                                .no_generation_prompt = !c->p.add_prompt,
                                .continue_final = c->p.continue_final };
     struct str template = prompter_template(c->model->prompter, c->p.tools != NULL);
-    int rc = prompter_make(c->model->prompter, &in, out, e);
+    int rc = j->messages ? read_rewritten(c, j->messages, &in, e) : OK;
 
-    if (rc == E_INVALID && out->field[0]) call_blame(c, "%s", out->field);
-    if (rc != OK || !template.n) return rc;
+    if (rc == OK) rc = prompter_make(c->model->prompter, &in, out, e);
+    if (rc == E_INVALID && out->by_template) rc = refuse_by_template(c, e);
+    if (rc == E_INVALID && out->field[0])
+        call_blame(c, "%s",
+                   c->p.field && str_starts(str_c(out->field), STR("messages")) ? c->p.field
+                                                                                : out->field);
+    if (rc == OK && c->keeps_prompt) c->prompt_text = arena_str(&c->arena, buf_str(&out->text));
+    if (rc != OK || (!template.n && !c->any_tools)) return rc;
     if ((rc = set_parsing(c, template, buf_str(&out->text), e)) != OK) return rc;
-    return set_tool_grammar(c, template, j->tools, e);
+    return set_tool_grammar(c, c->any_tools ? STR(ANYTOOLS_SIGNS) : template, j->tools, e);
+}
+
+/* The conversation has tool calls or results. */
+static bool has_past_calls(const json_t *messages)
+{
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *msg = json_array_get(messages, i), *role = json_object_get(msg, "role");
+        if (json_array_size(json_object_get(msg, "tool_calls"))) return true;
+        if (json_is_string(role) && str_is(body_str(role), "tool")) return true;
+    }
+    return false;
+}
+
+/* A template without a place for tools, or none at all: they are written into the messages. */
+static int write_any_tools(struct call *c, struct template_json *j, const struct toolfamily *family,
+                           struct err *e)
+{
+    const struct prompter *p = c->model->prompter;
+
+    if ((!j->tools && !has_past_calls(c->p.messages)) || prompter_takes_tools(p) || family)
+        return OK;
+    c->any_tools = j->tools != NULL;
+    return anytools_write(c->p.messages, j->tools, &j->messages, e);
 }
 
 static int encode_prompt(struct call *c, struct prompt_output *out, struct err *e)
@@ -201,9 +261,7 @@ static int encode_prompt(struct call *c, struct prompt_output *out, struct err *
 
     if (!copy_tools(c, &j) || !make_variables(c, family, &j))
         rc = err_nomem(e, "the messages of the request");
-    else if (j.tools && template.n && !prompter_takes_tools(p) && !family)
-        rc = refuse_field(c, e, "tools", "the chat template of this model does not support tools");
-    else rc = make_prompt(c, &j, out, e);
+    else if ((rc = write_any_tools(c, &j, family, e)) == OK) rc = make_prompt(c, &j, out, e);
     release_json(&j);
     return rc;
 }
@@ -215,7 +273,7 @@ static int check_messages_length(struct call *c, struct err *e)
 
     if (!texts) return err_nomem(e, "the messages of the request");
     for (int i = 0; i < c->p.n_msgs; i++) texts[i] = c->p.msgs[i].content;
-    return call_check_length(c, texts, c->p.n_msgs, "messages", e);
+    return call_check_length(c, texts, c->p.n_msgs, c->p.field ? c->p.field : "messages", e);
 }
 
 int call_prepare_chat(struct call *c, struct err *e)

@@ -23,7 +23,8 @@ static int check_labels(struct call *c, struct err *e)
 
 static int prepare_classify(struct call *c, struct err *e)
 {
-    static const struct inputs_kind kind = { "classify", BODY_CLASSIFY, true, check_labels };
+    static const struct inputs_kind kind = { "classify", "input", BODY_CLASSIFY, true,
+                                             check_labels };
 
     return inputs_prepare(c, &kind, e);
 }

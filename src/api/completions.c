@@ -43,7 +43,8 @@ int call_prepare_text(struct call *c, struct err *e)
 static int prepare_completion(struct call *c, struct err *e)
 {
     int rc = call_read_body(c, BODY_TEXT, e);
-    return rc == OK ? call_prepare_text(c, e) : rc;
+    if (rc != OK) return rc;
+    return c->p.suffix.n ? call_prepare_infill(c, e) : call_prepare_text(c, e);
 }
 
 void api_completions(struct api *a, struct http_req *q, const struct api_who *who)

@@ -24,16 +24,17 @@ static int check_dimensions(struct call *c, struct err *e)
                    c->p.dimensions, c->n_vec);
 }
 
-static int prepare_embeddings(struct call *c, struct err *e)
+int embeddings_prepare(struct call *c, struct err *e)
 {
-    static const struct inputs_kind kind = { "embed", BODY_EMBED, false, check_dimensions };
+    static const struct inputs_kind kind = { "embed", "input", BODY_EMBED, false,
+                                             check_dimensions };
 
     return inputs_prepare(c, &kind, e);
 }
 
 void api_embeddings(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    static const struct call_job job = { prepare_embeddings, call_submit_inputs };
+    static const struct call_job job = { embeddings_prepare, call_submit_inputs };
 
     call_begin(a, q, who, "/v1/embeddings", &job);
 }
@@ -85,6 +86,11 @@ static void append_vector(struct call *c, struct choice *ch, struct buf *out)
     buf_putc(out, '[');
     for (int i = 0; i < n; i++) buf_printf(out, "%s%.9g", i ? "," : "", (double)ch->vec[i]);
     buf_putc(out, ']');
+}
+
+void embeddings_append(struct call *c, int i, struct buf *out)
+{
+    append_vector(c, c->choices[i], out);
 }
 
 int embeddings_write(struct call *c, struct err *e)

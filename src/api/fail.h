@@ -2,12 +2,15 @@
  *
  *     {"error":{"message":…,"type":…,"param":…,"code":…,"correlation_id":…}}
  *
- * `code` is stable across versions; docs/serving.md lists all. Every function that sends a reply
+ * or the one of Anthropic's or Ollama's API, by the path of the request. `code` is stable
+ * across versions; docs/serving.md lists all. Where OpenAI has another word, `code` is that word and
+ * `tern_code` ours. Every function that sends a reply
  * returns the status that was sent: it is 503 where memory ran out even for the error. */
 #ifndef TERN_API_FAIL_H
 #define TERN_API_FAIL_H
 
 #include "base/err.h"
+#include "base/str.h"
 
 struct buf;
 struct http_req;
@@ -15,8 +18,12 @@ struct http_req;
 struct fail {
     int status;
     const char *type; /* as OpenAI names it */
-    const char *code;
+    const char *code; /* of tern; OpenAI's word for it may be another one */
 };
+
+/* The envelope of the protocol that a path belongs to. */
+enum fail_form { FAIL_OPENAI, FAIL_ANTHROPIC, FAIL_OLLAMA };
+enum fail_form fail_form_of(struct str path);
 
 /* The body of the 503 that is sent without allocating (http_opt.nomem_body). */
 #define FAIL_NOMEM_BODY                                                                        \
@@ -32,6 +39,6 @@ int fail_send(struct http_req *q, const struct err *e, const char *param, const 
 int fail_send_status(struct http_req *q, int status, const char *code, const char *msg,
                      const char *correlation);
 /* Appends the envelope alone. */
-void fail_write_body(struct buf *out, const char *type, const char *code, const char *msg,
+void fail_write_body(struct buf *out, enum fail_form form, const struct fail *f, const char *msg,
                      const char *param, const char *correlation);
 #endif

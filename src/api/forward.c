@@ -51,7 +51,7 @@ bool forward_claims(struct call *c)
                                          { .key = "ttl" } };
     bool claims = false;
 
-    if (!ops_of(c)) return false;
+    if (!ops_of(c) || c->local) return false;
     if (c->model) return c->fw.on = !c->model->engine; /* it has waited for its model */
     jsonpeek_members(c->body, m, N_PEEK);
     if (m[PEEK_MODEL].found == JSONPEEK_UNKNOWN) return c->fw.on = false;

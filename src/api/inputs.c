@@ -7,11 +7,32 @@
  * The texts are tokenized on a request thread, and a large answer is written on one (prepare.c). */
 #include "api/call.h"
 
+#include "api/dialect.h"
 #include "engine/engine.h"
+#include "engine/info.h"
 #include "net/http.h"
 #include "pool/pool.h"
 
 enum { INLINE_NUMBERS = 4096 };
+
+/* Token ids as they are given: who has a tokenizer of its own adds the special tokens, too. A pair is
+ * the ids of the query, then those of the document. */
+static int copy_input(struct call *c, int i, struct ids *out, struct err *e)
+{
+    const struct prompt *p = &c->p.prompts[i];
+    struct engine_info info;
+
+    engine_info(c->model->engine, &info);
+    if (p->second_at && p->second_at + p->n_ids > (size_t)info.opt.n_ctx) {
+        call_blame(c, "documents[%d]", i);
+        return err_set(e, E_CONTEXT, "query and document are %zu tokens, but the context has %d",
+                       p->second_at + p->n_ids, info.opt.n_ctx);
+    }
+    if (p->second_at) ids_add(out, c->p.query.ids, p->second_at);
+    ids_add(out, p->ids, p->n_ids);
+    if (c->second_at) c->second_at[i] = (int)p->second_at;
+    return ids_check(out, e);
+}
 
 /* One input of the list: token ids, a text, or a pair of texts. */
 static int encode_input(struct call *c, const struct inputs_kind *kind, int i, struct ids *out,
@@ -22,20 +43,17 @@ static int encode_input(struct call *c, const struct inputs_kind *kind, int i, s
     struct str both[2] = { p->text, p->second };
     int rc;
 
-    if (!p->text.p) {
-        ids_add(out, p->ids, p->n_ids);
-        return ids_check(out, e);
-    }
-    call_blame(c, "input");
+    if (!p->text.p) return copy_input(c, i, out, e);
+    call_blame(c, "%s", kind->field);
     if (!t)
-        return err_set(e, E_INVALID, "the model %s has no tokenizer: input must be token ids",
-                       c->model->id);
-    if ((rc = call_check_length(c, both, p->second.p ? 2 : 1, "input", e)) != OK) return rc;
+        return err_set(e, E_INVALID, "the model %s has no tokenizer: %s must be token ids",
+                       c->model->id, kind->field);
+    if ((rc = call_check_length(c, both, p->second.p ? 2 : 1, kind->field, e)) != OK) return rc;
     rc = p->second.p ? tokenizer_encode_pair(t, p->text, p->second, out, &c->second_at[i], e)
                      : tokenizer_encode(t, p->text, ENCODE_SPECIAL, out, e);
     if (rc != OK || (rc = ids_check(out, e)) != OK) return rc;
     if (out->n == 0)
-        return err_set(e, E_INVALID, "input[%d] has no tokens: there is nothing to %s", i,
+        return err_set(e, E_INVALID, "%s[%d] has no tokens: there is nothing to %s", kind->field, i,
                        kind->verb);
     call_blame(c, "%s", "");
     return OK;
@@ -49,7 +67,7 @@ int inputs_prepare(struct call *c, const struct inputs_kind *kind, struct err *e
     if (rc != OK || (rc = kind->check(c, e)) != OK) return rc;
     n = (size_t)c->p.n_prompts;
     c->wants_vector = true;
-    c->p.field = "input";
+    c->p.field = kind->field;
     c->inputs = arena_array(&c->arena, n, sizeof *c->inputs);
     if (kind->pairs) c->second_at = arena_array(&c->arena, n, sizeof *c->second_at);
     if ((rc = arena_check(&c->arena, e)) != OK) return rc;
@@ -63,6 +81,11 @@ int inputs_prepare(struct call *c, const struct inputs_kind *kind, struct err *e
 static int write_answer(struct call *c, struct err *e)
 {
     buf_clear(&c->out);
+    if (c->dialect->write_vectors) {
+        c->dialect->write_vectors(c);
+        return buf_check(&c->out, e);
+    }
+    if (c->p.kind == BODY_RERANK) return rerank_write(c, e);
     return c->second_at ? classify_write(c, e) : embeddings_write(c, e);
 }
 

@@ -1,6 +1,6 @@
 /* models.c - GET /v1/models (also GET /models) and GET /v1/models/{id}: OpenAI's members, those that
  * llama-server's router has besides (`status`, `aliases`, `tags`, `architecture`, `source`), and facts
- * of the model in `meta`. */
+ * of the model in `meta`. The list has the models in Codex's form as well, in `models`. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
@@ -124,6 +124,49 @@ static void write_model(struct jsonw *w, struct pool *pool, int i)
     pool_release(now);
 }
 
+/* ---- Codex's form ---- */
+
+/* What Codex reads of a model: it has functions, a shell, and the context of this server. */
+static void write_codex(struct jsonw *w, struct pool *pool, int i)
+{
+    struct pool_instance *now = pool_acquire(pool, i);
+    struct engine_info info = { .task = "" };
+    struct str id = str_c(pool_at(pool, i)->id);
+
+    if (now) pool_info(now, &info);
+    jsonw_obj(w);
+    jsonw_key(w, "slug"), jsonw_str(w, id);
+    jsonw_key(w, "display_name"), jsonw_str(w, id);
+    jsonw_key(w, "description"), jsonw_null(w);
+    jsonw_key(w, "default_reasoning_level"), jsonw_null(w);
+    jsonw_key(w, "supported_reasoning_levels"), jsonw_arr(w), jsonw_end(w);
+    jsonw_key(w, "shell_type"), jsonw_str(w, STR("shell_command"));
+    jsonw_key(w, "visibility"), jsonw_str(w, STR("list"));
+    jsonw_key(w, "supported_in_api"), jsonw_bool(w, true);
+    jsonw_key(w, "priority"), jsonw_int(w, i);
+    jsonw_key(w, "upgrade"), jsonw_null(w);
+    jsonw_key(w, "base_instructions"), jsonw_str(w, STR(""));
+    jsonw_key(w, "supports_reasoning_summaries"), jsonw_bool(w, false);
+    jsonw_key(w, "support_verbosity"), jsonw_bool(w, false);
+    jsonw_key(w, "default_verbosity"), jsonw_null(w);
+    jsonw_key(w, "apply_patch_tool_type"), jsonw_null(w);
+    jsonw_key(w, "truncation_policy"), jsonw_obj(w);
+    jsonw_key(w, "mode"), jsonw_str(w, STR("bytes"));
+    jsonw_key(w, "limit"), jsonw_int(w, 10000);
+    jsonw_end(w);
+    jsonw_key(w, "supports_parallel_tool_calls"), jsonw_bool(w, true);
+    if (now) {
+        jsonw_key(w, "context_window"), jsonw_int(w, info.opt.n_ctx);
+        jsonw_key(w, "max_context_window"), jsonw_int(w, info.opt.n_ctx);
+    }
+    jsonw_key(w, "experimental_supported_tools"), jsonw_arr(w), jsonw_end(w);
+    write_texts(w, "input_modalities", STR("text"));
+    jsonw_end(w);
+    pool_release(now);
+}
+
+void api_write_model(struct api *a, struct jsonw *w, int i) { write_model(w, a->opt.pool, i); }
+
 static int send_list(struct call *c, struct err *e)
 {
     struct pool *p = c->api->opt.pool;
@@ -135,6 +178,10 @@ static int send_list(struct call *c, struct err *e)
     jsonw_key(&w, "data"), jsonw_arr(&w);
     for (int i = 0; i < pool_n(p); i++)
         if (pool_is_listed(p, i)) write_model(&w, p, i);
+    jsonw_end(&w);
+    jsonw_key(&w, "models"), jsonw_arr(&w);
+    for (int i = 0; i < pool_n(p); i++)
+        if (pool_is_listed(p, i)) write_codex(&w, p, i);
     jsonw_end(&w);
     jsonw_end(&w);
     call_send_body(c, 200);
@@ -164,7 +211,7 @@ void api_models(struct api *a, struct http_req *q, const struct api_who *who)
 
 void api_model(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    struct str prefix = STR("/v1/models/"), id = http_path(q);
+    struct str prefix = STR("/models/"), id = http_path(q);
     struct call *c = call_open(a, q, who, "/v1/models/{id}");
     struct jsonw w = { 0 };
     struct err e = { 0 };
@@ -172,6 +219,7 @@ void api_model(struct api *a, struct http_req *q, const struct api_who *who)
 
     if (!c) return;
     w.out = &c->out;
+    if (str_starts(id, STR("/v1/"))) id = str_skip(id, 3);
     id = str_starts(id, prefix) ? str_skip(id, prefix.n) : STR("");
     if (id.n && (i = pool_index(a->opt.pool, id)) >= 0) {
         write_model(&w, a->opt.pool, i);

@@ -40,8 +40,8 @@ struct field {
 
 #define AT(member) offsetof(struct params, member)
 enum {
-    GEN = BODY_CHAT | BODY_TEXT,            /* bodies that generate text */
-    RUN = GEN | BODY_EMBED | BODY_CLASSIFY, /* bodies that run the model */
+    GEN = BODY_CHAT | BODY_TEXT,                          /* bodies that generate text */
+    RUN = GEN | BODY_EMBED | BODY_CLASSIFY | BODY_RERANK, /* bodies that run the model */
     ALL = RUN | BODY_TOKENIZE | BODY_DETOKENIZE
 };
 
@@ -66,9 +66,10 @@ static int read_max_tokens(struct params *p, struct body_reader *r, const char *
                            const json_t *v)
 {
     int64_t n;
-    int rc = body_read_int(r, param, v, 1, INT_MAX, &n);
+    int rc;
 
-    if (rc == OK)
+    if (json_is_integer(v) && json_integer_value(v) == -1) return OK; /* llama.cpp: no limit */
+    if ((rc = body_read_int(r, param, v, 1, INT_MAX, &n)) == OK)
         *(strcmp(param, "max_tokens") ? &p->max_completion_tokens : &p->max_tokens) = (int)n;
     return rc;
 }
@@ -238,7 +239,12 @@ static const struct field fields[] = {
     FN("input", BODY_CLASSIFY, params_read_pairs),
     { "dimensions", BODY_EMBED, F_INT, AT(dimensions), 1, INT_MAX, 0, NULL },
     FN("encoding_format", BODY_EMBED, read_encoding),
-    { "user", BODY_EMBED | BODY_CLASSIFY, F_NOTHING, 0, 0, 0, 0, NULL },
+    FN("query", BODY_RERANK, params_read_query),
+    FN("documents", BODY_RERANK, params_read_ranked),
+    { "top_n", BODY_RERANK, F_INT, AT(top_n), 1, INT_MAX, 0, NULL },
+    { "return_documents", BODY_RERANK, F_BOOL, AT(return_documents), 0, 0, 0, NULL },
+    { "raw_scores", BODY_RERANK, F_BOOL, AT(raw_scores), 0, 0, 0, NULL },
+    { "user", BODY_EMBED | BODY_CLASSIFY | BODY_RERANK, F_NOTHING, 0, 0, 0, 0, NULL },
 
     { "content", BODY_TOKENIZE, F_TEXT, AT(text), 0, 0, 0, NULL },
     { "text", BODY_TOKENIZE, F_TEXT, AT(text), 0, 0, 0, NULL },
@@ -272,6 +278,7 @@ static const struct field fields[] = {
     REFUSED("functions"),
     REFUSED("function_call"),
     REFUSED("audio"),
+    { "suffix", BODY_TEXT, F_TEXT, AT(suffix), 0, 0, 0, NULL },
     REFUSED("suffix"),
     REFUSED("web_search_options"),
     REFUSED("stop_token_ids"),
@@ -285,6 +292,7 @@ static const struct field fields[] = {
     REFUSED("chat_template"),
 
     NOTHING("user"),
+    NOTHING("durable"),
     NOTHING("metadata"),
     NOTHING("store"),
     NOTHING("service_tier"),
@@ -353,7 +361,7 @@ static int read_field(struct params *p, const struct field *f, struct body_reade
 }
 
 /* Adds the name to the list for the header x-tern-ignored-fields, cut and cleaned. */
-static void note_ignored(struct params *p, const char *name)
+void params_note_ignored(struct params *p, const char *name)
 {
     enum { NAMES = 16, NAME_BYTES = 40 };
 
@@ -384,8 +392,9 @@ static int read_fields(struct params *p, enum body_kind kind, struct body_reader
 
     json_object_foreach (p->root, name, v) {
         const struct field *f = find_field(name, kind, &i);
+        if (!f && strcmp(name, "tern_resume") == 0) continue; /* of gateways: call.c */
         if (!f) {
-            note_ignored(p, name);
+            params_note_ignored(p, name);
             continue;
         }
         if (json_is_null(v)) continue;
@@ -424,8 +433,8 @@ static int finish_generation(struct params *p, enum body_kind kind, struct body_
     return OK;
 }
 
-/* Defaults first, then the body, then rules between fields. */
-int params_read(struct params *p, enum body_kind kind, struct str body, struct err *e)
+/* Defaults first, then the fields, then rules between them. */
+static int read_tree(struct params *p, enum body_kind kind, struct str body, struct err *e)
 {
     struct body_reader r = { .text = body, .arena = &p->arena, .err = e, .param = p->param };
     int rc;
@@ -434,7 +443,7 @@ int params_read(struct params *p, enum body_kind kind, struct str body, struct e
     p->n_top = -1;
     p->parse_special = true;
     p->add_prompt = true;
-    if ((rc = body_parse(&p->root, body, p->stop, e)) != OK) return rc;
+    p->raw_scores = true;
     if (kind == BODY_EXECUTE) kind = json_object_get(p->root, "messages") ? BODY_CHAT : BODY_TEXT;
     p->kind = kind;
     if ((rc = read_fields(p, kind, &r)) != OK) return rc;
@@ -442,9 +451,23 @@ int params_read(struct params *p, enum body_kind kind, struct str body, struct e
     if (kind & GEN) return finish_generation(p, kind, &r);
     if (kind & (BODY_EMBED | BODY_CLASSIFY) && p->n_prompts == 0)
         return body_refuse(&r, "input", "is required");
+    if (kind == BODY_RERANK) return params_join_query(p, &r);
     if (kind == BODY_TOKENIZE && !p->text.p) return body_refuse(&r, "content", "is required");
     if (kind == BODY_DETOKENIZE && !p->tokens) return body_refuse(&r, "tokens", "is required");
     return OK;
+}
+
+int params_read(struct params *p, enum body_kind kind, struct str body, struct err *e)
+{
+    int rc = body_parse(&p->root, body, p->stop, e);
+
+    return rc == OK ? read_tree(p, kind, body, e) : rc;
+}
+
+int params_read_tree(struct params *p, enum body_kind kind, json_t *root, struct err *e)
+{
+    p->root = root;
+    return read_tree(p, kind, STR(""), e);
 }
 
 void params_release(struct params *p)
@@ -457,7 +480,7 @@ void params_release(struct params *p)
 
 void params_drop_body(struct params *p)
 {
-    if (p->tools || p->echo) return;
+    if (p->tools || p->echo || p->return_documents) return;
     json_decref(p->root);
     p->root = NULL;
     p->model = p->tool_name = p->reasoning_effort = p->text = (struct str){ 0 };

@@ -19,6 +19,7 @@ enum body_kind { /* bits, so that a row of the table can name several */
                  BODY_DETOKENIZE = 8,
                  BODY_EMBED = 16,
                  BODY_CLASSIFY = 32,
+                 BODY_RERANK = 64,
                  BODY_EXECUTE = BODY_CHAT | BODY_TEXT /* a chat if it has messages, else text */
 };
 
@@ -26,6 +27,7 @@ enum body_kind { /* bits, so that a row of the table can name several */
 #define STOP_BYTES_MAX 256
 #define BIAS_MAX 4096
 #define PROMPTS_MAX 256
+#define TOOLS_MAX 1024
 #define INPUTS_MAX 2048 /* texts to embed or classify */
 
 enum tool_choice { TOOL_AUTO, TOOL_NONE, TOOL_REQUIRED, TOOL_NAMED };
@@ -35,6 +37,7 @@ struct prompt {
     struct str second; /* the second text of a pair to classify; p NULL: a single text */
     int32_t *ids;      /* [n_ids] */
     size_t n_ids;
+    size_t second_at; /* of ids: tokens of the query that come before them; 0: a single text */
 };
 
 struct chat_msg;
@@ -64,6 +67,7 @@ struct params {
     bool has_thinking, thinking; /* enable_thinking */
     bool add_prompt;             /* add_generation_prompt; default true */
     bool continue_final;         /* continue_final_message */
+    struct str suffix, extra;    /* of a text to fill in; extra: files before it. p NULL: none */
     struct prompt *prompts;      /* [n_prompts] */
     int n_prompts;
     int max_tokens; /* 0: not given */
@@ -84,11 +88,18 @@ struct params {
     int64_t deadline_ms; /* relative to the arrival of the request */
     bool has_deadline;
     int64_t
+        predict_ms; /* of request.predict_ns, by a reader of llama-server's bodies; 0: no limit */
+    int64_t
         keep_ms; /* keep_alive or ttl: the model stays so long after this request; -1: for ever */
     bool has_keep;
 
     int dimensions; /* of embeddings; 0: all */
     bool base64;    /* encoding_format */
+
+    struct prompt query;   /* of documents to rank, which are prompts: pairs with the query */
+    int top_n;             /* best documents that are wanted; 0: all */
+    bool return_documents; /* with their texts */
+    bool raw_scores;       /* relevance_score is the model's number; false: its sigmoid */
 
     struct str text; /* to tokenize */
     bool add_special, parse_special, with_pieces;
@@ -102,10 +113,14 @@ struct params {
 /* p is zeroed, except `stop`. It must be released even after a failure. E_INVALID, E_NOMEM, or
  * E_CANCELLED by `stop`. */
 int params_read(struct params *p, enum body_kind kind, struct str body, struct err *e);
+/* The same of a parsed body, which it takes over, also on failure. */
+int params_read_tree(struct params *p, enum body_kind kind, json_t *root, struct err *e);
 void params_release(struct params *p); /* a zeroed one is allowed */
 /* Frees the parsed body, which can have a million values, unless something is still read from it:
  * tools by the parser of the answer, the prompt by echo. Texts of the params are empty then. */
 void params_drop_body(struct params *p);
+/* A field that has no effect, by a reader of another protocol: "options.num_ctx". */
+void params_note_ignored(struct params *p, const char *name);
 /* Overwrites the fields of io that the body gave. */
 void params_sample(const struct params *p, struct sample_opt *io);
 

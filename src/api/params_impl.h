@@ -13,6 +13,12 @@ params_fn params_read_messages, params_read_prompt, params_read_stop, params_rea
 params_fn params_read_keep_alive; /* also ttl */
 params_fn params_read_pairs;      /* as params_read_prompt, but also pairs of texts */
 
+/* params_rerank.c */
+params_fn params_read_query, params_read_ranked;
+/* Every document becomes a pair with the query, which must be of the same kind. Ids are put behind
+ * the query's by inputs.c: here, a long query would be copied once for each document. */
+int params_join_query(struct params *p, struct body_reader *r);
+
 /* params_tools.c */
 params_fn params_read_tools, params_read_tool_choice, params_read_parallel;
 params_fn params_read_template_vars, params_read_documents, params_read_thinking;

@@ -11,6 +11,8 @@
 #include <ctype.h>
 #include <stdio.h>
 
+enum { PER_LOOK = 1000 }; /* messages between two looks at `stop` */
+
 /* ---- messages ---- */
 
 /* Content given as a list of parts: joins the text of all. */
@@ -111,8 +113,11 @@ int params_read_messages(struct params *p, struct body_reader *r, const char *pa
     p->n_msgs = (int)json_array_size(v);
     if (!(p->msgs = arena_array(r->arena, (size_t)p->n_msgs, sizeof *p->msgs)))
         return err_nomem(r->err, "the messages of the request");
-    for (size_t i = 0; i < (size_t)p->n_msgs && rc == OK; i++)
+    for (size_t i = 0; i < (size_t)p->n_msgs && rc == OK; i++) {
+        if (i % PER_LOOK == 0 && p->stop && atomic_load_explicit(p->stop, memory_order_relaxed))
+            return err_set(r->err, E_CANCELLED, "the request ended early");
         rc = read_message(r, i, json_array_get(v, i), &p->msgs[i]);
+    }
     return rc;
 }
 

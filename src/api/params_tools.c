@@ -6,8 +6,6 @@
 
 #include <stdio.h>
 
-#define TOOLS_MAX 1024
-
 /* ---- tools ---- */
 
 /* {"type":"function","function":{"name":…,"parameters":{…}}} */

@@ -24,6 +24,7 @@
  * of the engines lose little to them. In each lane tenants take turns (base/workers.h). */
 #include "api/call.h"
 
+#include "api/dialect.h"
 #include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,9 +34,9 @@
 
 enum {
     SMALL_BODY = 32 << 10, /* bytes; up to here the first lane */
-    LARGE_NICE = 19,       /* of the threads of the second lane */
-    SWEEP_MS = 20,         /* interval of looking for deadlines that have passed */
-    UNKNOWN_FIELDS = 256   /* names that are remembered as logged */
+    LARGE_NICE = 5,      /* of the threads of the second lane; at 19 a busy machine starves them */
+    SWEEP_MS = 20,       /* interval of looking for deadlines that have passed */
+    UNKNOWN_FIELDS = 256 /* names that are remembered as logged */
 };
 
 /* ---- on a request thread ---- */
@@ -56,6 +57,11 @@ int call_check_stop(const struct call *c, struct err *e)
     if (c->deadline_ns && clock_ns() >= c->deadline_ns)
         return err_set(e, E_DEADLINE, "the deadline passed before the request could run");
     return OK;
+}
+
+int call_note_item(struct call *c, struct err *e)
+{
+    return ++c->n_items % CALL_ITEMS_PER_LOOK ? OK : call_check_stop(c, e);
 }
 
 /* Gives the call back to the loop; nothing of it may be touched after that. */
@@ -135,13 +141,15 @@ static void take_hints(struct call *c)
 }
 
 /* The deadline of the headers is known before the body is read; its errors are reported after. */
-void call_begin(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
-                const struct call_job *job)
+void call_begin_as(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
+                   const struct call_job *job, const struct dialect *d)
 {
     struct call *c = call_open(a, q, who, route);
     struct err e = { 0 };
 
     if (!c) return;
+    c->dialect = d;
+    if (c->dialect->id_prefix && !who->id) call_make_id(c, c->dialect->id_prefix);
     call_borrow_request(c);
     c->p.stop = &c->work.stop;
     take_hints(c);
@@ -149,10 +157,27 @@ void call_begin(struct api *a, struct http_req *q, const struct api_who *who, co
     call_end_handler(c);
 }
 
+void call_begin(struct api *a, struct http_req *q, const struct api_who *who, const char *route,
+                const struct call_job *job)
+{
+    call_begin_as(a, q, who, route, job, &dialect_openai);
+}
+
 /* ---- taking back ---- */
 
+static void log_field(struct str name)
+{
+    log_debug("the field '%.*s' of a request body is unknown and has no effect", STR_ARG(name));
+}
+
+static void log_skipped(struct str type)
+{
+    log_info("tools and items of type '%.*s' are skipped: this server does not run them",
+             STR_ARG(type));
+}
+
 /* A name that was not seen before is logged; a client may send any number of them. */
-static void log_unknown_fields(struct api *a, struct str names)
+static void log_names(struct api *a, struct str names, void (*log)(struct str name))
 {
     while (names.n) {
         ptrdiff_t comma = str_find(names, STR(", "));
@@ -161,16 +186,17 @@ static void log_unknown_fields(struct api *a, struct str names)
         if (a->unknown.n >= UNKNOWN_FIELDS || map_get(&a->unknown, name, NULL)) continue;
         name = arena_str(&a->unknown_names, name);
         if (!name.p || map_put(&a->unknown, name, 0) < 0) return;
-        log_debug("the field '%.*s' of a request body is unknown and has no effect", STR_ARG(name));
+        log(name);
     }
 }
 
 /* Fields that have no effect are named in a header of the answer, and once in the log. */
 static void note_unknown_fields(struct call *c)
 {
+    if (c->skipped.n && !c->skipped.failed) log_names(c->api, buf_str(&c->skipped), log_skipped);
     if (!c->p.n_ignored || c->p.ignored.failed) return;
     http_set_header(c->q, "x-tern-ignored-fields", buf_cstr(&c->p.ignored));
-    if (log_is_on(LOG_DEBUG)) log_unknown_fields(c->api, buf_str(&c->p.ignored));
+    if (log_is_on(LOG_DEBUG)) log_names(c->api, buf_str(&c->p.ignored), log_field);
 }
 
 static int set_stop_error(enum stop why, struct err *e)

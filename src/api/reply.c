@@ -101,7 +101,13 @@ static void append_token(struct reply *y, struct buf *out, int32_t id, float log
 {
     struct str bytes = y->piece(y->piece_arg, id);
 
-    buf_puts(out, "{\"token\":");
+    buf_putc(out, '{');
+    if (y->ids) {
+        buf_puts(out, "\"id\":");
+        append_int(out, id);
+        buf_putc(out, ',');
+    }
+    buf_puts(out, "\"token\":");
     append_str(out, bytes);
     buf_puts(out, ",\"logprob\":");
     append_logprob(out, logprob);
@@ -172,7 +178,7 @@ static void add_text_logprob(struct logprobs *l, struct reply *y, const struct e
 
 void logprobs_add(struct logprobs *l, struct reply *y, const struct event *ev, size_t offset)
 {
-    if (y->chat) add_chat_logprob(l, y, ev);
+    if (y->chat || y->ids) add_chat_logprob(l, y, ev);
     else add_text_logprob(l, y, ev, offset);
     l->n++;
 }

@@ -15,6 +15,7 @@ typedef struct str piece_fn(void *arg, int32_t id);
 
 struct reply {
     bool chat;  /* a chat completion; false: a text completion */
+    bool ids;   /* log probabilities have the ids of tokens, and are as those of a chat */
     bool usage; /* the stream ends with a usage chunk: every other chunk has "usage":null */
     const char *id, *model, *fingerprint; /* borrowed */
     int64_t created;                      /* seconds since 1970 */
@@ -33,6 +34,7 @@ struct logprobs {
 
 struct usage {
     int prompt, completion, cached; /* tokens */
+    int reasoning;                  /* of the completion */
     double queue_ms, prefill_ms, decode_ms;
 };
 

@@ -12,7 +12,9 @@
 #include "api/call.h"
 
 #include "api/choice.h"
+#include "api/dialect.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "engine/compile.h"
@@ -36,12 +38,23 @@ static const char *prompt_field(const struct call *c)
 }
 
 /* Every id is in the vocabulary, and there is at least one. */
+/* Names an id that is wrong as the client gave it: ids of a document come behind the query's. */
+static void blame_id(struct call *c, int prompt, size_t i)
+{
+    bool ranks = c->p.kind == BODY_RERANK;
+    size_t query = ranks ? c->p.query.n_ids : 0;
+
+    if (i < query) call_blame(c, "query[%zu]", i);
+    else if (c->n_prompts > 1 || ranks)
+        call_blame(c, "%s[%d][%zu]", prompt_field(c), prompt, i - query);
+    else call_blame(c, "%s[%zu]", prompt_field(c), i);
+}
+
 static int check_ids(struct call *c, const struct ids *v, int prompt, int n_vocab, struct err *e)
 {
     for (size_t i = 0; i < v->n; i++) {
         if (v->p[i] >= 0 && v->p[i] < n_vocab) continue;
-        if (c->n_prompts > 1) call_blame(c, "%s[%d][%zu]", prompt_field(c), prompt, i);
-        else call_blame(c, "%s[%zu]", prompt_field(c), i);
+        blame_id(c, prompt, i);
         return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param,
                        v->p[i], n_vocab);
     }
@@ -94,11 +107,13 @@ static int prepare_reply(struct call *c, const struct engine_info *info, struct 
 
     make_fingerprint(c, info);
     c->reply = (struct reply){ .chat = c->p.n_msgs > 0,
+                               .ids = c->dialect->token_ids,
                                .usage = c->p.include_usage,
                                .id = c->id,
                                .model = c->model_id,
                                .fingerprint = c->fingerprint,
-                               .created = (int64_t)time(NULL),
+                               .created = c->who.hop.has_created ? c->who.hop.created
+                                                                 : (int64_t)time(NULL),
                                .piece = get_piece,
                                .piece_arg = &c->pieces };
     if (!t) c->p.n_top = -1; /* logprobs show the text of tokens, which this model has none of */
@@ -157,6 +172,7 @@ static void set_limits(struct call *c, struct request *r)
     if (r->max_tokens && r->min_tokens > r->max_tokens) r->min_tokens = r->max_tokens;
     r->ignore_eos = c->p.ignore_eos;
     r->deadline_ns = c->deadline_ns;
+    r->predict_ns = (uint64_t)c->p.predict_ms * 1000000;
     r->priority = c->priority;
 }
 
@@ -173,6 +189,7 @@ static int fill_request(struct call *c, struct request *r, int index, const stru
     r->sample.seed = seed + (uint64_t)(index % c->p.n);
     if ((rc = copy_bias(r, e)) != OK) return rc;
     if ((rc = copy_ids(&r->prompt, prompt, e)) != OK) return rc;
+    if ((rc = copy_ids(&r->resume, &c->resume, e)) != OK) return rc;
     if ((rc = copy_shown(&c->parsing, r, e)) != OK) return rc;
     if ((rc = copy_stops(c, r, stop, e)) != OK) return rc;
     set_limits(c, r);
@@ -187,6 +204,7 @@ static int fill_request(struct call *c, struct request *r, int index, const stru
     }
     if (c->second_at) {
         r->classify = true;
+        r->raw = c->p.kind == BODY_RERANK;
         r->second = c->second_at[index / c->p.n];
     }
     r->continues = c->p.n_msgs == 0;
@@ -266,8 +284,8 @@ static int begin_submit(struct call *c, int now, struct err *e)
 
     if (rc != OK) return rc;
     engine_info(c->model->engine, &info);
-    if (c->p.kind == BODY_CHAT && !str_starts(str_c(c->id), STR("chat")))
-        call_make_id(c, "chatcmpl"); /* /v2/execute with messages */
+    if (c->p.kind == BODY_CHAT && str_starts(str_c(c->id), STR("cmpl-")))
+        call_make_id(c, "chatcmpl-"); /* /v2/execute with messages */
     return prepare_reply(c, &info, e);
 }
 
@@ -310,7 +328,9 @@ static uint64_t random_seed(void)
 int call_make_requests(struct call *c, const struct ids *prompts, int n, struct str stop,
                        struct err *e)
 {
-    uint64_t seed = c->p.has_seed ? c->p.seed : random_seed();
+    uint64_t seed = c->p.has_seed         ? c->p.seed
+                    : c->who.hop.has_seed ? c->who.hop.seed
+                                          : random_seed();
     int total = n * c->p.n, rc;
 
     if ((rc = check_prompts(c, prompts, n, total, e)) != OK) return rc;
@@ -405,11 +425,22 @@ void api_resume_compiled(struct api *a)
     }
 }
 
+/* By tenant and model. */
+static void note_prompt(struct call *c)
+{
+    uint64_t key = (map_hash(str_c(c->model_id)) ^ (c->who.tenant * 0x9e3779b97f4a7c15u)) | 1;
+
+    if (c->n_requests && log_is_on(LOG_DEBUG))
+        promptdiff_note(&c->api->prompts, key, &c->requests[0]->prompt,
+                        engine_tokenizer(c->model->engine), c->who.correlation);
+}
+
 int call_submit(struct call *c, struct err *e)
 {
     int rc = begin_submit(c, c->n_requests, e);
 
     if (rc != OK) return rc;
+    note_prompt(c);
     if (c->p.grammar_field) {
         rc = engine_grammar_async(c->model->engine, &c->p.grammar, on_compiled, c->api, c,
                                   &c->grammar, &c->compiling, e);

@@ -7,7 +7,8 @@
  * last when the pool says that something has changed, and while a model is loading, when a timer
  * fires. A watching call ends when its client is gone, or the server drains.
  *
- * Watchers are foreign and many, so each is bounded: their number is opt.max_watchers; the states at
+ * Watchers are foreign and many, so each is bounded: their number is opt.max_watchers, and half of that
+ * where one tenant of several has them; the states at
  * the beginning are written in portions, the next one when the last was sent; and a client that has
  * not read MAX_UNSENT bytes of events is disconnected as a slow reader. */
 #include "api/call.h"
@@ -194,18 +195,38 @@ int api_n_watchers(const struct api *a) { return a->n_watchers; }
 
 /* ---- the route ---- */
 
+static int count_of_tenant(const struct api *a, uint32_t tenant)
+{
+    int n = 0;
+
+    for (const struct call *c = a->calls; c; c = c->next)
+        n += c->watches && c->who.tenant == tenant;
+    return n;
+}
+
+/* Half of the places are for one tenant, so that others always find one. */
+static bool has_place(struct api *a, struct call *c)
+{
+    int most = a->opt.max_watchers, share = (most + 1) / 2;
+    char msg[120];
+
+    if (c->who.keyed && count_of_tenant(a, c->who.tenant) >= share) {
+        snprintf(msg, sizeof msg, "%d clients of this key watch the models: half of max-watchers",
+                 share);
+        call_fail_status(c, 429, "watchers_limit", msg);
+    } else if (a->n_watchers >= most) {
+        snprintf(msg, sizeof msg, "%d clients watch the models already: max-watchers", most);
+        call_fail_status(c, 503, "too_many_watchers", msg);
+    }
+    return c->q != NULL;
+}
+
 /* false: it is answered. HEAD gets the head of the stream alone. */
 static bool begin_stream(struct api *a, struct call *c)
 {
     struct err e = { 0 };
-    char msg[120];
 
-    if (a->n_watchers >= a->opt.max_watchers) {
-        snprintf(msg, sizeof msg, "%d clients watch the models already: max-watchers",
-                 a->opt.max_watchers);
-        call_fail_status(c, 503, "too_many_watchers", msg);
-        return false;
-    }
+    if (!has_place(a, c)) return false;
     if (http_method(c->q) == HTTP_HEAD) {
         c->status = http_reply(c->q, 200, "text/event-stream; charset=utf-8", "", 0);
         c->q = NULL;

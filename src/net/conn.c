@@ -114,10 +114,20 @@ void conn_count_body(struct conn *c, size_t n)
     if (n == 0) c->in_group = false;
 }
 
+void conn_drop_sink(struct conn *c)
+{
+    struct http_sink *s = c->sink;
+
+    c->sink = NULL;
+    c->msg.sink = NULL;
+    if (s) s->close(s);
+}
+
 /* The only place that frees a connection. Its request, if any, has ended. */
 static void conn_free(struct conn *c)
 {
     close_socket(c);
+    conn_drop_sink(c);
     conn_count_body(c, 0);
     unlink_conn(c);
     free_event(&c->timer);
@@ -224,6 +234,7 @@ void conn_end_request(struct conn *c)
         return;
     }
     free_event(&c->closed);
+    conn_drop_sink(c);
     buf_clear(&c->headers);
     c->begun = c->chunked = c->no_body = false;
     c->id[0] = 0;
@@ -328,7 +339,8 @@ static void feed_parser(struct conn *c, const char *p, size_t n, size_t *used)
     if (!c->bev) return;
     if (httpmsg_begun(&c->msg)) conn_idle_leave(c);
     else if (!c->over) set_timer(c, c->h->opt.idle_ms); /* only an empty line came */
-    if (before != HTTPMSG_HEAD || c->msg.state != HTTPMSG_BODY) return;
+    /* A streamed body may be large: its time limit is that between two reads. */
+    if ((before != HTTPMSG_HEAD && !c->msg.streamed) || c->msg.state != HTTPMSG_BODY) return;
     set_timer(c, c->h->opt.body_ms);
 }
 
@@ -347,6 +359,21 @@ static void hold_body(struct conn *c)
 
 static bool is_held(const struct conn *c) { return c->list == &c->h->held; }
 
+/* A streamed body of any size is asked about, and read only into the sink that admit gives it. */
+static bool admit_stream(struct conn *c)
+{
+    bool keep = c->msg.keep_alive;
+
+    if (c->admitted) return true;
+    c->admitted = true;
+    c->msg.keep_alive = false; /* for the reply of admit: the rest of the body is not read */
+    if (c->h->opt.admit(c->h->opt.arg, &c->req) == HTTP_ANSWERED) return false;
+    c->msg.keep_alive = keep;
+    if (c->sink) conn_pace(c);
+    else conn_drop_nomem(c);
+    return c->sink != NULL;
+}
+
 /* A large body is counted with its full length as soon as that is known: a hundred uploads that
  * together exceed the limit are refused at their beginning. false: the request was answered, or
  * its body is held. */
@@ -356,6 +383,7 @@ static bool admit_body(struct conn *c)
     uint64_t n = known ? c->msg.length : c->msg.body.n;
     enum http_admission answer = HTTP_ADMIT;
 
+    if (c->msg.streamed) return admit_stream(c);
     if (c->admitted || n <= HTTP_SMALL_BODY) return true;
     c->admitted = true;
     conn_count_body(c, (size_t)n);
@@ -599,6 +627,14 @@ static struct bufferevent *make_bufferevent(struct http *h, int fd, bool tls)
     return b;
 }
 
+/* httpmsg_limits.streams */
+static bool is_streamed(void *arg)
+{
+    struct conn *c = arg;
+
+    return c->h->opt.streams(c->h->opt.arg, &c->req);
+}
+
 /* Owns fd if it succeeds; NULL: no memory, fd is still open. */
 static struct conn *make_conn(struct http *h, int fd, bool tls)
 {
@@ -606,8 +642,12 @@ static struct conn *make_conn(struct http *h, int fd, bool tls)
 
     if (!c) return NULL;
     *c = (struct conn){ .req.ops = &conn_ops, .h = h, .fd = fd, .tls = tls, .gone_reason = "" };
-    httpmsg_init(&c->msg, (struct httpmsg_limits){ h->opt.max_header_bytes, h->opt.max_header_bytes,
-                                                   h->opt.max_body_bytes });
+    httpmsg_init(&c->msg, (struct httpmsg_limits){ .line_bytes = h->opt.max_header_bytes,
+                                                   .head_bytes = h->opt.max_header_bytes,
+                                                   .body_bytes = h->opt.max_body_bytes,
+                                                   .streams = h->opt.streams ? is_streamed : NULL,
+                                                   .arg = c,
+                                                   .stream_bytes = h->opt.max_stream_bytes });
     c->timer = evtimer_new(h->base, on_timer, c);
     c->soon = event_new(h->base, -1, 0, on_soon, c);
     if (c->timer && c->soon) c->bev = make_bufferevent(h, fd, tls);

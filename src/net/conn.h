@@ -17,6 +17,7 @@
  *   - HANDLING: the message is complete; EV_CLOSED is watched, or the timer polls for the close.
  *   - CLOSING: bytes are unsent (the write timeout of the bufferevent limits it).
  *   - LINGERING: nothing is unsent, the timer runs, at most LINGER_BYTES were discarded.
+ *   - a streamed body is not held, and not counted.
  *   - body_bytes is the length of the body held, or that which a large one will have, and
  *     http.bodies_bytes is the sum over connections, as are the bytes of each group;
  *     http.stats.conns is the number of connections with a socket.
@@ -73,12 +74,13 @@ struct conn {
     int fd;
     bool tls;
     struct httpmsg msg;
-    size_t body_bytes; /* of msg.body, as counted in http.bodies_bytes */
-    bool admitted;     /* opt.admit was asked about the body */
-    bool continued;    /* 100 Continue was sent */
-    bool was_held;     /* admit has held the body once: the next answer is final */
-    bool paced;        /* reads at the rate of large bodies: conn_pace.c */
-    bool in_group;     /* the body is counted for `group`, too */
+    size_t body_bytes;      /* of msg.body, as counted in http.bodies_bytes */
+    bool admitted;          /* opt.admit was asked about the body */
+    bool continued;         /* 100 Continue was sent */
+    bool was_held;          /* admit has held the body once: the next answer is final */
+    bool paced;             /* reads at the rate of large bodies: conn_pace.c */
+    struct http_sink *sink; /* of a streamed body */
+    bool in_group;          /* the body is counted for `group`, too */
     uint32_t group;
     size_t group_max;
     char peer[80];
@@ -143,6 +145,7 @@ bool conn_is_idle(const struct conn *c);  /* between requests, all replies taken
 void conn_end_request(struct conn *c);    /* the reply is complete: next request, or close */
 size_t conn_unsent(const struct conn *c); /* bytes of replies that the socket has not accepted */
 void conn_schedule(struct conn *c);       /* `soon` runs in the next turn of the loop */
+void conn_drop_sink(struct conn *c);      /* closes the sink that nobody took; NULL is fine */
 /* Counts n bytes as the body this connection holds, against max_bodies_bytes. */
 void conn_count_body(struct conn *c, size_t n);
 const char *conn_check(const struct conn *c); /* conn_check.c; NULL: the invariants hold */

@@ -65,6 +65,41 @@ static int count_in_group(struct http_req *q, uint32_t group, size_t max, struct
     return OK;
 }
 
+/* httpmsg.sink */
+static void pass_body(void *arg, const char *p, size_t n)
+{
+    struct conn *c = arg;
+
+    c->sink->add(c->sink, p, n);
+}
+
+static void set_sink(struct http_req *q, struct http_sink *s)
+{
+    struct conn *c = conn_of(q);
+
+    conn_drop_sink(c);
+    c->sink = s;
+    c->msg.sink = pass_body;
+    c->msg.sink_arg = c;
+}
+
+static struct http_sink *take_sink(struct http_req *q)
+{
+    struct conn *c = conn_of(q);
+    struct http_sink *s = c->sink;
+
+    c->sink = NULL;
+    return s;
+}
+
+static int64_t get_body_length(const struct http_req *q)
+{
+    const struct httpmsg *m = &conn_of_const(q)->msg;
+
+    if (m->chunked) return -1;
+    return m->length == HTTPMSG_NO_LENGTH ? 0 : (int64_t)m->length;
+}
+
 static const char *get_peer(const struct http_req *q) { return conn_of_const(q)->peer; }
 static uint64_t get_start_ns(const struct http_req *q) { return conn_of_const(q)->start_ns; }
 static const char *get_id(struct http_req *q) { return conn_id(conn_of(q)); }
@@ -128,6 +163,9 @@ const struct http_ops conn_ops = { .method = get_method,
                                    .body = get_body,
                                    .release_body = release_body,
                                    .count_body = count_in_group,
+                                   .set_sink = set_sink,
+                                   .take_sink = take_sink,
+                                   .body_length = get_body_length,
                                    .peer = get_peer,
                                    .start_ns = get_start_ns,
                                    .id = get_id,

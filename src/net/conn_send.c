@@ -98,6 +98,7 @@ static const char *reason_phrase(int status)
         { 501, "Not Implemented" },
         { 503, "Service Unavailable" },
         { 504, "Gateway Timeout" },
+        { 507, "Insufficient Storage" },
         { 505, "HTTP Version Not Supported" },
     };
 

@@ -51,6 +51,12 @@ typedef enum http_admission http_admit_fn(void *arg, struct http_req *q);
 bool http_was_held(const struct http_req *q); /* the answer HTTP_HOLD is not allowed any more */
 #define HTTP_SMALL_BODY (64 << 10)
 
+/* Takes the bytes of a streamed body as they come: the request has no http_body. */
+struct http_sink {
+    void (*add)(struct http_sink *s, const char *p, size_t n);
+    void (*close)(struct http_sink *s); /* the request ends, and nobody took the sink */
+};
+
 struct http_opt {
     const char *host;               /* "127.0.0.1"; NULL: no TCP */
     int port;                       /* 0: any free one, see http_port */
@@ -71,7 +77,11 @@ struct http_opt {
     http_admit_fn *admit; /* NULL: all bodies are read */
     /* Is this request, which has no body, served even above the limit of connections? NULL: none. */
     bool (*vital)(void *arg, const struct http_req *q);
-    void *arg; /* first argument of handler, fail, admit and vital */
+    /* Is the body of this request streamed, up to max_stream_bytes? Then admit is always asked, also
+     * for a small one, and gives it a sink (http_set_sink). NULL: none is. */
+    bool (*streams)(void *arg, const struct http_req *q);
+    uint64_t max_stream_bytes;
+    void *arg; /* first argument of handler, fail, admit, vital and streams */
 };
 
 struct http_stats {
@@ -113,6 +123,11 @@ void http_release_body(struct http_req *q); /* frees it before the request ends;
  * no limit). group: a small number. E_BYTES: it would have more; E_NOMEM. It is not counted then. A
  * chunked body that grows above the limit later is refused with 429. */
 int http_count_body(struct http_req *q, uint32_t group, size_t max, struct err *e);
+/* Of a streamed body; admit sets it before it answers HTTP_ADMIT. */
+void http_set_sink(struct http_req *q, struct http_sink *s);
+struct http_sink *http_take_sink(struct http_req *q); /* is the caller's from now on; NULL: none */
+/* The length that the headers give; -1: a chunked body. */
+int64_t http_body_length(const struct http_req *q);
 const char *http_peer(const struct http_req *q);  /* "127.0.0.1:40312" or "unix" */
 uint64_t http_start_ns(const struct http_req *q); /* arrival of the first byte, clock_ns */
 /* The correlation id: the client's X-Correlation-Id or X-Request-Id if it is 1 to 64 letters, digits

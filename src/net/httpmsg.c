@@ -300,16 +300,22 @@ static void parse_field(struct httpmsg *m, struct str line)
     if (is_header(name, "Expect")) read_expect(m, value);
 }
 
+static uint64_t max_body(const struct httpmsg *m)
+{
+    return m->streamed ? m->lim.stream_bytes : m->lim.body_bytes;
+}
+
 /* The empty line: checks that need all headers, and the length of the body. */
 static void end_head(struct httpmsg *m)
 {
+    m->streamed = m->lim.streams && m->lim.streams(m->lim.arg);
     m->keep_alive = !m->closes && (m->minor == 1 || m->keeps);
     if (m->minor == 1 && m->n_hosts == 0) set_bad(m, 400, "the Host header is missing");
     else if (m->chunked && m->length != HTTPMSG_NO_LENGTH)
         set_bad(m, 400, "Content-Length and Transfer-Encoding must not both be given");
     else if (m->chunked && m->minor == 0)
         set_bad(m, 400, "Transfer-Encoding is not allowed in HTTP/1.0");
-    else if (m->length != HTTPMSG_NO_LENGTH && m->length > m->lim.body_bytes)
+    else if (m->length != HTTPMSG_NO_LENGTH && m->length > max_body(m))
         set_bad(m, 413, "the request body is larger than the server accepts");
     if (m->state == HTTPMSG_BAD) return;
     m->left = m->chunked || m->length == HTTPMSG_NO_LENGTH ? 0 : m->length;
@@ -397,8 +403,10 @@ static size_t add_body(struct httpmsg *m, const char *p, size_t n)
 {
     size_t take = n < m->left ? n : (size_t)m->left;
 
-    buf_add(&m->body, p, take);
+    if (m->sink) m->sink(m->sink_arg, p, take);
+    else buf_add(&m->body, p, take);
     if (m->body.failed) set_nomem(m);
+    m->n_body += take;
     m->left -= take;
     return take;
 }
@@ -417,7 +425,7 @@ static void feed_chunk_size(struct httpmsg *m, char c)
         m->step = c == ';' ? CHUNK_EXT : CHUNK_SIZE_LF;
         m->n_digits = 0;
         m->ext_bytes = 0;
-        if (m->left > m->lim.body_bytes - m->body.n)
+        if (m->left > max_body(m) - m->n_body)
             set_bad(m, 413, "the request body is larger than the server accepts");
     }
 }
@@ -492,7 +500,10 @@ size_t httpmsg_feed(struct httpmsg *m, const void *p, size_t n)
     size_t used = 0;
 
     if (n == 0) return 0;
-    if (m->state == HTTPMSG_HEAD) used = feed_head(m, p, n);
+    if (m->state == HTTPMSG_HEAD) {
+        used = feed_head(m, p, n);
+        if (m->streamed && m->state == HTTPMSG_BODY) return used;
+    }
     return used + feed_body(m, (const char *)p + used, n - used);
 }
 

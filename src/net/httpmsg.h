@@ -16,6 +16,11 @@ struct httpmsg_limits {
     size_t line_bytes; /* request line */
     size_t head_bytes; /* request line and headers; the same limit holds for trailers */
     size_t body_bytes;
+    /* Is the body of this request, whose head is parsed, streamed? Then stream_bytes is its limit, and
+     * it is passed to httpmsg.sink. NULL: none is. */
+    bool (*streams)(void *arg);
+    void *arg;
+    uint64_t stream_bytes;
 };
 
 struct httpmsg_span {
@@ -38,6 +43,11 @@ struct httpmsg {
     bool chunked;
     uint64_t length; /* Content-Length; HTTPMSG_NO_LENGTH: absent */
     struct buf body;
+    /* A streamed body: httpmsg_feed returns once after the head, and the caller sets `sink` before it
+     * goes on. */
+    bool streamed;
+    void (*sink)(void *arg, const char *p, size_t n);
+    void *sink_arg;
 
     /* private to the parser */
     struct buf head; /* request line and headers, without line ends */
@@ -54,6 +64,7 @@ struct httpmsg {
     bool closes, keeps;     /* Connection: close, keep-alive */
     int step, n_digits;     /* chunked: state, and hex digits of the size read so far */
     uint64_t left;          /* bytes left of the chunk, or of the body */
+    uint64_t n_body;        /* bytes of the body so far */
     size_t ext_bytes;       /* of this chunk's extensions, or of this trailer line */
     size_t all_ext_bytes;   /* of all chunk extensions */
 };

@@ -15,6 +15,19 @@ int http_count_body(struct http_req *q, uint32_t group, size_t max, struct err *
 {
     return q->ops->count_body(q, group, max, e);
 }
+void http_set_sink(struct http_req *q, struct http_sink *s)
+{
+    if (q->ops->set_sink) q->ops->set_sink(q, s);
+    else s->close(s);
+}
+struct http_sink *http_take_sink(struct http_req *q)
+{
+    return q->ops->take_sink ? q->ops->take_sink(q) : NULL;
+}
+int64_t http_body_length(const struct http_req *q)
+{
+    return q->ops->body_length ? q->ops->body_length(q) : (int64_t)q->ops->body(q).n;
+}
 const char *http_peer(const struct http_req *q) { return q->ops->peer(q); }
 uint64_t http_start_ns(const struct http_req *q) { return q->ops->start_ns(q); }
 const char *http_id(struct http_req *q) { return q->ops->id(q); }

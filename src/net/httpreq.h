@@ -17,6 +17,10 @@ struct http_ops {
     struct str (*body)(const struct http_req *q);
     void (*release_body)(struct http_req *q);
     int (*count_body)(struct http_req *q, uint32_t group, size_t max, struct err *e);
+    /* NULL where no body is streamed: */
+    void (*set_sink)(struct http_req *q, struct http_sink *s);
+    struct http_sink *(*take_sink)(struct http_req *q);
+    int64_t (*body_length)(const struct http_req *q);
     const char *(*peer)(const struct http_req *q);
     uint64_t (*start_ns)(const struct http_req *q);
     const char *(*id)(struct http_req *q);
