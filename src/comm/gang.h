@@ -1,0 +1,57 @@
+/* gang.h - the members of one model, as the runner of their leader knows them.
+ *
+ * A gang has a link, of which the leader is rank 0, and a shape: how the model is divided. Who started
+ * the members, and how, is behind three calls: processes are in gang/launch.h; threads of tests and the
+ * processes of an MPI job exist already (gang_over). */
+#ifndef TERN_COMM_GANG_H
+#define TERN_COMM_GANG_H
+
+#include "comm/comm.h"
+
+#include <stdatomic.h>
+
+/* How the model is divided; see model/shard.h. */
+struct gang_shape {
+    int tp, pp;
+    bool ep;
+    int shares[COMM_MAX];
+    enum comm_wire wire;
+    uint64_t step_ns; /* the longest wait of a member for another in a step; 0: none */
+};
+
+/* Implementations embed it as their first member. */
+struct gang {
+    struct comm_link *link; /* owned */
+    struct gang_shape shape;
+    /* A member has gone: e says which. Any thread. NULL: nobody looks. */
+    bool (*is_lost)(struct gang *g, struct err *e);
+    /* fn is called once by another thread when a member has gone. NULL: never. */
+    void (*on_lost)(struct gang *g, void (*fn)(void *arg), void *arg);
+    void (*close)(struct gang *g);
+    atomic_bool
+        ends; /* the members were told to end: close waits for them a while before it kills them */
+};
+
+/* Starts a gang, for a loader that is told how but does not know how. */
+struct gang_source {
+    struct gang_shape shape; /* tp 0: no gang */
+    int (*open)(void *arg, struct gang **out, struct err *e);
+    void *arg;
+};
+
+/* A gang of members that exist already, each with its own end of the link. Owns the link, also after a
+ * failure. */
+int gang_over(struct gang **out, struct comm_link *link, const struct gang_shape *shape,
+              struct err *e);
+
+static inline bool gang_is_lost(struct gang *g, struct err *e)
+{
+    return g->is_lost && g->is_lost(g, e);
+}
+
+/* Ends the members that are left, and waits for them. NULL is allowed. */
+static inline void gang_close(struct gang *g)
+{
+    if (g) g->close(g);
+}
+#endif
