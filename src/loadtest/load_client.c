@@ -148,7 +148,7 @@ void load_client_send(struct load_client *c, const char *path, const char *heade
     struct load_target *t = c->target;
 
     buf_clear(&c->out);
-    buf_printf(&c->out, "%s %s%s HTTP/1.1\r\nHost: %s\r\nUser-Agent: tern-load/%s\r\n%s%s",
+    buf_printf(&c->out, "%s %s%s HTTP/1.1\r\nHost: %s\r\nUser-Agent: tern/%s\r\n%s%s",
                body.p ? "POST" : "GET", t->prefix, path, t->host, TERN_VERSION, t->auth, headers);
     if (body.p)
         buf_printf(&c->out, "Content-Type: application/json\r\nContent-Length: %zu\r\n", body.n);

@@ -24,10 +24,15 @@ struct load_target {
     void *tls;        /* SSL_CTX *, or NULL: no TLS */
 };
 
-/* "http://host[:port][/prefix][/v1]", "https://...", "unix:/path". insecure: any certificate is
- * accepted. */
-int load_target_open(struct load_target *t, const char *url, const char *key, bool insecure,
-                     struct err *e);
+struct load_target_opt {
+    const char *url;     /* "http://host[:port][/prefix][/v1]", "https://...", "unix:/path" */
+    const char *key;     /* API key; NULL or "": none */
+    const char *ca_file; /* PEM file of trusted certificates; NULL: those of the system */
+    bool insecure;       /* any certificate is accepted */
+};
+
+/* E_INVALID: a URL, key or file that cannot be used. E_IO: the name of the host is not known. */
+int load_target_open(struct load_target *t, const struct load_target_opt *o, struct err *e);
 void load_target_release(struct load_target *t);
 
 enum load_end {
@@ -35,7 +40,8 @@ enum load_end {
     LOAD_END_CONNECT,   /* no connection */
     LOAD_END_TRUNCATED, /* the connection closed within the reply, or before it */
     LOAD_END_BAD,       /* not HTTP: see load_http.why */
-    LOAD_END_NOMEM      /* no memory for the request on this side */
+    LOAD_END_NOMEM,     /* no memory for the request on this side */
+    LOAD_END_TIMEOUT    /* load_ask only: no complete reply in time */
 };
 
 struct load_calls {
@@ -63,6 +69,28 @@ void load_client_disconnect(struct load_client *c); /* closes the connection of 
 const struct load_http *load_client_reply(const struct load_client *c);
 bool load_client_reused(
     const struct load_client *c); /* was the last request on an old connection? */
+
+/* One request, waited for. */
+struct load_ask {
+    const char *path, *headers;                /* headers: lines that end with CRLF; NULL: none */
+    struct str body;                           /* p NULL: a GET */
+    double timeout_ms;                         /* 0: none */
+    void (*event)(void *arg, struct str data); /* an event of a stream; NULL: streams are ignored */
+    void *arg;
+};
+
+struct load_reply {
+    enum load_end end;
+    bool connected;  /* the request was sent */
+    int status;      /* 0: no complete reply */
+    struct buf body; /* of a reply that is not a stream; released by the caller */
+    const char *why; /* LOAD_END_BAD: the reason; static text */
+};
+
+/* Sends the request on a connection of its own and runs the target's event base until it has ended.
+ * E_NOMEM, or OK with the end in *out. */
+int load_ask(struct load_target *t, const struct load_ask *a, struct load_reply *out,
+             struct err *e);
 
 /* Starts a timer; false: no memory. */
 static inline bool load_arm(struct event *timer, double ms)

@@ -68,6 +68,10 @@ static size_t feed_events(struct load_http *h, const char *p, size_t n)
 /* Returns the bytes consumed: fewer than n only after `stop`. */
 static size_t feed_body(struct load_http *h, const char *p, size_t n)
 {
+    if (h->raw) {
+        h->raw(h->arg, str_of(p, n));
+        return n;
+    }
     if (h->sse) return feed_events(h, p, n);
     if (h->body.n + n > MAX_BODY) fail_reply(h, "the reply is too large");
     else buf_add(&h->body, p, n);
@@ -112,6 +116,7 @@ static void parse_header(struct load_http *h, struct str s)
     }
     name = str_take(s, (size_t)colon);
     value = str_trim(str_skip(s, (size_t)colon + 1));
+    if (h->header && h->status >= 200) h->header(h->arg, name, value);
     if (is_word(name, "content-length")) {
         if (str_to_i64(value, &v) && v >= 0) h->left = v;
         else fail_reply(h, "Content-Length is not a number");
@@ -232,6 +237,8 @@ void load_http_reset(struct load_http *h)
     struct load_http old = *h;
 
     *h = (struct load_http){ .event = old.event,
+                             .raw = old.raw,
+                             .header = old.header,
                              .arg = old.arg,
                              .head = old.head,
                              .line = old.line,

@@ -3,7 +3,8 @@
  *
  * Bytes are fed in pieces of any size; the result does not depend on where they are cut. Bytes that
  * are not HTTP, and a failed allocation, leave the parser in HTTP_BAD with the reason in `why`. A
- * zeroed parser, with `event` and `arg` set where streams are to be read, is ready for a reply. */
+ * zeroed parser, with `event` and `arg` set where streams are to be read, is ready for a reply. The
+ * load test, the commands against a server and the gateway use it. */
 #ifndef TERN_LOADTEST_LOAD_HTTP_H
 #define TERN_LOADTEST_LOAD_HTTP_H
 
@@ -26,6 +27,10 @@ enum load_http_state {
 struct load_http {
     /* Receives the data of one event, its lines joined with LF. May set `stop`. */
     void (*event)(void *arg, struct str data);
+    /* Where set, the bytes of the body go here as they come: nothing is collected, and an event
+     * stream is not parsed. */
+    void (*raw)(void *arg, struct str bytes);
+    void (*header)(void *arg, struct str name, struct str value); /* every header; NULL: none */
     void *arg;
 
     enum load_http_state state;

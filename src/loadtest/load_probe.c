@@ -10,50 +10,18 @@
 #define SAMPLE_WORDS 200
 #define PROBE_MS 30000 /* wait for an answer at most */
 
-struct probe {
-    struct load_target *target;
-    bool over;
-    enum load_end end;
-};
-
-static void on_probe_timeout(evutil_socket_t fd, short what, void *arg)
-{
-    struct probe *p = arg;
-    (void)fd, (void)what;
-    event_base_loopbreak(p->target->base);
-}
-
-static void on_probe_done(void *arg, enum load_end end)
-{
-    struct probe *p = arg;
-
-    p->over = true;
-    p->end = end;
-    event_base_loopbreak(p->target->base);
-}
-
 /* Sends one request and waits for its reply. *status: 0 if there was none; *json: the reply's body,
  * NULL if it is not JSON. */
 static int send_probe(struct load_target *t, const char *path, struct str body, int *status,
                       json_t **json, struct err *e)
 {
-    static const struct load_calls calls = { .done = on_probe_done };
-    struct probe p = { .target = t };
-    struct load_client *c = load_client_open(t, &calls, &p);
-    struct event *timeout = evtimer_new(t->base, on_probe_timeout, &p);
-    int rc = c && timeout && load_arm(timeout, PROBE_MS) ? OK : err_nomem(e, "an HTTP client");
+    struct load_ask a = { .path = path, .body = body, .timeout_ms = PROBE_MS };
+    struct load_reply r;
+    int rc = load_ask(t, &a, &r, e);
 
-    *status = 0;
-    if (rc == OK) load_client_send(c, path, "", body);
-    if (rc == OK && !p.over) event_base_dispatch(t->base);
-    if (timeout) event_free(timeout);
-    if (p.over && p.end == LOAD_END_REPLY) {
-        const struct load_http *h = load_client_reply(c);
-        *status = h->status;
-        *json = jsonr_load(buf_str(&h->body), 0, NULL);
-    }
-    if (p.over && p.end == LOAD_END_NOMEM) rc = err_nomem(e, "an HTTP request");
-    load_client_close(c);
+    *status = r.status;
+    if (r.end == LOAD_END_REPLY) *json = jsonr_load(buf_str(&r.body), 0, NULL);
+    buf_release(&r.body);
     return rc;
 }
 

@@ -8,17 +8,28 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static int open_tls(struct load_target *t, bool insecure, struct err *e)
+/* Trusts the certificates of the file, else those of the system. */
+static int load_trusted(SSL_CTX *ctx, const struct load_target_opt *o, struct err *e)
+{
+    if (o->ca_file && SSL_CTX_load_verify_locations(ctx, o->ca_file, NULL) != 1)
+        return err_set(e, E_INVALID, "%s: no PEM certificates can be read from it", o->ca_file);
+    if (!o->ca_file && !SSL_CTX_set_default_verify_paths(ctx) && !o->insecure)
+        return err_set(e, E_IO, "cannot load the system's TLS certificates; --insecure skips them");
+    return OK;
+}
+
+static int open_tls(struct load_target *t, const struct load_target_opt *o, struct err *e)
 {
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+    int rc;
 
     if (!ctx)
         return err_set(e, E_IO, "cannot set up TLS: %s", ERR_error_string(ERR_get_error(), NULL));
-    if (!SSL_CTX_set_default_verify_paths(ctx) && !insecure) {
+    if ((rc = load_trusted(ctx, o, e)) != OK) {
         SSL_CTX_free(ctx);
-        return err_set(e, E_IO, "cannot load the system's TLS certificates; --insecure skips them");
+        return rc;
     }
-    SSL_CTX_set_verify(ctx, insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_verify(ctx, o->insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
     t->tls = ctx;
     return OK;
 }
@@ -64,6 +75,14 @@ static int resolve_name(struct load_target *t, const char *port, struct err *e)
     return OK;
 }
 
+static bool is_port(const char *digits)
+{
+    size_t n = strspn(digits, "0123456789");
+    long port = n < 6 ? strtol(digits, NULL, 10) : 0;
+
+    return digits[n] == 0 && port >= 1 && port <= 65535;
+}
+
 /* s: "host:port/prefix/v1", the URL without its scheme. */
 static int set_tcp_addr(struct load_target *t, struct str s, const char *port, struct err *e)
 {
@@ -73,6 +92,11 @@ static int set_tcp_addr(struct load_target *t, struct str s, const char *port, s
     size_t skip = host.n && *host.p == '[' ? (size_t)str_find(host, STR("]")) : 0;
     char digits[8];
 
+    for (size_t i = 0; i < s.n; i++)
+        if ((unsigned char)s.p[i] <= ' ' || s.p[i] == 127)
+            return err_set(e, E_INVALID, "the URL has a blank or a control character");
+    if (host.n >= sizeof t->host || path.n >= sizeof t->prefix)
+        return err_set(e, E_INVALID, "the URL is too long");
     while (str_ends(path, STR("/"))) path.n--;
     if (str_ends(path, STR("/v1"))) path.n -= 3;
     snprintf(t->host, sizeof t->host, "%.*s", STR_ARG(host));
@@ -81,6 +105,8 @@ static int set_tcp_addr(struct load_target *t, struct str s, const char *port, s
     if (colon >= 0) {
         snprintf(digits, sizeof digits, "%.*s", STR_ARG(str_skip(host, skip + (size_t)colon + 1)));
         port = digits;
+        if (!is_port(digits))
+            return err_set(e, E_INVALID, "'%s' is not a port: write one from 1 to 65535", digits);
         host = str_take(host, skip + (size_t)colon);
     }
     if (skip) host = str_of(host.p + 1, host.n >= 2 ? host.n - 2 : 0); /* [::1] */
@@ -90,27 +116,32 @@ static int set_tcp_addr(struct load_target *t, struct str s, const char *port, s
     return resolve_name(t, port, e);
 }
 
-int load_target_open(struct load_target *t, const char *url, const char *key, bool insecure,
-                     struct err *e)
+static int set_key(struct load_target *t, const char *key, struct err *e)
 {
-    struct str s = str_c(url);
+    if (!key || !*key) return OK;
+    if (strlen(key) > 512 || strpbrk(key, "\r\n"))
+        return err_set(e, E_INVALID, "the API key must have at most 512 bytes, without line ends");
+    snprintf(t->auth, sizeof t->auth, "Authorization: Bearer %s\r\n", key);
+    return OK;
+}
+
+int load_target_open(struct load_target *t, const struct load_target_opt *o, struct err *e)
+{
+    struct str s = str_c(o->url);
     int rc;
 
     *t = (struct load_target){ 0 };
-    if (key && *key) {
-        if (strlen(key) > 512 || strpbrk(key, "\r\n"))
-            return err_set(e, E_INVALID, "--api-key: must be at most 512 bytes, without line ends");
-        snprintf(t->auth, sizeof t->auth, "Authorization: Bearer %s\r\n", key);
-    }
+    if ((rc = set_key(t, o->key, e)) != OK) return rc;
     if (str_starts(s, STR("unix:"))) {
         rc = set_unix_addr(t, str_skip(s, 5), e);
     } else if (str_starts(s, STR("https://"))) {
-        if ((rc = open_tls(t, insecure, e)) == OK) rc = set_tcp_addr(t, str_skip(s, 8), "443", e);
+        if ((rc = open_tls(t, o, e)) == OK) rc = set_tcp_addr(t, str_skip(s, 8), "443", e);
     } else if (str_starts(s, STR("http://"))) {
         rc = set_tcp_addr(t, str_skip(s, 7), "80", e);
     } else {
         rc = err_set(e, E_INVALID,
-                     "'%s' is not a URL: write http://host:port, https://host or unix:/path", url);
+                     "'%s' is not a URL: write http://host:port, https://host or unix:/path",
+                     o->url);
     }
     if (rc != OK) return rc;
     t->base = event_base_new();

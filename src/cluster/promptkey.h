@@ -1,0 +1,34 @@
+/* promptkey.h - from the body of a request to the hashes of its prompt's blocks, and its cost.
+ *
+ * With the tokenizer and chat template of the model (opened without its weights) the hashes are those
+ * of its token blocks, exactly as the workers cut them. Without, or for a large body, pieces of the
+ * body's text from the prompt on are hashed: equal prompts have equal pieces. */
+#ifndef TERN_CLUSTER_PROMPTKEY_H
+#define TERN_CLUSTER_PROMPTKEY_H
+
+#include "base/err.h"
+#include "base/str.h"
+#include "cluster/affinity.h"
+
+struct promptkeys;
+
+struct promptkey {
+    char model[256]; /* "": none was named */
+    uint64_t hashes[AFFINITY_BLOCKS];
+    int n_hashes;
+    bool exact;
+    double block_tokens; /* of one hash */
+    double cost;         /* tokens of prompt and completion, estimated */
+    int n;               /* choices */
+    bool has_seed;
+};
+
+/* models: files of models [n], in the order of --model. Those that cannot be opened are an error. */
+int promptkeys_open(struct promptkeys **out, const char *const *models, const char *const *names,
+                    int n, struct err *e);
+void promptkeys_close(struct promptkeys *k); /* NULL is allowed */
+/* Never fails: a body that is not understood has no hashes, and the worker says what is wrong. chat: of
+ * a route that may have messages. */
+void promptkey_make(const struct promptkeys *k, struct str body, uint64_t salt,
+                    struct promptkey *out);
+#endif
