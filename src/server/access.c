@@ -111,6 +111,14 @@ void visit_reply(struct visit *t, int status, const char *type, struct str body)
     end_visit(t, sent, sent == status ? "" : fail_lookup(E_NOMEM).code);
 }
 
+bool visit_begin_stream(struct visit *t, int status, const char *type)
+{
+    set_common_headers(t);
+    return http_begin(t->q, status, type);
+}
+
+void visit_end_stream(struct visit *t, int status) { end_visit(t, status, ""); }
+
 void visit_reply_buf(struct visit *t, int status, const char *type, const struct buf *body)
 {
     struct err e = { 0 };
@@ -148,7 +156,8 @@ void visit_refuse(struct visit *t, int status, const char *code, const char *msg
                        : status == 429 ? "rate_limit_error"
                                        : "invalid_request_error";
 
-    fail_write_body(out, type, code, msg, NULL, t->who.correlation);
+    fail_write_body(out, fail_form_of(str_c(t->path)), &(struct fail){ status, type, code }, msg,
+                    NULL, t->who.correlation);
     end_visit(t, status, code);
 }
 
@@ -192,8 +201,8 @@ static void log_end_of_call(const struct api_end *end, const struct trace *trace
     if (trace) log_str(&ev, "traceparent", str_c(trace->parent));
     log_str(&ev, "tenant", str_c(end->who->name));
     log_str(&ev, "peer", str_c(end->peer));
-    log_str(&ev, "method", str_c(routes_method(end->who->route)));
-    log_str(&ev, "path", str_c(routes_name(end->who->route)));
+    log_str(&ev, "method", str_c(end->who->route < 0 ? "POST" : routes_method(end->who->route)));
+    log_str(&ev, "path", str_c(end->who->route < 0 ? end->route : routes_name(end->who->route)));
     log_str(&ev, "model", str_c(end->model));
     log_int(&ev, "status", end->status);
     if (*end->code) log_str(&ev, "code", str_c(end->code));
@@ -239,12 +248,18 @@ static void add_phases(struct server *v, const struct api_end *end)
     hist_add(&v->phases[PHASE_TOTAL], total / 1e3);
 }
 
-/* Once for every request that visit_hand_over passed on. */
+/* Once for every request that visit_hand_over passed on, and for every job. A job has no route: the
+ * figures of requests are those of live ones. */
 void access_ended(void *arg, const struct api_end *end)
 {
     struct server *v = arg;
     struct trace *trace = remove_trace(v, end->who->correlation);
 
+    if (end->who->route < 0) {
+        if (v->s->access_log) log_end_of_call(end, trace);
+        mem_free(trace);
+        return;
+    }
     if (routes_is_limited(end->who->route)) limit_give(v->limit, end->who->tenant);
     count_reply(v, end->who->route, end->status);
     recent_add(&v->recent, end);

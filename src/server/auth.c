@@ -39,6 +39,7 @@ struct auth {
     char **names; /* [n_names] of tenants, by index; never shrinks */
     int n_names, cap_names;
     struct tenant anyone; /* the tenant when there are no keys */
+    struct tenant named;  /* the last one that a gateway named */
 };
 
 /* The index of a tenant's name. */
@@ -325,11 +326,35 @@ const char *auth_name(const struct auth *a, uint32_t i)
     return i < (uint32_t)a->n_names ? a->names[i] : NULL;
 }
 
+const struct tenant *auth_find(const struct auth *a, const char *name)
+{
+    for (int i = 0; i < a->keys.n; i++)
+        if (strcmp(a->keys.p[i].tenant.name, name) == 0) return &a->keys.p[i].tenant;
+    return a->keys.n == 0 ? &a->anyone : NULL;
+}
+
 bool auth_has_admin(const struct auth *a)
 {
     for (int i = 0; i < a->keys.n; i++)
         if (a->keys.p[i].tenant.admin) return true;
     return false;
+}
+
+int auth_gateway_tenant(struct auth *a, struct str name, const struct tenant **out, struct err *e)
+{
+    struct tenant *t = &a->named;
+    int rc;
+
+    if (!is_name(name))
+        return err_set(e, E_INVALID,
+                       "the header X-Tern-Tenant of a gateway is not the name of a tenant");
+    *t = (struct tenant){ .priority_max = PRIORITY_KEY };
+    memcpy(t->name, name.p, name.n);
+    if (a->n_names >= KEYS_MAX + 1)
+        return err_set(e, E_MEMORY, "gateways have named more than %d tenants", KEYS_MAX);
+    if ((rc = find_or_add_name(a, t->name, &t->index, e)) != OK) return rc;
+    *out = t;
+    return OK;
 }
 
 /* The K of "Bearer K"; .p NULL: another scheme. */

@@ -35,6 +35,11 @@ int auth_n_keys(const struct auth *a);
  * E_DENIED. *out is valid until the next reload. */
 int auth_check(const struct auth *a, struct str authorization, struct str x_api_key,
                const struct tenant **out, struct err *e);
+/* A tenant that a gateway names, whose limits the gateway has checked. E_INVALID: not a name; E_MEMORY:
+ * too many of them. *out is valid until the next call. */
+int auth_gateway_tenant(struct auth *a, struct str name, const struct tenant **out, struct err *e);
+/* The tenant of this name; NULL: no key has it any more. Valid until the next reload. */
+const struct tenant *auth_find(const struct auth *a, const char *name);
 /* Valid as long as a; NULL: no such tenant. */
 const char *auth_name(const struct auth *a, uint32_t index);
 #endif

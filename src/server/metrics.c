@@ -18,6 +18,7 @@
 #include "server/routes.h"
 #include "server/server_impl.h"
 #include "server/visit.h"
+#include "server/work.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -72,6 +73,7 @@ static const struct metric per_model[] = {
     METRIC("tern_decode_time_seconds", HIST, decode, "From the first token to the last"),
     METRIC("tern_request_prompt_tokens", HIST, prompt_len, "Prompt tokens of a request"),
     METRIC("tern_request_generated_tokens", HIST, output_len, "Tokens generated for a request"),
+    METRIC("tern_step_time_seconds", HIST, step_time, "Time of a step"),
     METRIC("tern_step_size_tokens", HIST, step_size, "Tokens of a step"),
     METRIC("tern_cancellation_detection_latency_ms", HIST, cancel_ms,
            "From the cancellation to the end of the sequence"),
@@ -273,6 +275,24 @@ static void write_load_phases(struct server *v, struct buf *out)
     buf_release(&b);
 }
 
+/* Routes of one path with several methods are one series: is this the first of them? */
+static bool is_first_route(int r)
+{
+    for (int i = 0; r < ROUTES_MAX && routes_name(r) && i < r; i++)
+        if (!strcmp(routes_name(i), routes_name(r))) return false;
+    return true;
+}
+
+static uint64_t count_replies(struct server *v, int r, int class)
+{
+    uint64_t n = 0;
+
+    if (r == ROUTES_MAX || !routes_name(r)) return counter_get(&v->replies[r][class]);
+    for (int i = r; i < ROUTES_MAX && routes_name(i); i++)
+        if (!strcmp(routes_name(i), routes_name(r))) n += counter_get(&v->replies[i][class]);
+    return n;
+}
+
 /* Series of classes that never occurred are left out, except 2xx. */
 static void write_http(struct server *v, struct buf *out)
 {
@@ -284,8 +304,8 @@ static void write_http(struct server *v, struct buf *out)
     for (int r = 0; r <= ROUTES_MAX; r++)
         for (int c = 2; c < STATUS_CLASSES; c++) {
             const char *name = r == ROUTES_MAX ? "other" : routes_name(r);
-            uint64_t n = counter_get(&v->replies[r][c]);
-            if (!name || (n == 0 && c != 2)) continue;
+            uint64_t n = count_replies(v, r, c);
+            if (!name || !is_first_route(r) || (n == 0 && c != 2)) continue;
             buf_clear(&b);
             stat_label(&b, "route", str_c(name));
             stat_label(&b, "status", str_c(classes[c]));
@@ -393,6 +413,7 @@ void metrics_get(struct visit *t)
     metrics_write_pool(v, &out);
     metrics_write_workers(v, &out);
     write_http(v, &out);
+    work_write_metrics(v, &out);
     write_process(v, &out);
     if (*v->s->metrics_compat) metrics_write_compat(v, v->s->metrics_compat, &out);
     visit_reply_buf(t, 200, "text/plain; version=0.0.4; charset=utf-8", &out);

@@ -73,7 +73,7 @@ static void write_gauge(const struct table *t, const char *name, const char *hel
  * its process. */
 static void write_sums(const struct table *t)
 {
-    uint64_t restarts = 0, requests = 0, connections = 0;
+    uint64_t restarts = 0, requests = 0, connections = 0, preflights = 0, hits = 0;
     struct supervisor_view x;
 
     for (int i = 0; i < pool_n(t->v->pool); i++) {
@@ -81,12 +81,17 @@ static void write_sums(const struct table *t)
         for (int k = 0; k < N_SUPERVISOR_DEATHS; k++) restarts += x.restarts[k];
         requests += x.requests;
         connections += x.connections;
+        preflights += x.preflights;
+        hits += x.preflight_hits;
     }
     stat_counter(t->out, "tern_restarts_total", "", "Processes started again after a death",
                  restarts);
     stat_gauge(t->out, "tern_worker_connection_reuse_rate", "",
                "Share of relayed requests that found an open connection to their process",
                requests ? (double)(requests - connections) / (double)requests : 0);
+    stat_gauge(t->out, "tern_preflight_cache_hit_rate", "",
+               "Share of relayed requests that were checked by a fresh heartbeat of their process",
+               preflights ? (double)hits / (double)preflights : 0);
 }
 
 #define AT(field) offsetof(struct supervisor_view, field)
@@ -116,6 +121,11 @@ void metrics_write_workers(struct server *v, struct buf *out)
     write_counter(&t, "tern_worker_retried_total",
                   "Requests relayed again after the death of the process that had them",
                   AT(retried));
+    write_counter(&t, "tern_worker_preflights_total",
+                  "Requests that were checked by the last heartbeat before they were relayed",
+                  AT(preflights));
+    write_counter(&t, "tern_worker_preflight_hits_total", "Those for which it was fresh",
+                  AT(preflight_hits));
     write_sums(&t);
     buf_release(&b);
 }

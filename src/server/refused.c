@@ -16,6 +16,7 @@ static const struct {
     { "too_many_connections", "too_many_connections", 0 },
     { "too_many_bodies", "too_many_bodies", 0 },
     { "too_many_watchers", "too_many_watchers", 0 },
+    { "watchers_limit", "watchers_limit", 0 },
     { "request_too_large", "request_too_large", 0 },
     { "headers_too_large", "headers_too_large", 0 },
     { "request_timeout", "request_timeout", 0 },

@@ -11,11 +11,13 @@
 #include "base/log.h"
 #include "net/http.h"
 #include "server/auth.h"
+#include "server/hopin.h"
 #include "server/limit.h"
 #include "server/origin.h"
 #include "server/server_impl.h"
 #include "server/visit.h"
 #include "server/web.h"
+#include "server/work.h"
 
 enum access { ANYONE, WITH_KEY, ADMIN };
 enum { MAX_REFUSALS = 8 /* of large bodies of a tenant in a second that are answered at once */ };
@@ -26,6 +28,7 @@ struct route_row {
     enum access access;
     bool lasts; /* keeps its connection until the client leaves: refused while the server drains */
     bool limited; /* computes: counts against rate, concurrency and bytes of its tenant */
+    bool durable; /* "durable": true makes it a job */
     bool quiet;   /* polled by monitors: logged at level debug */
     bool vital;   /* says nothing but whether the server works: answered to everyone, always */
     /* The handler: of the server, or of the API. */
@@ -35,11 +38,36 @@ struct route_row {
 
 /* clang-format off */
 static const struct route_row routes[] = {
-    { HTTP_POST, "/v1/chat/completions", WITH_KEY, .limited = true, .api = api_chat },
-    { HTTP_POST, "/v1/completions", WITH_KEY, .limited = true, .api = api_completions },
+    { HTTP_POST, "/v1/chat/completions", WITH_KEY, .limited = true, .durable = true, .api = api_chat },
+    { HTTP_POST, "/v1/completions", WITH_KEY, .limited = true, .durable = true, .api = api_completions },
+    { HTTP_POST, "/v1/responses", WITH_KEY, .limited = true, .api = api_responses },
+    { HTTP_POST, "/v1/responses/{id}/cancel", WITH_KEY, .api = api_cancel_response },
+    { HTTP_GET, "/v1/responses/{id}/input_items", WITH_KEY, .api = api_response_items },
+    { HTTP_GET, "/v1/responses/{id}", WITH_KEY, .api = api_get_response },
+    { HTTP_DELETE, "/v1/responses/{id}", WITH_KEY, .api = api_delete_response },
+    { HTTP_POST, "/v1/messages", WITH_KEY, .limited = true, .api = api_messages },
+    { HTTP_POST, "/v1/messages/count_tokens", WITH_KEY, .limited = true, .api = api_count_tokens },
+    { HTTP_POST, "/v1/chat/completions/input_tokens", WITH_KEY, .limited = true, .api = api_count_chat },
+    { HTTP_POST, "/api/chat", WITH_KEY, .limited = true, .api = api_ollama_chat },
+    { HTTP_POST, "/api/generate", WITH_KEY, .limited = true, .api = api_ollama_generate },
+    { HTTP_POST, "/api/embed", WITH_KEY, .limited = true, .api = api_ollama_embed },
+    { HTTP_POST, "/api/embeddings", WITH_KEY, .limited = true, .api = api_ollama_embed },
+    { HTTP_GET, "/api/tags", WITH_KEY, .api = api_ollama_tags },
+    { HTTP_GET, "/api/ps", WITH_KEY, .quiet = true, .api = api_ollama_ps },
+    { HTTP_POST, "/api/show", WITH_KEY, .api = api_ollama_show },
+    { HTTP_GET, "/api/version", WITH_KEY, .quiet = true, .api = api_ollama_version },
+    { HTTP_POST, "/api/copy", ADMIN, .api = api_ollama_copy },
+    { HTTP_POST, "/completion", WITH_KEY, .limited = true, .api = api_native_completion },
+    { HTTP_POST, "/infill", WITH_KEY, .limited = true, .api = api_infill },
+    { HTTP_POST, "/apply-template", WITH_KEY, .limited = true, .api = api_apply_template },
+    { HTTP_GET, "/props", WITH_KEY, .quiet = true, .api = api_props },
+    { HTTP_GET, "/slots", WITH_KEY, .quiet = true, .api = api_slots },
     { HTTP_POST, "/v1/embeddings", WITH_KEY, .limited = true, .api = api_embeddings },
     { HTTP_POST, "/v1/classify", WITH_KEY, .limited = true, .api = api_classify },
     { HTTP_POST, "/classify", WITH_KEY, .limited = true, .api = api_classify },
+    { HTTP_POST, "/v1/rerank", WITH_KEY, .limited = true, .api = api_rerank },
+    { HTTP_POST, "/v1/reranking", WITH_KEY, .limited = true, .api = api_rerank },
+    { HTTP_POST, "/v2/rerank", WITH_KEY, .limited = true, .api = api_rerank },
     { HTTP_POST, "/v2/execute", WITH_KEY, .limited = true, .api = api_execute },
     { HTTP_POST, "/execute", WITH_KEY, .limited = true, .api = api_execute },
     { HTTP_GET, "/v1/models", WITH_KEY, .api = api_models },
@@ -58,8 +86,21 @@ static const struct route_row routes[] = {
     { HTTP_POST, "/detokenize", WITH_KEY, .limited = true, .api = api_detokenize },
     { HTTP_POST, "/v1/requests/{id}/cancel", WITH_KEY, .api = api_cancel },
     { HTTP_POST, "/cancel", WITH_KEY, .api = api_cancel },
+    { HTTP_POST, "/v1/files", WITH_KEY, .own = files_post },
+    { HTTP_GET, "/v1/files", WITH_KEY, .own = files_list },
+    { HTTP_GET, "/v1/files/{id}/content", WITH_KEY, .own = files_content },
+    { HTTP_GET, "/v1/files/{id}", WITH_KEY, .own = files_get },
+    { HTTP_DELETE, "/v1/files/{id}", WITH_KEY, .own = files_delete },
+    { HTTP_POST, "/v1/batches", WITH_KEY, .own = batches_post },
+    { HTTP_GET, "/v1/batches", WITH_KEY, .own = batches_list },
+    { HTTP_POST, "/v1/batches/{id}/cancel", WITH_KEY, .own = batches_cancel },
+    { HTTP_GET, "/v1/batches/{id}", WITH_KEY, .own = batches_get },
+    { HTTP_GET, "/v1/jobs", WITH_KEY, .own = durable_list },
+    { HTTP_POST, "/v1/jobs/{id}/cancel", WITH_KEY, .own = durable_cancel },
+    { HTTP_GET, "/v1/jobs/{id}", WITH_KEY, .own = durable_get },
     { HTTP_GET, "/health", ANYONE, .quiet = true, .vital = true, .own = health_get_live },
     { HTTP_GET, "/ready", ANYONE, .quiet = true, .vital = true, .own = health_get_ready },
+    { HTTP_GET, "/cluster/state", WITH_KEY, .quiet = true, .own = clusterstate_get },
     { HTTP_GET, "/metrics", ADMIN, .quiet = true, .own = metrics_get },
     { HTTP_GET, "/status", ADMIN, .quiet = true, .own = status_get },
 };
@@ -69,10 +110,14 @@ _Static_assert(N_ROUTES <= ROUTES_MAX, "server.replies has a row for each route"
 
 const char *routes_name(int i) { return i < N_ROUTES ? routes[i].path : NULL; }
 
+static const char *method_name(enum http_method m)
+{
+    return m == HTTP_GET ? "GET" : m == HTTP_DELETE ? "DELETE" : "POST";
+}
+
 const char *routes_method(int i)
 {
-    if (i < 0 || i >= N_ROUTES) return "";
-    return routes[i].method == HTTP_GET ? "GET" : "POST";
+    return i < 0 || i >= N_ROUTES ? "" : method_name(routes[i].method);
 }
 
 bool routes_is_limited(int i) { return i >= 0 && i < N_ROUTES && routes[i].limited; }
@@ -89,17 +134,26 @@ static bool matches_path(const char *pattern, struct str path)
     return path.n > before.n + after.n && str_starts(path, before) && str_ends(path, after);
 }
 
+/* A path of /v1 is also found without it: many clients are given the address of the server only. */
+static bool matches_without_v1(const char *pattern, struct str path)
+{
+    return str_starts(str_c(pattern), STR("/v1/")) && matches_path(pattern + 3, path);
+}
+
 /* The route of path and method, -1: none; *allow collects the methods of the path. */
 static int find_route(struct str path, enum http_method method, struct buf *allow)
 {
     int found = -1;
+    bool exact = false;
 
     if (method == HTTP_HEAD) method = HTTP_GET;
+    for (int i = 0; i < N_ROUTES && !exact; i++) exact = matches_path(routes[i].path, path);
     for (int i = 0; i < N_ROUTES; i++) {
-        if (!matches_path(routes[i].path, path)) continue;
+        if (exact ? !matches_path(routes[i].path, path) : !matches_without_v1(routes[i].path, path))
+            continue;
         if (routes[i].method == method && found < 0) found = i;
         buf_printf(allow, "%s%s", allow->n ? ", " : "",
-                   routes[i].method == HTTP_GET ? "GET, HEAD" : "POST");
+                   routes[i].method == HTTP_GET ? "GET, HEAD" : method_name(routes[i].method));
     }
     return found;
 }
@@ -112,6 +166,28 @@ bool routes_is_vital(void *arg, const struct http_req *q)
     for (int i = 0; i < N_ROUTES && (m == HTTP_GET || m == HTTP_HEAD); i++)
         if (routes[i].vital && str_is(http_path(q), routes[i].path)) return true;
     return false;
+}
+
+/* ---- paths that there are not ---- */
+
+/* 404 with the path that was probably meant. */
+static void refuse_path(struct visit *t, struct str path)
+{
+    char msg[300];
+    const char *near = NULL;
+    int least = 99;
+
+    for (int i = 0; i < N_ROUTES; i++) {
+        const char *p = routes[i].path;
+        bool v1 = str_starts(str_c(p), STR("/v1/")) && !str_starts(path, STR("/v1"));
+        int d = strchr(p, '{') ? 99 : str_distance(path, str_c(v1 ? p + 3 : p));
+        if (d < least) least = d, near = p;
+    }
+    if (near && least <= (int)path.n / 3 + 1)
+        snprintf(msg, sizeof msg, "route not found: '%.*s'; did you mean %s?",
+                 STR_ARG(str_take(path, 100)), near);
+    else snprintf(msg, sizeof msg, "route not found");
+    visit_fail_status(t, 404, "not_found", msg);
 }
 
 /* ---- pages of other origins (CORS) ---- */
@@ -134,13 +210,14 @@ static void answer_preflight(struct visit *t, struct str methods)
 }
 
 /* The Host header is checked where no key protects the server, or where the operator lists hosts. A
- * request without one is of HTTP/1.0, and comes from no browser unless it says so. */
+ * request without one is of HTTP/1.0, and comes from no browser unless it says so; an empty one is
+ * no host of this machine. */
 static bool is_host_allowed(const struct visit *t, struct str host, bool from_page)
 {
     const struct settings *s = t->v->s;
 
     if (!auth_is_open(t->v->auth) && !*s->allowed_hosts) return true;
-    if (host.n == 0) return !from_page;
+    if (!host.p) return !from_page;
     return origin_host_allowed(host, s->host, s->allowed_hosts);
 }
 
@@ -156,19 +233,20 @@ static void refuse_host(struct visit *t, struct str host)
 }
 
 /* Refuses what a page of a stranger may have sent; true: it did. Such a page may load the files of
- * our page, and ask whether the server lives. Clients of the Unix socket are no browsers. */
+ * our page, and ask whether the server lives, but not by a rebound name. Clients of the Unix socket
+ * are no browsers. */
 static bool refuse_foreign(struct visit *t, enum http_method m)
 {
     struct str host = http_header(t->q, "Host"), origin = http_header(t->q, "Origin"),
                site = http_header(t->q, "Sec-Fetch-Site");
     bool reads = m == HTTP_GET || m == HTTP_HEAD;
 
-    if (strcmp(t->peer, "unix") == 0 || (t->route >= 0 && routes[t->route].vital)) return false;
+    if (strcmp(t->peer, "unix") == 0) return false;
     if (!is_host_allowed(t, host, origin.p || site.p)) {
         refuse_host(t, host);
         return true;
     }
-    if (t->v->s->cors || (reads && t->route < 0)) return false;
+    if (t->v->s->cors || (reads && (t->route < 0 || routes[t->route].vital))) return false;
     if (!origin_is_foreign(host, origin, site)) return false;
     visit_fail_status(t, 403, "origin_not_allowed",
                       "requests from pages of another origin are not allowed; start the server "
@@ -187,6 +265,7 @@ static bool send_web_file(struct visit *t)
     enum http_method m = http_method(t->q);
 
     if (!f) return false;
+    if (str_is(http_path(t->q), "/")) http_set_header(t->q, "Vary", "Accept");
     if (m != HTTP_GET && m != HTTP_HEAD) {
         http_set_header(t->q, "Allow", "GET, HEAD");
         visit_fail_status(t, 405, "method_not_allowed",
@@ -194,6 +273,10 @@ static bool send_web_file(struct visit *t)
         return true;
     }
     t->quiet = true;
+    if (web_is_greeting(http_path(t->q), http_header(t->q, "Accept"))) {
+        visit_reply(t, 200, "text/plain; charset=utf-8", STR(WEB_GREETING));
+        return true;
+    }
     http_set_header(t->q, "ETag", f->etag);
     http_set_header(t->q, "Cache-Control", "no-cache");
     http_set_header(t->q, "X-Content-Type-Options", "nosniff");
@@ -212,12 +295,19 @@ static int find_tenant(struct visit *t, enum access access, const struct tenant 
                        struct err *e)
 {
     struct server *v = t->v;
-    int rc = auth_check(v->auth, http_header(t->q, "Authorization"), http_header(t->q, "x-api-key"),
-                        out, e);
+    int rc;
+
+    if (hopin_is_hop(t)) {
+        if ((rc = hopin_read(t, out, e)) != E_DENIED || *v->s->cluster_key) return rc;
+        t->who.hop = (struct api_hop){ 0 }; /* its API key decides, as of any other client */
+    }
+    rc = auth_check(v->auth, http_header(t->q, "Authorization"), http_header(t->q, "x-api-key"),
+                    out, e);
 
     if (rc == OK) {
         t->who.name = auth_name(v->auth, (*out)->index);
         t->who.tenant = (*out)->index;
+        t->who.keyed = !auth_is_open(v->auth);
         t->who.admin = (*out)->admin;
         t->who.priority_max = (*out)->priority_max;
     }
@@ -276,6 +366,8 @@ static void follow_route(struct visit *t, const struct route_row *r)
     if ((r->access != ANYONE && find_tenant(t, r->access, &who, &e) != OK) ||
         check_life(t->v, r, &e) != OK || (r->limited && check_limits(t, who, true, &e) != OK)) {
         visit_fail(t, &e);
+    } else if (r->durable && durable_is_asked(t->q)) {
+        durable_post(t);
     } else if (r->own) {
         r->own(t);
     } else {
@@ -294,6 +386,31 @@ static bool must_hold(struct visit *t, const struct tenant *who, int code)
     return limit_count_refusal(t->v->limit, who->index, clock_ns()) > MAX_REFUSALS;
 }
 
+/* An upload is admitted before any of its bytes are read, also a small one. */
+static enum http_admission admit_upload(struct visit *t, const struct route_row *r)
+{
+    const struct tenant *who = NULL;
+    struct err e = { 0 };
+
+    if (refuse_foreign(t, HTTP_POST)) return HTTP_ANSWERED;
+    if (find_tenant(t, r->access, &who, &e) == OK && t->v->life != LIFE_RUN)
+        err_set(&e, E_SHUTDOWN, "the server is shutting down and takes no more requests");
+    if (e.code == OK) return files_admit(t) ? HTTP_ADMIT : HTTP_ANSWERED;
+    visit_fail(t, &e);
+    return HTTP_ANSWERED;
+}
+
+void routes_submit(struct server *v, const char *path, struct http_req *q,
+                   const struct api_who *who)
+{
+    for (int i = 0; i < N_ROUTES; i++)
+        if (routes[i].api && routes[i].limited && strcmp(routes[i].path, path) == 0) {
+            routes[i].api(v->api, q, who);
+            return;
+        }
+    fail_send_status(q, 404, "not_found", "route not found", who->correlation);
+}
+
 /* http_admit_fn, before a large body is read. A request that its key or its limits refuse is
  * answered now, or held; one that needs no body is handled now. */
 enum http_admission routes_admit(void *arg, struct http_req *q)
@@ -308,6 +425,7 @@ enum http_admission routes_admit(void *arg, struct http_req *q)
     t.route = t.who.route = find_route(http_path(q), http_method(q), &allow);
     buf_release(&allow);
     r = t.route >= 0 ? &routes[t.route] : NULL;
+    if (files_streams(NULL, q)) return admit_upload(&t, r);
     if (!r || r->own) {
         routes_handle(arg, q);
         return HTTP_ANSWERED;
@@ -350,7 +468,7 @@ void routes_handle(void *arg, struct http_req *q)
         visit_fail_status(&t, 405, "method_not_allowed",
                           "method not allowed; the Allow header lists the methods of this path");
     } else if (!send_web_file(&t)) {
-        visit_fail_status(&t, 404, "not_found", "route not found");
+        refuse_path(&t, path);
     }
 out:
     buf_release(&allow);

@@ -15,8 +15,14 @@ void routes_fail(void *arg, struct http_req *q, int status, const char *code, co
 /* http_opt.vital: health checks. */
 bool routes_is_vital(void *arg, const struct http_req *q);
 
+/* A request of the server itself, a job, to the handler of the API that has this path. */
+struct api_who;
+struct server;
+void routes_submit(struct server *v, const char *path, struct http_req *q,
+                   const struct api_who *who);
+
 /* By index; a route has the same index for the life of the program. */
 const char *routes_name(int i);   /* "/v1/chat/completions"; NULL: no more routes */
-const char *routes_method(int i); /* "GET", "POST"; "": no such route */
+const char *routes_method(int i); /* "GET", "POST", "DELETE"; "": no such route */
 bool routes_is_limited(int i);    /* limit_take counts it */
 #endif

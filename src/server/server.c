@@ -18,7 +18,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "jobs/jobs.h"
 #include "net/http.h"
+#include "member/member.h"
 #include "net/loop.h"
 #include "pool/pool.h"
 #include "pool/registry.h"
@@ -27,12 +29,15 @@
 #include "server/gpus.h"
 #include "server/limit.h"
 #include "server/metrics.h"
+#include "server/notify.h"
 #include "server/origin.h"
 #include "server/parkfile.h"
+#include "server/registration.h"
 #include "server/routes.h"
 #include "server/server_impl.h"
 #include "server/startlog.h"
 #include "server/visit.h"
+#include "server/work.h"
 #include "server/workerflags.h"
 #include "worker/supervisor.h"
 
@@ -135,11 +140,13 @@ static void on_wake(void *arg)
     struct server *v = arg;
 
     api_process_events(v->api);
+    if (v->jobs) jobs_process(v->jobs);
     supervisor_process(v->workers);
     if (!atomic_exchange_explicit(&v->pool_changed, false, memory_order_acquire)) return;
     log_models(v);
     api_models_changed(v->api);
     health_update(v);
+    notify_update(v);
     if (v->health.ready == READY_OK && !v->ready_logged) {
         v->ready_logged = true;
         log_info("ready after %.0f ms", clock_ms_since(v->start_ns));
@@ -153,12 +160,18 @@ static void on_tick(void *arg)
 
     loop_timer_set(v->tick, TICK_MS); /* first: it cannot fail then */
     health_tick(v);
+    notify_update(v);
+    registration_update(v);
+    startlog_progress(v);
 }
 
 /* ---- shutdown ---- */
 
 /* No request waits, runs, or is without an answer. */
-static bool is_idle(struct server *v) { return pool_is_idle(v->pool) && api_n_calls(v->api) == 0; }
+static bool is_idle(struct server *v)
+{
+    return pool_is_idle(v->pool) && api_n_calls(v->api) == 0 && (!v->jobs || jobs_is_idle(v->jobs));
+}
 
 static void enter_phase(struct server *v, enum life life)
 {
@@ -218,6 +231,9 @@ static void on_stop_signal(void *arg)
         v->drain_ns = clock_ns();
         enter_phase(v, LIFE_DRAIN);
         health_update(v);
+        notify_stopping(v);
+        registration_update(v);
+        if (v->jobs) jobs_drain(v->jobs);
         pool_drain(v->pool);
         api_end_watchers(v->api);
         http_drain(v->http);
@@ -283,16 +299,36 @@ static int check_exposure(const struct server *v, struct err *e)
     return OK;
 }
 
+/* A flag may name a model by an alias of the settings file, which then is its id. paths[i]: owned. */
+static int replace_aliases(const struct settings *s, struct registry_item *items, int n,
+                           char **paths, struct err *e)
+{
+    int rc = OK;
+
+    for (int i = 0; i < n && rc == OK; i++) {
+        if (items[i].origin != REGISTRY_FLAG) continue;
+        rc = settings_alias_path(&paths[i], s->config, items[i].path, e);
+        if (!paths[i]) continue;
+        if (items[i].n_aliases == 0) items[i].aliases[items[i].n_aliases++] = items[i].path;
+        items[i].path = paths[i];
+    }
+    return rc;
+}
+
 /* Which models there are: those of the flags and the settings file, and of the folder. */
 static int open_registry(struct server *v, struct err *e)
 {
     struct registry_item items[SETTINGS_MODELS];
+    char *paths[SETTINGS_MODELS] = { 0 };
     struct registry_opt o = { .items = items,
                               .n = settings_items(v->s, items),
                               .models_dir = v->s->models_dir,
                               .preload = v->s->preload };
+    int rc = replace_aliases(v->s, items, o.n, paths, e);
 
-    return registry_open(&v->registry, &o, e);
+    if (rc == OK) rc = registry_open(&v->registry, &o, e);
+    for (int i = 0; i < o.n; i++) mem_free(paths[i]);
+    return rc;
 }
 
 /* Returns at once; a thread of the pool loads the models. --gpu-layers 0 means the CPU. */
@@ -309,6 +345,8 @@ static int open_pool(struct server *v, struct err *e)
                           .tiers = true,
                           .read_ahead = s->read_ahead,
                           .chat_template = s->chat_template,
+                          .key_file = s->model_key_file,
+                          .key_command = s->model_key_command,
                           .memory_limit =
                               s->memory_limit < 0 ? POOL_MEMORY_AUTO : (uint64_t)s->memory_limit,
                           .changed = on_pool_change,
@@ -338,6 +376,16 @@ static int add_model_flags(void *arg, const char *id, struct arena *a, const cha
     return i < 0 ? 0 : workerflags_of_model(&registry_at(v->registry, i)->opt, a, flags, max);
 }
 
+/* Only the server reads keys; a worker gets them over its socket. */
+static int read_model_keys(void *arg, const char *id, struct keyset **out, struct err *e)
+{
+    const struct server *v = arg;
+    int i = registry_find(v->registry, str_c(id));
+
+    return pool_read_keys(i < 0 ? NULL : registry_at(v->registry, i), v->s->model_key_file,
+                          v->s->model_key_command, out, e);
+}
+
 static int open_park(void *arg, const char *id, const char *path)
 {
     const struct server *v = arg;
@@ -363,6 +411,7 @@ static int open_workers(struct server *v, struct err *e)
                                 .isolates = is_isolated,
                                 .add_flags = add_model_flags,
                                 .open_park = open_park,
+                                .read_keys = read_model_keys,
                                 .arg = v,
                                 .silent_ms = (int)v->s->worker_silence_ms,
                                 .load_ms = (int)v->s->load_timeout_ms,
@@ -419,6 +468,8 @@ static int open_http(struct server *v, struct err *e)
                           .fail = routes_fail,
                           .admit = routes_admit,
                           .vital = routes_is_vital,
+                          .streams = files_streams,
+                          .max_stream_bytes = UINT64_MAX / 4, /* files_admit has the limit */
                           .arg = v };
     int rc = http_open(&v->http, v->loop, &o, e);
 
@@ -478,19 +529,26 @@ static int server_open(struct server *v, struct err *e)
     if ((rc = open_pool(v, e)) != OK) return rc;
     open_gpus(v);
     if ((rc = open_api(v, e)) != OK) return rc;
+    if ((rc = work_open(v, e)) != OK) return rc;
     loop_on_wake(v->loop, on_wake, v);
     if ((rc = open_timers(v, e)) != OK) return rc;
     health_tick(v);
+    if ((rc = registration_open(v, e)) != OK) return rc;
+    registration_update(v);
+    notify_open(&v->notify);
     return OK;
 }
 
 /* Every part may be NULL. */
 static void server_close(struct server *v)
 {
+    registrar_close(v->registrar);
+    notify_close(&v->notify);
     gpus_close(v->gpus);
     supervisor_stop(v->workers); /* the loop has ended: nobody may wait for it */
     pool_stop(v->pool);          /* engines send no more events to the API */
     api_close(v->api);           /* calls hold models */
+    jobs_close(v->jobs);         /* answers requests that wait for the journal */
     pool_close(v->pool);
     supervisor_close(v->workers);
     registry_close(v->registry);
@@ -514,6 +572,7 @@ int server_run(struct settings *s, struct err *e)
 
     if ((rc = server_open(&v, e)) != OK) goto out;
     startlog_server(&v);
+    notify_update(&v);
     on_wake(&v); /* models that loaded meanwhile */
     loop_run(v.loop);
     if (v.failed.code != OK) {

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/stat.h"
 #include "server/health.h"
+#include "server/notify.h"
 #include "server/recent.h"
 #include "server/refused.h"
 #include "server/settings.h"
@@ -18,6 +19,7 @@ struct auth;
 struct engine_info;
 struct engine_stats;
 struct gpus;
+struct jobs;
 struct http;
 struct limit;
 struct loop;
@@ -27,7 +29,7 @@ struct registry;
 struct supervisor;
 struct trace;
 
-#define ROUTES_MAX 32
+#define ROUTES_MAX 128
 #define STATUS_CLASSES 6 /* 1xx to 5xx; 0 is unused */
 
 enum life {
@@ -49,9 +51,11 @@ enum phase {
 
 /* Log lines of a model that were written already, so that each is written once. */
 struct model_note {
-    uint32_t logged; /* generation whose load was logged; 0: none */
-    bool failed;     /* and its failure was */
-    bool stalled;    /* the watchdog saw no progress */
+    uint32_t logged;   /* generation whose load was logged; 0: none */
+    bool failed;       /* and its failure was */
+    bool stalled;      /* the watchdog saw no progress */
+    int shown;         /* progress of a load that was logged, in percent */
+    uint64_t shown_ns; /* when; 0: the load was not seen yet */
 };
 
 struct server {
@@ -65,6 +69,10 @@ struct server {
     struct limit *limit;
     struct supervisor *workers; /* of isolated models; NULL: there are none */
     struct arena worker_flags;
+    /* Live traffic, for lines of batches: when there was some last, when it began, when a request
+     * waited for its place; 0: never. */
+    uint64_t live_ns, live_from_ns, short_ns;
+    struct jobs *jobs; /* NULL: there is no folder for them */
     struct gpus *gpus; /* NULL: no model uses a GPU, or NVML is not installed */
 
     uint64_t start_ns;
@@ -81,6 +89,10 @@ struct server {
     size_t n_notes, cap_notes;
     bool ready_logged;
     struct err failed; /* why the server stopped by itself: no model could be loaded */
+
+    struct registrar *registrar; /* NULL: no NATS */
+    struct notify notify;        /* the service manager */
+    struct settings_facts facts; /* of this machine, read when /status is first asked for */
 
     struct health health;
     struct history history;

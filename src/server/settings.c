@@ -57,48 +57,43 @@ const struct knob *knob_find(struct str name, bool dashes)
     return NULL;
 }
 
-/* Levenshtein distance; words of up to 40 bytes, else 99. */
-static int edit_distance(struct str a, struct str b)
+/* Its other names, without dashes; short ones are too short to be similar to anything. */
+static bool is_alt_nearer(const struct knob *k, struct str word, int *least, struct str *as)
 {
-    int row[41];
+    struct str rest = str_c(k->alt);
+    bool nearer = false;
 
-    if (a.n > 40 || b.n > 40) return 99;
-    for (size_t j = 0; j <= b.n; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= a.n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= b.n; j++) {
-            int best = diagonal + (a.p[i - 1] != b.p[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
+    while (rest.n) {
+        ptrdiff_t bar = str_find(rest, STR("|"));
+        struct str one = bar < 0 ? rest : str_take(rest, (size_t)bar);
+        rest = str_skip(rest, one.n + 1);
+        if (!str_starts(one, STR("--")) || !str_is_nearer(word, str_skip(one, 2), least)) continue;
+        *as = str_skip(one, 2);
+        nearer = true;
     }
-    return row[b.n];
+    return nearer;
 }
 
-/* Less than 4 edits, and less than half of the word. */
-const struct knob *knob_suggest(struct str name)
+const struct knob *knob_suggest(struct str name, struct str *as)
 {
     const struct knob *best = NULL;
     int least = 4;
 
     while (name.n && name.p[0] == '-') name = str_skip(name, 1);
     for (const struct knob *k = settings_knobs; k->name; k++) {
-        int d = edit_distance(str_c(k->name), name);
-        if (d < least && d * 2 < (int)name.n) least = d, best = k;
+        if (str_is_nearer(name, str_c(k->name), &least)) best = k, *as = str_c(k->name);
+        if (is_alt_nearer(k, name, &least, as)) best = k;
     }
     return best;
 }
 
 static int refuse_unknown_flag(struct str name, struct err *e)
 {
-    const struct knob *near = knob_suggest(name);
+    struct str as;
 
-    if (near)
-        return err_set(e, E_INVALID, "unknown flag '%.*s'; did you mean --%s?", STR_ARG(name),
-                       near->name);
+    if (knob_suggest(name, &as))
+        return err_set(e, E_INVALID, "unknown flag '%.*s'; did you mean --%.*s?", STR_ARG(name),
+                       STR_ARG(as));
     return err_set(e, E_INVALID, "unknown flag '%.*s'", STR_ARG(name));
 }
 
@@ -128,6 +123,13 @@ static int set_list(struct settings *s, const struct knob *k, struct str v, bool
     return rc;
 }
 
+/* The word after a switch is its value only if it can be nothing else: "--cors false". A model of that
+ * name is written ./false. */
+static bool is_switch_word(struct str w) { return str_is(w, "true") || str_is(w, "false"); }
+
+/* The command is in argv[0]. */
+static bool is_gateway(char **argv) { return str_is(str_c(argv[0]), "gateway"); }
+
 /* "--name value", "--name=value", "--switch", "--no-switch", "-n value". *i: index of the word,
  * moved on past its value. */
 static int set_flag(struct settings *s, int argc, char **argv, int *i, struct err *e)
@@ -143,8 +145,12 @@ static int set_flag(struct settings *s, int argc, char **argv, int *i, struct er
     src.name = shown;
     if (eq < 0 && (k = find_negated(name))) return knob_set(s, k, STR("false"), src, e);
     if (!(k = knob_find(name, true))) return refuse_unknown_flag(name, e);
+    if (is_gateway(argv) && !knob_is_of_gateway(k))
+        return err_set(e, E_INVALID, "%s is a flag of tern serve: tern gateway has no model",
+                       shown);
     if (eq < 0 && k->kind == KNOB_BOOL) {
         value = STR("true");
+        if (*i + 1 < argc && is_switch_word(str_c(argv[*i + 1]))) value = str_c(argv[++*i]);
     } else if (eq < 0) {
         if (*i + 1 >= argc) return err_set(e, E_INVALID, "%s needs a value", shown);
         value = str_c(argv[++*i]);
@@ -163,7 +169,7 @@ static int set_flags(struct settings *s, int argc, char **argv, bool *helped, st
     for (int i = 1; i < argc && rc == OK; i++) {
         struct str w = str_c(argv[i]);
         if (str_is(w, "-h") || str_is(w, "--help") || str_starts(w, STR("--help="))) {
-            settings_help(stdout, str_skip(w, w.n > 7 ? 7 : w.n));
+            settings_help(stdout, str_skip(w, w.n > 7 ? 7 : w.n), is_gateway(argv));
             *helped = true;
             return OK;
         }
@@ -199,7 +205,7 @@ static void warn_mistyped_env(void)
     for (char **v = environ; *v; v++) {
         struct str all = str_c(*v);
         ptrdiff_t eq = str_find(all, STR("="));
-        const struct knob *near;
+        struct str as;
         char name[64];
         int n = 0;
 
@@ -207,9 +213,9 @@ static void warn_mistyped_env(void)
         for (int i = 5; i < eq && n < 63; i++)
             name[n++] = (*v)[i] == '_' ? '-' : (char)tolower((unsigned char)(*v)[i]);
         name[n] = 0;
-        if (knob_find(str_c(name), false) || !(near = knob_suggest(str_c(name)))) continue;
-        log_warn("environment variable %.*s: no such setting; did you mean --%s?", (int)eq, *v,
-                 near->name);
+        if (knob_find(str_c(name), false) || !knob_suggest(str_c(name), &as)) continue;
+        log_warn("environment variable %.*s: no such setting; did you mean --%.*s?", (int)eq, *v,
+                 STR_ARG(as));
     }
 }
 
@@ -278,17 +284,38 @@ enum knob_from settings_from(const struct settings *s, const struct knob *k)
     return (enum knob_from)s->from[knob_index(k)];
 }
 
-void settings_json(const struct settings *s, struct buf *out)
+static const char *source_name(enum knob_from from)
 {
     static const char *const names[] = { "default", "file", "env", "flag" };
-    const char *comma = "{";
+    return names[from];
+}
 
-    for (const struct knob *k = settings_knobs; k->name; k++, comma = ",") {
-        buf_printf(out, "%s\"%s\":{\"value\":", comma, k->name);
-        knob_json(s, k, out);
-        buf_printf(out, ",\"from\":\"%s\"}", names[settings_from(s, k)]);
+void settings_json(const struct settings *s, const struct settings_facts *f, struct buf *out)
+{
+    struct settings_facts none = { 0 };
+    struct jsonw w = { .out = out };
+
+    jsonw_obj(&w);
+    for (const struct knob *k = settings_knobs; k->name; k++) {
+        if (f && f->gateway && !knob_is_of_gateway(k)) continue;
+        jsonw_key(&w, k->name), jsonw_obj(&w);
+        jsonw_key(&w, "value");
+        if (k->kind == KNOB_LIST) knob_write_list(&w, s, k);
+        else knob_write(&w, s, k);
+        jsonw_key(&w, "effective"), knob_write_effective(&w, s, k, f ? f : &none);
+        jsonw_key(&w, "from"), jsonw_str(&w, str_c(source_name(settings_from(s, k))));
+        jsonw_end(&w);
     }
-    buf_putc(out, '}');
+    jsonw_end(&w);
+}
+
+int settings_defaults(struct settings *s, struct err *e)
+{
+    int rc;
+
+    memset(s, 0, sizeof *s);
+    if ((rc = set_defaults(s, e)) != OK) settings_release(s);
+    return rc;
 }
 
 int settings_add_model(struct settings *s, const char *path, struct err *e)

@@ -30,8 +30,10 @@ bool settings_model_is_equal(const struct settings_model *a, const struct settin
 void settings_model_json(const struct settings *s, int i, struct jsonw *w);
 /* The value of a knob that is not a list; base: the struct that k->at is an offset in. */
 void knob_write(struct jsonw *w, const void *base, const struct knob *k);
-/* Appends the value as JSON. */
-void knob_json(const struct settings *s, const struct knob *k, struct buf *out);
+void knob_write_list(struct jsonw *w, const struct settings *s, const struct knob *k);
+/* The value that is in force (settings_effective.c). */
+void knob_write_effective(struct jsonw *w, const struct settings *s, const struct knob *k,
+                          const struct settings_facts *f);
 bool knob_is_equal(const struct settings *a, const struct settings *b, const struct knob *k);
 void knob_move(struct settings *to, struct settings *from, const struct knob *k); /* not of lists */
 void knob_free(struct settings *s, const struct knob *k);
@@ -42,13 +44,16 @@ void knob_env(const struct knob *k, char out[64]); /* "TERN_MAX_BATCH" */
 /* By name ("max-batch", also with underscores) or one of the other names; NULL: none. dashes: the
  * name is a flag as written, "--max-batch" or "-b". */
 const struct knob *knob_find(struct str name, bool dashes);
-/* The knob whose name is most similar to a mistyped one; NULL: none is similar. */
-const struct knob *knob_suggest(struct str name);
+/* The knob of which a name is most similar to a mistyped one; *as: that name. NULL: none is. */
+const struct knob *knob_suggest(struct str name, struct str *as);
 
 /* name: of the file, for errors. */
 int settings_yaml(struct settings *s, struct str text, const char *name, struct err *e);
 int settings_yaml_file(struct settings *s, const char *path, struct err *e);
-void settings_help(FILE *f, struct str word); /* only knobs that mention word; empty: all */
+/* Only knobs that mention word; empty: all. gateway: those of tern gateway. */
+void settings_help(FILE *f, struct str word, bool gateway);
+const char *settings_about(void); /* of the help: what the server does, examples */
+const char *settings_placeholder(const struct knob *k); /* "SIZE"; NULL: a switch */
 
 static inline int knob_index(const struct knob *k) { return (int)(k - settings_knobs); }
 #endif

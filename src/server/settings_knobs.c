@@ -3,6 +3,7 @@
 #include "server/settings.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #define AT(field) offsetof(struct settings, field)
 #define KI (1024.0)
@@ -14,9 +15,11 @@
 /* clang-format off */
 const struct knob settings_knobs[] = {
     { .group = "models", .name = "model", .alt = "-m|--models", .kind = KNOB_LIST, .at = AT(models),
+      .used_by = USED_BY_BOTH,
       .help = "GGUF or ONNX file, or Hugging Face folder; repeat it for several models, the first is "
               "the default" },
     { .name = "alias", .alt = "-a|--served-model-name", .kind = KNOB_LIST, .at = AT(aliases),
+      .used_by = USED_BY_BOTH,
       .help = "name of a model in the API, in the order of the models; default: its file or folder name" },
     { .name = "models-dir", .kind = KNOB_TEXT, .at = AT(models_dir), .dflt = "",
       .help = "folder whose models are served as well: GGUF and ONNX files and Hugging Face folders up to "
@@ -50,10 +53,20 @@ const struct knob settings_knobs[] = {
     { .name = "worker-silence", .kind = KNOB_TIME, .at = AT(worker_silence_ms), .least = 1000, .most = DAY,
       .dflt = "10s",
       .help = "time without a heartbeat after which the process of an isolated model is killed" },
+    { .name = "verify-manifest", .kind = KNOB_CHOICE, .at = AT(verify_manifest),
+      .choices = "off|warn|require", .dflt = "off",
+      .help = "compare a model's files with its manifest (sizes and SHA-256, see tern manifest) before it is "
+              "loaded: warn logs a difference, require refuses the model, also one without a manifest" },
+    { .name = "model-key-file", .kind = KNOB_TEXT, .at = AT(model_key_file), .dflt = "",
+      .help = "file with the key of encrypted models (tern encrypt): 64 hex digits per line, or 32 bytes; it "
+              "is read when a model is loaded" },
+    { .name = "model-key-command", .kind = KNOB_TEXT, .at = AT(model_key_command), .dflt = "",
+      .help = "shell command that prints the key instead; it runs in the server for each load, for at most a "
+              "minute" },
     { .name = "chat-template", .alt = "--chat-template-file", .kind = KNOB_TEXT, .at = AT(chat_template),
       .dflt = "",
       .help = "file with a Jinja chat template that replaces the templates of the models" },
-    { .name = "config", .kind = KNOB_TEXT, .at = AT(config), .dflt = "",
+    { .name = "config", .kind = KNOB_TEXT, .at = AT(config), .dflt = "", .used_by = USED_BY_BOTH,
       .help = "YAML file with settings, by the names of these flags; flags and variables override it" },
 
     { .group = "listening", .name = "host", .kind = KNOB_TEXT, .at = AT(host), .dflt = "127.0.0.1",
@@ -139,6 +152,32 @@ const struct knob settings_knobs[] = {
     { .name = "threads", .alt = "-t", .kind = KNOB_INT, .at = AT(threads), .least = 0, .most = 1024,
       .dflt = "0",
       .help = "CPU threads of each model; 0: one per core" },
+    { .name = "tp", .alt = "--tensor-parallel-size", .kind = KNOB_INT, .at = AT(tp), .least = 1, .most = 64,
+      .dflt = "1",
+      .help = "divide every layer of a model among this many processes, its members; see docs/gang.md" },
+    { .name = "pp", .alt = "--pipeline-parallel-size", .kind = KNOB_INT, .at = AT(pp), .least = 1,
+      .most = 64, .dflt = "1",
+      .help = "divide the layers of a model among this many stages, each of tp members" },
+    { .name = "ep", .kind = KNOB_BOOL, .at = AT(ep), .dflt = "false",
+      .help = "divide whole experts among the members of tp instead of cutting each" },
+    { .name = "split", .kind = KNOB_TEXT, .at = AT(split), .dflt = "",
+      .help = "shares of the members, or without tp of the stages: 3,1; default: equal" },
+    { .name = "hosts", .kind = KNOB_TEXT, .at = AT(hosts), .dflt = "",
+      .help = "hosts of the members, the first this one: a,b; default: all members on this machine" },
+    { .name = "transport", .kind = KNOB_CHOICE, .at = AT(transport), .choices = "auto|shm|tcp",
+      .dflt = "auto",
+      .help = "between members: shared memory or TCP; auto: shm, with hosts tcp" },
+    { .name = "wire", .kind = KNOB_CHOICE, .at = AT(wire), .choices = "f32|q8", .dflt = "f32",
+      .help = "form of sums between members; q8: 8 bits, for slow networks" },
+    { .name = "agent", .kind = KNOB_TEXT, .at = AT(agent), .dflt = "ssh -o BatchMode=yes %h",
+      .help = "command that runs another on the host %h, to start members there" },
+    { .name = "gang-listen", .kind = KNOB_TEXT, .at = AT(gang_listen), .dflt = "",
+      .help = "address at which members reach their leader; default: 127.0.0.1, with hosts all addresses" },
+    { .name = "remote-tern", .kind = KNOB_TEXT, .at = AT(remote_tern), .dflt = "tern",
+      .help = "tern on the other hosts" },
+    { .name = "step-timeout", .kind = KNOB_TIME, .at = AT(step_timeout_ms), .least = 1000, .most = DAY,
+      .dflt = "60s",
+      .help = "longest wait of a member for another in a step; then the gang is ended and started again" },
     { .name = "ctx", .alt = "-c|--ctx-size|--max-model-len", .kind = KNOB_SIZE, .at = AT(ctx),
       .least = 0, .most = 16 * MI, .dflt = "0",
       .help = "context of a sequence in tokens, prompt and completion; 0: as trained, as far as memory "
@@ -205,6 +244,10 @@ const struct knob settings_knobs[] = {
     { .name = "deadline-ms", .kind = KNOB_TIME, .at = AT(deadline_ms), .least = 0, .most = DAY,
       .dflt = "0",
       .help = "deadline of requests that give none; 0: none" },
+    { .name = "response-store", .kind = KNOB_SIZE, .at = AT(response_store), .least = 0, .most = 64 * GI,
+      .dflt = "64M",
+      .help = "bytes of answers of /v1/responses that are kept in memory for previous_response_id, the "
+              "oldest are dropped first; 0: none" },
     { .name = "request-threads", .kind = KNOB_INT, .at = AT(request_threads), .least = 2, .most = 256,
       .dflt = "2",
       .help = "threads that parse bodies, render templates and tokenize; half of them for bodies of more "
@@ -221,8 +264,37 @@ const struct knob settings_knobs[] = {
       .dflt = "15000",
       .help = "time without output after which a comment is sent into a stream" },
 
+    { .group = "files and batches", .name = "data-dir", .kind = KNOB_TEXT, .at = AT(data_dir), .dflt = "",
+      .help = "folder for files, batches and durable requests; made when first used. Default: "
+              "~/.local/state/tern/HOST-PORT ($XDG_STATE_HOME)" },
+    { .name = "max-file", .kind = KNOB_SIZE, .at = AT(max_file), .least = KI, .most = 1024 * GI,
+      .dflt = "512M",
+      .help = "largest uploaded file in bytes" },
+    { .name = "max-batch-lines", .kind = KNOB_INT, .at = AT(max_batch_lines), .least = 1, .most = 1e8,
+      .dflt = "50000",
+      .help = "lines of a batch" },
+    { .name = "batch-inflight", .kind = KNOB_INT, .at = AT(batch_inflight), .least = 0, .most = 4096,
+      .dflt = "0",
+      .help = "lines of batches that run at once while there are no other requests; 0: half of max-seqs" },
+    { .name = "batch-inflight-busy", .kind = KNOB_INT, .at = AT(batch_inflight_busy), .least = 0,
+      .most = 4096, .dflt = "1",
+      .help = "lines that begin beside running requests; none does while one waits" },
+    { .name = "retention", .kind = KNOB_TIME, .at = AT(retention_ms), .least = 0, .most = 3660 * DAY,
+      .dflt = "720h",
+      .help = "time after which files, results and ended batches are removed; 0: never" },
+    { .name = "tenant-files", .kind = KNOB_SIZE, .at = AT(tenant_files), .least = 0,
+      .most = 1024 * 1024 * GI, .dflt = "8G",
+      .help = "bytes of all files of a tenant; further uploads are answered 429. 0: no limit" },
+    { .name = "tenant-batches", .kind = KNOB_INT, .at = AT(tenant_batches), .least = 0, .most = 1e6,
+      .dflt = "64",
+      .help = "batches of a tenant that have not ended; 0: no limit" },
+    { .name = "tenant-jobs", .kind = KNOB_INT, .at = AT(tenant_jobs), .least = 0, .most = 1e8,
+      .dflt = "100000",
+      .help = "lines and durable requests of a tenant without an answer, for another durable request to be "
+              "accepted; 0: no limit" },
+
     { .group = "life", .name = "drain-timeout", .alt = "--shutdown-timeout", .kind = KNOB_TIME,
-      .at = AT(drain_timeout_ms), .least = 0, .most = DAY, .dflt = "30s",
+      .at = AT(drain_timeout_ms), .least = 0, .most = DAY, .dflt = "30s", .used_by = USED_BY_BOTH,
       .help = "time that running requests have to end after SIGTERM", .reload = true },
     { .name = "ready", .kind = KNOB_CHOICE, .at = AT(ready), .choices = "all|any", .dflt = "all",
       .help = "GET /ready is 200 when all models are ready, or when any is; /ready?model=NAME asks for one",
@@ -231,6 +303,39 @@ const struct knob settings_knobs[] = {
       .dflt = "30s",
       .help = "time without progress of an engine after which the server is not ready; 0: never",
       .reload = true },
+
+    { .group = "cluster", .name = "cluster-key", .kind = KNOB_TEXT, .at = AT(cluster_key), .dflt = "",
+      .help = "secret that gateways and their workers share: a worker believes a gateway that has it who "
+              "sends a request. Without one, a worker that has no API keys believes every gateway",
+      .used_by = USED_BY_BOTH, .secret = true },
+    { .name = "nats", .kind = KNOB_TEXT, .at = AT(nats), .dflt = "", .used_by = USED_BY_BOTH,
+      .help = "nats://host:port of a NATS server with JetStream: a worker registers there, a gateway finds "
+              "its workers there" },
+    { .name = "advertise", .kind = KNOB_TEXT, .at = AT(advertise), .dflt = "",
+      .help = "URL under which gateways reach this worker; default: http://HOST:PORT" },
+    { .name = "peers", .kind = KNOB_TEXT, .at = AT(peers), .dflt = "", .used_by = USED_BY_GATEWAY,
+      .help = "URLs of the workers of tern gateway, separated by commas, each with an optional weight: "
+              "'http://a:8080, http://b:8080 weight=2'" },
+    { .name = "peer-ca", .kind = KNOB_TEXT, .at = AT(peer_ca), .dflt = "", .used_by = USED_BY_GATEWAY,
+      .help = "PEM file with the certificates to trust of workers with https URLs; default: the system's" },
+    { .name = "policy", .kind = KNOB_CHOICE, .at = AT(policy), .choices = "prefix|least|weighted|round-robin",
+      .dflt = "prefix", .used_by = USED_BY_GATEWAY,
+      .help = "how tern gateway chooses a worker: by the prefix it has computed while the load is balanced, "
+              "by tokens outstanding, in turns by weight, or in turns" },
+    { .name = "policy-script", .kind = KNOB_TEXT, .at = AT(policy_script), .dflt = "",
+      .used_by = USED_BY_GATEWAY,
+      .help = "Lua 5.4 script whose function place(request, workers) chooses the worker, in 50 ms and 8 MiB "
+              "at most; where it fails, --policy chooses" },
+    { .name = "heartbeat-ms", .kind = KNOB_TIME, .at = AT(beat_ms), .least = 5, .most = MINUTE, .dflt = "25",
+      .used_by = USED_BY_GATEWAY,
+      .help = "time between two signs of life that tern gateway asks a worker for" },
+    { .name = "detect-ms", .kind = KNOB_TIME, .at = AT(detect_ms), .least = 10, .most = MINUTE, .dflt = "90",
+      .used_by = USED_BY_GATEWAY,
+      .help = "silence after which a worker gets no new requests; longer where its replies usually take "
+              "long" },
+    { .name = "stall-ms", .kind = KNOB_TIME, .at = AT(stall_ms), .least = 10, .most = 60 * MINUTE,
+      .dflt = "400", .used_by = USED_BY_GATEWAY,
+      .help = "silence after which requests and streams of a worker move to another one" },
 
     { .group = "logs and metrics", .name = "log-level", .kind = KNOB_CHOICE, .at = AT(log_level),
       .choices = "debug|info|warn|error", .dflt = "info",
@@ -248,6 +353,19 @@ const struct knob settings_knobs[] = {
     { .name = NULL }
 };
 /* clang-format on */
+
+/* Those of the groups that every server has, and the rows that say so. */
+bool knob_is_of_gateway(const struct knob *k)
+{
+    static const char *const groups[] = { "listening", "keys and tenants", "logs and metrics" };
+    const struct knob *first = k;
+
+    if (k->used_by != USED_BY_SERVE) return true;
+    while (!first->group) first--;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (strcmp(first->group, groups[i]) == 0) return true;
+    return false;
+}
 
 _Static_assert(sizeof settings_knobs / sizeof *settings_knobs <= SETTINGS_KNOBS,
                "settings.from has a byte for each");

@@ -30,6 +30,10 @@ const struct knob model_knobs[] = {
     [MODEL_ISOLATE] = { .name = "isolate", .kind = KNOB_BOOL, .at = AT(isolate) },
     [MODEL_DEVICE] = { .name = "device", .kind = KNOB_TEXT, .at = AT(device) },
     [MODEL_CHAT_TEMPLATE] = { .name = "chat-template", .kind = KNOB_TEXT, .at = AT(chat_template) },
+    [MODEL_VERIFY_MANIFEST] = { .name = "verify-manifest", .kind = KNOB_CHOICE,
+                                .at = AT(verify_manifest), .choices = "off|warn|require" },
+    [MODEL_KEY_FILE] = { .name = "model-key-file", .kind = KNOB_TEXT, .at = AT(key_file) },
+    [MODEL_KEY_COMMAND] = { .name = "model-key-command", .kind = KNOB_TEXT, .at = AT(key_command) },
     [MODEL_N_KEYS] = { .name = NULL }
 };
 /* clang-format on */
@@ -51,6 +55,9 @@ void settings_model_release(struct settings_model *m)
 {
     mem_free((char *)m->opt.device);
     mem_free((char *)m->opt.chat_template);
+    mem_free((char *)m->opt.verify_manifest);
+    mem_free((char *)m->opt.key_file);
+    mem_free((char *)m->opt.key_command);
     for (int i = 0; i < m->n_aliases; i++) mem_free((char *)m->aliases[i]);
     mem_free(m->where);
     *m = (struct settings_model){ 0 };
@@ -63,7 +70,8 @@ static bool is_equal_key(const struct model_opt *a, const struct model_opt *b, c
     switch (k->kind) {
     case KNOB_BOOL: return *(const bool *)x == *(const bool *)y;
     case KNOB_FLOAT: return memcmp(x, y, sizeof(double)) == 0;
-    case KNOB_TEXT: return str_eq(str_c(*(char *const *)x), str_c(*(char *const *)y));
+    case KNOB_TEXT:
+    case KNOB_CHOICE: return str_eq(str_c(*(char *const *)x), str_c(*(char *const *)y));
     default: return *(const int64_t *)x == *(const int64_t *)y;
     }
 }

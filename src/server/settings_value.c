@@ -343,7 +343,7 @@ int knob_set_model(struct model_opt *o, const struct knob *k, struct str v, cons
     return OK;
 }
 
-static void write_list(struct jsonw *w, const struct settings *s, const struct knob *k)
+void knob_write_list(struct jsonw *w, const struct settings *s, const struct knob *k)
 {
     const char *const *list = field_of(s, k);
     int n = *count_of_list((struct settings *)s, k);
@@ -378,14 +378,6 @@ void knob_write(struct jsonw *w, const void *base, const struct knob *k)
         jsonw_str(w, k->secret && v.n ? STR("(set)") : v);
     }
     }
-}
-
-void knob_json(const struct settings *s, const struct knob *k, struct buf *out)
-{
-    struct jsonw w = { .out = out };
-
-    if (k->kind == KNOB_LIST) write_list(&w, s, k);
-    else knob_write(&w, s, k);
 }
 
 static bool is_equal_list(const struct settings *a, const struct settings *b, const struct knob *k)

@@ -295,8 +295,8 @@ static int read_list(struct yaml_reader *r, const struct knob *k)
 /* A key and its value. The event of the key was read. */
 static int read_pair(struct yaml_reader *r)
 {
-    const struct knob *k, *near;
-    struct str key;
+    const struct knob *k;
+    struct str key, as = { 0 };
     uint64_t before;
     int rc;
 
@@ -304,10 +304,9 @@ static int read_pair(struct yaml_reader *r)
         return err_set(r->e, E_INVALID, "%s:%d: a key is not a text", r->name, line_of(r));
     key = str_take(get_scalar(r), 80);
     if (!(k = knob_find(key, false))) {
-        near = knob_suggest(key);
-        return err_set(r->e, E_INVALID, "%s:%d: unknown key '%.*s'%s%s%s", r->name, line_of(r),
-                       STR_ARG(key), near ? "; did you mean " : "", near ? near->name : "",
-                       near ? "?" : "");
+        knob_suggest(key, &as);
+        return err_set(r->e, E_INVALID, "%s:%d: unknown key '%.*s'%s%.*s%s", r->name, line_of(r),
+                       STR_ARG(key), as.n ? "; did you mean " : "", STR_ARG(as), as.n ? "?" : "");
     }
     if (strcmp(k->name, "config") == 0)
         return err_set(r->e, E_INVALID, "%s:%d: config is not allowed inside a config file",

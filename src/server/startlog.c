@@ -1,6 +1,7 @@
 /* startlog.c - log lines about the server and its models. Text that finds no memory is left out. */
 #include "server/startlog.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/info.h"
@@ -8,6 +9,8 @@
 #include "pool/pool.h"
 #include "server/auth.h"
 #include "server/server_impl.h"
+
+enum { PROGRESS_MS = 3000 }; /* between two lines about a load */
 
 static double mib(uint64_t bytes) { return (double)bytes / (1024.0 * 1024.0); }
 
@@ -62,4 +65,31 @@ void startlog_model(const struct pool_instance *m)
         m->id, i.opt.n_ctx, i.opt.max_seqs, i.opt.max_batch, i.opt.max_requests,
         i.opt.max_queue_tokens, i.devices, m->load_ms, m->warm_ms);
     log_info("model '%s': KV cache of %d tokens: %s", m->id, i.opt.kv_tokens, i.sizes);
+}
+
+/* A load that takes longer than PROGRESS_MS is logged every so often, as far as it came further. */
+static void log_progress(struct server *v, int i)
+{
+    struct model_note *n = server_note(v, i);
+    struct pool_view now;
+
+    if (!n) return;
+    pool_view(v->pool, i, &now);
+    if (now.state != POOL_LOADING) {
+        n->shown_ns = 0;
+        return;
+    }
+    if (n->shown_ns == 0) {
+        n->shown_ns = clock_ns();
+        n->shown = 0;
+    }
+    if (now.progress <= n->shown || clock_ms_since(n->shown_ns) < PROGRESS_MS) return;
+    log_info("model '%s' is loading: %d %%", pool_at(v->pool, i)->id, now.progress);
+    n->shown = now.progress;
+    n->shown_ns = clock_ns();
+}
+
+void startlog_progress(struct server *v)
+{
+    for (int i = 0; i < pool_n(v->pool); i++) log_progress(v, i);
 }

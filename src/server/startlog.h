@@ -7,4 +7,6 @@ struct server;
 
 void startlog_server(const struct server *v);
 void startlog_model(const struct pool_instance *m);
+/* Once a second: how far models are that have been loading for a while. */
+void startlog_progress(struct server *v);
 #endif

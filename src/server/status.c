@@ -13,11 +13,14 @@
 #include "pool/memavail.h"
 #include "pool/pool.h"
 #include "pool/prompter.h"
+#include "server/auth.h"
 #include "server/devices.h"
+#include "server/facts.h"
 #include "server/gpus.h"
 #include "server/metrics.h"
 #include "server/server_impl.h"
 #include "server/visit.h"
+#include "server/work.h"
 #include "worker/supervisor.h"
 
 #include <unistd.h>
@@ -219,7 +222,9 @@ static void write_worker(struct jsonw *w, struct server *v, const char *id)
     uint64_t restarts = 0;
 
     if (!v->workers || !supervisor_view(v->workers, id, &x)) return;
-    jsonw_key(w, "pid"), jsonw_int(w, x.pid);
+    jsonw_key(w, "pid");
+    if (x.pid > 0) jsonw_int(w, x.pid); /* 0 would be a process group of whoever kills it */
+    else jsonw_null(w);
     jsonw_key(w, "worker"), jsonw_obj(w);
     jsonw_key(w, "starts"), jsonw_int(w, (int64_t)x.starts);
     for (int i = 0; i < N_SUPERVISOR_DEATHS; i++) restarts += x.restarts[i];
@@ -229,6 +234,8 @@ static void write_worker(struct jsonw *w, struct server *v, const char *id)
     jsonw_key(w, "retried"), jsonw_int(w, (int64_t)x.retried);
     jsonw_key(w, "requests"), jsonw_int(w, (int64_t)x.requests);
     jsonw_key(w, "connections"), jsonw_int(w, (int64_t)x.connections);
+    jsonw_key(w, "preflights"), jsonw_int(w, (int64_t)x.preflights);
+    jsonw_key(w, "preflight_hits"), jsonw_int(w, (int64_t)x.preflight_hits);
     jsonw_key(w, "steps"), jsonw_int(w, x.steps);
     jsonw_key(w, "rtt_us"), jsonw_int(w, (int64_t)x.rtt_us);
     jsonw_key(w, "deaths"), jsonw_obj(w);
@@ -505,6 +512,23 @@ static void write_head(struct jsonw *w, struct server *v)
     write_text(w, "reason", v->health.reason);
 }
 
+/* Effective values are those of the first model that is ready. */
+static void write_settings(struct server *v, struct buf *out)
+{
+    struct engine_info info;
+    struct settings_facts *f = &v->facts;
+
+    if (f->n_cores == 0) facts_read_machine(f, v->s); /* constant; the first time takes a while */
+    f->port = http_port(v->http);
+    f->max_conns = v->max_conns;
+    f->has_keys = !auth_is_open(v->auth);
+    f->model = NULL;
+    for (int i = 0; i < pool_n(v->pool) && !f->model; i++)
+        if (server_engine_info(v, i, &info)) f->model = &info;
+    settings_json(v->s, f, out);
+    f->model = NULL;
+}
+
 /* Calls and settings write themselves; they follow as raw JSON. */
 void status_get(struct visit *t)
 {
@@ -528,10 +552,12 @@ void status_get(struct visit *t)
     write_process(&w, v);
     write_limits(&w, v);
     write_history(&w, &v->history);
+    jsonw_key(&w, "jobs");
+    work_write_status(v, &w);
     buf_puts(&b, ",\"calls\":");
     api_status(v->api, &b);
     buf_puts(&b, ",\"settings\":");
-    settings_json(v->s, &b);
+    write_settings(v, &b);
     jsonw_end(&w);
     http_set_header(t->q, "Cache-Control", "no-store");
     visit_reply_buf(t, 200, "application/json", &b);

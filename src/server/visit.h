@@ -30,6 +30,9 @@ void visit_fail(struct visit *t, const struct err *e);
 void visit_fail_status(struct visit *t, int status, const char *code, const char *msg);
 /* Writes the body of an error that net/ answers with. */
 void visit_refuse(struct visit *t, int status, const char *code, const char *msg, struct buf *out);
+/* A streamed reply. false: no memory, and nothing was sent. The caller sends and ends it, then the visit. */
+bool visit_begin_stream(struct visit *t, int status, const char *type);
+void visit_end_stream(struct visit *t, int status);
 /* Before the API's handler is called: sets the headers that the API does not know of. */
 void visit_hand_over(struct visit *t);
 

@@ -13,3 +13,8 @@ const struct web_file *web_find(struct str path)
         if (str_is(path, web_files[i].path)) return &web_files[i];
     return NULL;
 }
+
+bool web_is_greeting(struct str path, struct str accept)
+{
+    return str_is(path, "/") && str_find(accept, STR("text/html")) < 0;
+}

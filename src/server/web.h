@@ -21,4 +21,9 @@ struct web_file {
     "require-trusted-types-for 'script'; trusted-types 'none'"
 
 const struct web_file *web_find(struct str path); /* "/" is the page; NULL: there is none */
+
+/* Is this text the answer, and not the page? Clients of Ollama look for a server at "/" and wait for it;
+ * browsers say in Accept that they take HTML. */
+#define WEB_GREETING "Ollama is running"
+bool web_is_greeting(struct str path, struct str accept);
 #endif

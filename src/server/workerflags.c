@@ -9,8 +9,9 @@
 #include <string.h>
 
 /* Groups of the table that are the server's own, and what a worker needs of them. */
-static const char *const own_groups[] = { "models", "listening", "keys and tenants" };
-static const char *const but[] = { "chat-template", "sandbox", "max-body", "max-unread" };
+static const char *const own_groups[] = { "models", "listening", "keys and tenants", "cluster" };
+static const char *const but[] = { "chat-template", "sandbox", "max-body", "max-unread",
+                                   "verify-manifest" };
 /* Settings of the other groups that are not passed to a worker. */
 static const char *const own[] = { "memory-limit", "ready",          "drain-timeout", "watchdog",
                                    "access-log",   "metrics-compat", "print-config" };
@@ -89,6 +90,7 @@ int workerflags_of_model(const struct model_opt *o, struct arena *a, const char 
         { MODEL_THREADS, "threads", &o->threads, NULL },
         { MODEL_DEVICE, "device", NULL, o->device },
         { MODEL_CHAT_TEMPLATE, "chat-template", NULL, o->chat_template },
+        { MODEL_VERIFY_MANIFEST, "verify-manifest", NULL, o->verify_manifest },
     };
     int n = 0;
 
@@ -103,7 +105,7 @@ int workerflags_of_model(const struct model_opt *o, struct arena *a, const char 
 void workerflags_engine(const struct settings *s, struct engine_opt *o)
 {
     *o = (struct engine_opt){ .device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device,
-                              .n_threads = (int)s->threads,
+                              .n_threads = gang_threads(&s->gang, (int)s->threads),
                               .isa = s->isa,
                               .numa = s->numa,
                               .gpu_layers = s->gpu_layers > 0 ? (int)s->gpu_layers : 0,
@@ -120,7 +122,9 @@ void workerflags_engine(const struct settings *s, struct engine_opt *o)
                               .stretch = s->stretch,
                               .age_ms = (int)s->age_ms,
                               .no_prefix = !s->prefix_cache,
-                              .allow_nan = s->allow_nan };
+                              .allow_nan = s->allow_nan,
+                              .verify_manifest = s->verify_manifest,
+                              .gang = gang_source_of(&s->gang) };
 }
 
 void workerflags_park(const struct settings *s, struct pool_park_opt *o)
@@ -141,6 +145,8 @@ void workerflags_api(const struct settings *s, struct api_opt *o)
                            .request_threads = (int)s->request_threads,
                            .request_queue = (int)s->request_queue,
                            .max_watchers = (int)s->max_watchers,
+                           .response_bytes = (size_t)s->response_store,
+                           .max_body_bytes = (size_t)s->max_body,
                            .salt_by_tenant = strcmp(s->prefix_scope, "tenant") == 0,
                            .log_prompts = s->log_prompts };
 }

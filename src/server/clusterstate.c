@@ -1,0 +1,50 @@
+/* clusterstate.c - GET /cluster/state: what a gateway needs to know of this worker, in one small reply. */
+#include "api/api.h"
+#include "base/jsonw.h"
+#include "engine/stats.h"
+#include "pool/pool.h"
+#include "server/health.h"
+#include "server/hopin.h"
+#include "server/registration.h"
+#include "server/server_impl.h"
+#include "server/visit.h"
+
+static void write_load(struct jsonw *w, struct server *v, int i)
+{
+    const struct engine_stats *s = server_stats(v, i);
+    double total = s ? (double)gauge_get(&s->kv_total) : 0;
+
+    jsonw_key(w, "running"), jsonw_int(w, s ? gauge_get(&s->running) : 0);
+    jsonw_key(w, "waiting"), jsonw_int(w, s ? gauge_get(&s->waiting) : 0);
+    jsonw_key(w, "kv_free"),
+        jsonw_num(w, total > 0 ? 1 - (double)gauge_get(&s->kv_used) / total : 1);
+}
+
+/* instance changes with every start of the process: what a gateway knew of its cache is void then. */
+void clusterstate_get(struct visit *t)
+{
+    struct server *v = t->v;
+    struct buf b = { 0 };
+    struct jsonw w = { .out = &b };
+    char instance[40];
+
+    server_instance(v, instance);
+    jsonw_obj(&w);
+    jsonw_key(&w, "v"), jsonw_int(&w, 1);
+    jsonw_key(&w, "instance"), jsonw_str(&w, str_c(instance));
+    jsonw_key(&w, "version"), jsonw_str(&w, STR(TERN_VERSION));
+    jsonw_key(&w, "draining"), jsonw_bool(&w, v->life != LIFE_RUN);
+    jsonw_key(&w, "store"), jsonw_bool(&w, v->jobs != NULL);
+    jsonw_key(&w, "models"), jsonw_arr(&w);
+    for (int i = 0; i < pool_n(v->pool); i++) {
+        if (!pool_is_listed(v->pool, i)) continue;
+        jsonw_obj(&w);
+        jsonw_key(&w, "model"), api_write_model(v->api, &w, i);
+        write_load(&w, v, i);
+        jsonw_end(&w);
+    }
+    jsonw_end(&w);
+    jsonw_end(&w);
+    visit_reply_buf(t, 200, "application/json", &b);
+    buf_release(&b);
+}
