@@ -3,16 +3,61 @@
 #include "cli/args.h"
 
 #include "base/str.h"
+#include "cli/flagnames.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 
+static args_listen_fn *listener;
+static void *listener_arg;
+
+void args_listen(args_listen_fn *fn, void *arg)
+{
+    listener = fn;
+    listener_arg = arg;
+}
+
+/* By one of the names in the table, else by a name that other programs have for the flag. */
 static const struct arg *find_arg(const struct arg *table, struct str name)
 {
+    struct str ours;
+
     for (const struct arg *a = table; a->name; a++)
         if (str_is(name, a->name) || (a->alt && str_is(name, a->alt))) return a;
+    if (!flagnames_find(name, &ours)) return NULL;
+    for (const struct arg *a = table; a->name; a++)
+        if (str_is(ours, a->name + 2)) return a;
     return NULL;
+}
+
+/* The most similar name of a flag that the command has. */
+struct suggestion {
+    const struct arg *table;
+    struct str word, near;
+    int least;
+};
+
+static void consider_name(void *arg, struct str other, struct str ours)
+{
+    struct suggestion *s = arg;
+
+    for (const struct arg *a = s->table; a->name; a++)
+        if (str_is(ours, a->name + 2) && str_is_nearer(s->word, other, &s->least)) s->near = other;
+}
+
+static int refuse_unknown(const struct arg *table, struct str name, struct err *e)
+{
+    struct suggestion s = { .table = table, .word = name, .least = 4 };
+
+    if (str_starts(name, STR("--"))) s.word = str_skip(name, 2);
+    for (const struct arg *a = table; a->name; a++)
+        consider_name(&s, str_c(a->name + 2), str_c(a->name + 2));
+    flagnames_each(consider_name, &s);
+    if (s.near.n)
+        return err_set(e, E_INVALID, "unknown flag '%.*s'; did you mean --%.*s?", STR_ARG(name),
+                       STR_ARG(s.near));
+    return err_set(e, E_INVALID, "unknown flag '%.*s'", STR_ARG(name));
 }
 
 /* Decimal, 0x hexadecimal or 0 octal; strtoull would accept a sign. */
@@ -68,7 +113,7 @@ static int parse_flag(const struct arg *table, int argc, char **argv, int *i, st
 
     if (eq >= 0) name = str_take(word, (size_t)eq), value = word.p + eq + 1;
     a = find_arg(table, name);
-    if (!a) return err_set(e, E_INVALID, "unknown flag '%.*s'", STR_ARG(name));
+    if (!a) return refuse_unknown(table, name, e);
     if (a->kind == ARG_FLAG && value) return err_set(e, E_INVALID, "%s takes no value", a->name);
     if (a->kind != ARG_FLAG && !value) {
         if (*i + 1 >= argc) return err_set(e, E_INVALID, "%s needs a value (%s)", a->name, a->meta);
@@ -84,7 +129,11 @@ int args_parse(const struct verb *v, const struct arg *table, int argc, char **a
     int rc;
 
     *n_pos = 0;
-    *helped = false;
+    *helped = listener != NULL;
+    if (listener) {
+        listener(listener_arg, v, table);
+        return OK;
+    }
     for (int i = 1; i < argc; i++) {
         const char *w = argv[i];
         if (flags && (str_is(str_c(w), "-h") || str_is(str_c(w), "--help"))) {

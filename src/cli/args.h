@@ -1,8 +1,13 @@
 /* args.h - command-line flags as a table: name, kind, destination, help line.
  *
  * Accepted forms: "--name value", "--name=value", "-n value". "--" ends the flags; every other word
- * is a positional argument. Unknown flags, missing values and values of another kind are E_INVALID,
- * and the message names the flag. Texts are borrowed from argv. */
+ * is a positional argument. A flag may also be written by a name that another program has for it
+ * (flagnames.h). Unknown flags, missing values and values of another kind are E_INVALID, and the
+ * message names the flag, and for an unknown one the most similar that there is. Texts are borrowed
+ * from argv.
+ *
+ * The tables are the source of the help, the manual page and the completions of shells: args_listen
+ * gives them to the generator. */
 #ifndef TERN_CLI_ARGS_H
 #define TERN_CLI_ARGS_H
 
@@ -48,4 +53,9 @@ struct verb {
 int args_parse(const struct verb *v, const struct arg *table, int argc, char **argv,
                const char **pos, int max_pos, int *n_pos, bool *helped, struct err *e);
 void args_help(FILE *f, const struct verb *v, const struct arg *table);
+
+/* While a listener is set, args_parse parses nothing: it passes verb and table on, and reports that
+ * help was printed, so that the command returns at once. NULL: none. Process-wide. */
+typedef void args_listen_fn(void *arg, const struct verb *v, const struct arg *table);
+void args_listen(args_listen_fn *fn, void *arg);
 #endif

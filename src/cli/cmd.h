@@ -1,7 +1,7 @@
 /* cmd.h - the commands of the program, and helpers that they share.
  *
- * A command takes its own arguments (argv[0] is its name) and returns the exit code: 0 success, 1
- * failure (one line on stderr gives the reason), 2 wrong usage. */
+ * A command takes its own arguments (argv[0] is its name) and returns the exit code, which is the
+ * same for all commands. One line on stderr gives the reason of a failure. */
 #ifndef TERN_CLI_CMD_H
 #define TERN_CLI_CMD_H
 
@@ -11,29 +11,75 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+enum {
+    EXIT_OK = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,         /* wrong usage or configuration: nothing was done */
+    EXIT_NO_CONNECTION = 3, /* no server answers */
+    EXIT_INTERRUPTED = 130  /* Ctrl-C */
+};
+
+/* One command of the program; main.c has the table. */
+struct cmd_entry {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help; /* one line; NULL: not for users */
+};
+extern const struct cmd_entry cmd_table[]; /* ends with name NULL */
+#define MODELS_WORDS "list|load|unload|reload|verify"
+#define CLUSTER_WORDS "status|drain|undrain|weights"
+#define CONFIG_WORDS "show|check|defaults"
+#define COMPLETION_WORDS "bash|zsh|fish"
 
 int cmd_serve(int argc, char **argv);
+int cmd_gateway(int argc, char **argv);
+int cmd_cluster(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
+int cmd_pull(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_show(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
+int cmd_manifest(int argc, char **argv);
+int cmd_encrypt(int argc, char **argv);
+int cmd_decrypt(int argc, char **argv);
+int cmd_rekey(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_embed(int argc, char **argv);
 int cmd_classify(int argc, char **argv);
+int cmd_rerank(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_batch(int argc, char **argv);
 int cmd_load(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_template(int argc, char **argv);
 int cmd_quantize(int argc, char **argv);
 int cmd_imatrix(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
+int cmd_member(int argc, char **argv);
+/* Against a running server (remote.h). */
+int cmd_models(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+int cmd_ps(int argc, char **argv);
+int cmd_infer(int argc, char **argv);
+int cmd_cancel(int argc, char **argv);
+int cmd_health(int argc, char **argv);
+int cmd_live(int argc, char **argv);
+int cmd_ready(int argc, char **argv);
+int cmd_config(int argc, char **argv);
+/* Written from the tables of flags (flagwalk.h). */
+int cmd_completion(int argc, char **argv);
+int cmd_manual(int argc, char **argv);
 
 /* "tern: MESSAGE" on stderr; returns EXIT_FAILED. */
 int cmd_fail(const struct err *e);
 /* The same with a pointer to the command's help; returns EXIT_USAGE. */
 int cmd_usage(const char *verb, const struct err *e);
+/* E_INVALID for a word that is none of "a|b|c", with the most similar one. */
+int cmd_unknown_word(const char *word, const char *words, struct err *e);
 /* EXIT_OK for rc OK, else cmd_fail. */
 int cmd_result(int rc, const struct err *e);
 
@@ -42,6 +88,17 @@ const char *cmd_version(void);
 
 /* The KV cache type that --kv-type names; E_INVALID for any other. */
 int cmd_kv_type(enum dtype *out, const char *name, struct err *e);
+
+/* Where a model computes, as flags say it. */
+struct cmd_device {
+    const char *device, *isa, *numa;
+    int gpu_layers; /* CMD_GPU_LAYERS_FIT: as many as fit; 0: none, the CPU */
+    bool vram_only;
+};
+#define CMD_GPU_LAYERS_FIT (-1)
+/* Refuses what this machine does not have (E_INVALID), and replaces device and gpu_layers by what
+ * an engine takes. */
+int cmd_check_device(struct cmd_device *d, struct err *e);
 
 /* "500M", "2G", "1048576" as bytes, with decimal units; false: not a size. */
 bool cmd_size(const char *s, uint64_t *out);
@@ -52,8 +109,19 @@ const char *cmd_default_model(void);
 /* Sets *model to the default where none was named; E_INVALID where there is none either. */
 int cmd_need_model(const char **model, struct err *e);
 
+/* Replaces an alias of the settings file by the path or hf: name that it stands for; other names stay.
+ * For commands that need the name and not a path. */
+int cmd_alias(const char **name, struct err *e);
 /* Turns the user's name of a model into a path: an alias of the settings file ($TERN_CONFIG, or
- * tern.yaml in ~/.config/tern) becomes its path, hf: and file: names are resolved, a path stays.
- * The result lives as long as the program. */
+ * tern.yaml in ~/.config/tern) becomes its path; hf: and file: names and names of the cache are
+ * resolved; a path stays. The result lives as long as the program. */
 int cmd_model(const char **model, struct err *e);
+
+/* What the first argument of `tern run` is, which may be a model or a prompt. */
+enum cmd_word {
+    WORD_MODEL,  /* a path that exists, an hf: or file: name, an alias, or a name of the cache */
+    WORD_PROMPT, /* it cannot be the name of a model */
+    WORD_UNKNOWN /* it could be one, and none of this name is here; the error tells both ways */
+};
+enum cmd_word cmd_word_kind(const char *word, struct err *e);
 #endif

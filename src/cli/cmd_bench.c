@@ -10,10 +10,13 @@
 #include "cli/bandwidth.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/gangflags.h"
+#include "cli/guard.h"
 #include "kernel/backend.h"
 #include "kv/chain.h"
 #include "model/loadplan.h"
 #include "model/decoder.h"
+#include "model/parallel.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +56,14 @@ struct batch_sizes {
     struct figure by[MAX_SIZES];
 };
 
+/* Time of steps, and of these in communication. */
+struct bench_comm {
+    uint64_t step_ns, comm_ns;
+};
+
 struct bench {
+    struct guard guard;
+    struct gangflags gang;
     const char *path, *device, *isa, *numa;
     int gpu_layers, n_prompt, n_gen, n_threads, n_repeat, depth, step_tokens;
     enum dtype kv_type;
@@ -74,6 +84,7 @@ struct bench {
     double load_ms, first_ms, bandwidth_gb_s;
     uint64_t token_bytes; /* weights that decoding one token reads */
     struct figure prompt, decode;
+    struct bench_comm prompt_comm, decode_comm, noted;
     long peak_rss; /* bytes */
 };
 
@@ -153,14 +164,17 @@ static int open_bench(struct bench *b, struct err *e)
                             .allow_nan = true }; /* nothing runs beside what is measured */
 
     if ((rc = cmd_model(&b->path, e)) != OK) return rc;
+    if ((rc = guard_check(&b->guard, b->path, e)) != OK) return rc;
     if ((rc = loadplan_read(&b->plan, b->path, e)) != OK) return rc;
     if (b->plan->facts.bidirectional)
         return err_set(e, E_UNSUPPORTED, "%s: a model with the task %s does not decode", b->path,
                        model_task_name(b->plan->facts.task));
+    if ((rc = gangflags_open(&b->gang, &opt, e)) != OK) return rc;
     if ((rc = loadplan_make(b->plan, &opt, e)) != OK) return rc;
     if ((rc = runner_open(&b->runner, b->plan, e)) != OK) return rc;
+    guard_release(&b->guard);
     place_drive(&b->plan->place);
-    b->model = decoder_model(b->runner);
+    b->model = decoder_model(parallel_local(b->runner));
     if ((rc = block_pool_open(&b->pool, b->runner->lim.n_blocks, e)) != OK) return rc;
     rng_seed(&b->rng, 1);
     return alloc_batch(b, n_tokens, e);
@@ -275,7 +289,7 @@ static uint64_t count_unused_experts(const struct model *m)
         const struct weight *all[] = { m->layers[l].x_gate, m->layers[l].x_up,
                                        m->layers[l].x_down };
         for (size_t i = 0; i < 3; i++)
-            if (all[i] && dtype_row_bytes(all[i]->type, (uint64_t)all[i]->cols, &row))
+            if (all[i] && (row = weight_row_bytes(all[i])))
                 sum += row * (uint64_t)all[i]->rows * (uint64_t)(m->hp.moe.n - m->hp.moe.n_used);
     }
     return sum;
@@ -286,9 +300,19 @@ static uint64_t count_token_bytes(const struct model *m)
 {
     uint64_t embd = 0;
 
-    if (m->head.rows && dtype_row_bytes(m->embd.type, (uint64_t)m->embd.cols, &embd))
-        embd *= (uint64_t)m->embd.rows;
+    if (m->head.rows && !m->hp.tied) embd = weight_row_bytes(&m->embd) * (uint64_t)m->embd.rows;
     return m->weight_bytes - embd - count_unused_experts(m);
+}
+
+/* What came since the last note. */
+static void note_comm(struct bench *b, struct bench_comm *out)
+{
+    struct parallel_stats s = { 0 };
+
+    parallel_stats(b->runner, &s);
+    if (out)
+        *out = (struct bench_comm){ s.step_ns - b->noted.step_ns, s.comm_ns - b->noted.comm_ns };
+    b->noted = (struct bench_comm){ s.step_ns, s.comm_ns };
 }
 
 /* The first measurement warms caches and clocks up; its first repeat is not counted. */
@@ -298,9 +322,12 @@ static int measure_speed(struct bench *b, struct err *e)
 
     if (b->n_prompt)
         rc = repeat_steps(b, "prefill", true, 1, b->n_prompt, b->step_tokens, &b->prompt, e);
+    note_comm(b, &b->prompt_comm);
     for (int k = 0; b->n_prompt && k < b->chunks.n && rc == OK; k++)
         rc = repeat_steps(b, "chunks", false, 1, b->n_prompt, b->chunks.v[k], &b->chunks.by[k], e);
+    note_comm(b, NULL);
     if (b->n_gen && rc == OK) rc = repeat_steps(b, "decode", false, 1, b->n_gen, 1, &b->decode, e);
+    note_comm(b, &b->decode_comm);
     for (int k = 0; k < b->batches.n && rc == OK; k++)
         rc = repeat_steps(b, "batch", false, b->batches.v[k], b->n_gen ? b->n_gen : 32, 1,
                           &b->batches.by[k], e);
@@ -354,6 +381,29 @@ static void put_sizes(struct jsonw *w, const char *name, const char *figure, str
     jsonw_end(w);
 }
 
+/* Share of the leader's steps that was communication and waiting for other members, of all and of the
+ * measurements of prefill and decode. */
+static double comm_share(const struct bench_comm *c)
+{
+    return c->step_ns ? (double)c->comm_ns / (double)c->step_ns : 0;
+}
+
+static void put_members(struct jsonw *w, const struct bench *b)
+{
+    struct parallel_stats s = { .members = 1, .tp = 1, .pp = 1 };
+    struct bench_comm all;
+
+    parallel_stats(b->runner, &s);
+    all = (struct bench_comm){ s.step_ns, s.comm_ns };
+    jsonw_key(w, "members"), jsonw_int(w, s.members);
+    jsonw_key(w, "tp"), jsonw_int(w, s.tp);
+    jsonw_key(w, "pp"), jsonw_int(w, s.pp);
+    jsonw_key(w, "comm_share"), jsonw_num(w, comm_share(&all));
+    jsonw_key(w, "prompt_comm_share"), jsonw_num(w, comm_share(&b->prompt_comm));
+    jsonw_key(w, "decode_comm_share"), jsonw_num(w, comm_share(&b->decode_comm));
+    jsonw_key(w, "comm_bytes"), jsonw_int(w, (int64_t)s.bytes);
+}
+
 /* Bytes of weights that decoding reads per second. */
 static double weight_gb_s(struct bench *b)
 {
@@ -384,6 +434,7 @@ static void add_json(struct bench *b, struct buf *out)
     jsonw_key(&w, "first_token_ms"), jsonw_num(&w, b->first_ms);
     jsonw_key(&w, "weight_bytes"), jsonw_int(&w, (int64_t)b->model->weight_bytes);
     jsonw_key(&w, "peak_rss_bytes"), jsonw_int(&w, b->peak_rss);
+    put_members(&w, b);
     put_sizes(&w, "batch", "decode_tok_s", &b->batches);
     put_sizes(&w, "chunk", "prompt_tok_s", &b->chunks);
     jsonw_end(&w);
@@ -454,6 +505,16 @@ static int check_flags(const struct bench *b, const char *format, struct err *e)
     return OK;
 }
 
+static int check_device(struct bench *b, struct err *e)
+{
+    struct cmd_device d = { b->device, b->isa, b->numa, b->gpu_layers, false };
+    int rc = cmd_check_device(&d, e);
+
+    b->device = d.device;
+    b->gpu_layers = d.gpu_layers;
+    return rc;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     uint64_t start = clock_ns();
@@ -461,7 +522,9 @@ int cmd_bench(int argc, char **argv)
                        .n_gen = 128,
                        .n_repeat = 5,
                        .step_tokens = 512,
+                       .gpu_layers = CMD_GPU_LAYERS_FIT,
                        .kv_type = DT_F16,
+                       .gang = GANGFLAGS_DEFAULT,
                        .progress = isatty(STDERR_FILENO) };
     const char *batches = "", *chunks = "", *kv_type = "f16", *format = "md", *pos;
     bool helped;
@@ -477,7 +540,7 @@ int cmd_bench(int argc, char **argv)
         { "--numa", NULL, ARG_STR, &b.numa, "MODE",
           "memory nodes of the CPU: auto, off, spread, or the number of one (auto)" },
         { "--gpu-layers", "-ngl", ARG_INT, &b.gpu_layers, "N",
-          "GPU: run only the last N layers there (as many as fit)" },
+          "GPU: run the last N layers there, 0: none; -1: as many as fit (-1)" },
         { "--profile", NULL, ARG_FLAG, &b.profile, NULL,
           "cuda: print the time of each operation at the end" },
         { "--repeat", "-r", ARG_INT, &b.n_repeat, "N", "repeats of each measurement (5)" },
@@ -489,11 +552,13 @@ int cmd_bench(int argc, char **argv)
         { "--depth", "-d", ARG_INT, &b.depth, "N", "tokens that are in the context before (0)" },
         { "--kv-type", NULL, ARG_STR, &kv_type, "T",
           "KV cache type: f16, bf16, q8_0, f8, f32 (f16)" },
+        GANG_ARGS(&b.gang),
+        GUARD_ARGS(&b.guard),
         { "--output", "-o", ARG_STR, &format, "F", "output format: md or json (md)" },
         { 0 },
     };
     struct err e = { 0 };
-    int n_pos, rc;
+    int n_pos, code, rc;
 
     if (args_parse(&verb, table, argc, argv, &pos, 0, &n_pos, &helped, &e) != OK)
         return cmd_usage("bench", &e);
@@ -501,9 +566,10 @@ int cmd_bench(int argc, char **argv)
     if (cmd_need_model(&b.path, &e) != OK || check_flags(&b, format, &e) != OK ||
         parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||
         parse_sizes(&b.chunks, "--chunk", chunks, b.step_tokens, &e) != OK ||
-        cmd_kv_type(&b.kv_type, kv_type, &e) != OK || cpu_check_isa(b.isa, &e) != OK ||
-        cpu_check_numa(b.numa, &e) != OK)
+        cmd_kv_type(&b.kv_type, kv_type, &e) != OK || check_device(&b, &e) != OK ||
+        gangflags_check(&b.gang, &e) != OK)
         return cmd_usage("bench", &e);
+    if (gangflags_mpi(&b.gang, argc, argv, &code)) return code;
     rc = open_bench(&b, &e);
     if (rc == OK) rc = measure_all(&b, start, &e);
     if (rc == OK) rc = print_report(&b, str_is(str_c(format), "json"), &e);

@@ -11,15 +11,17 @@
 
 static const struct verb verb = {
     "chat",
-    "tern chat [-m MODEL] [flags]",
-    "Chats with a model. Lines can be edited and are kept in a history (~/.local/state/tern).\n"
+    "tern chat [MODEL] [flags]",
+    "Chats with a model: a path, hf:ORG/NAME, an alias or a name that tern list shows. Lines\n"
+    "can be edited and are kept in a history (~/.local/state/tern).\n"
     "Ctrl-C stops an answer, Ctrl-D exits. A line that ends with \\ continues on the next one;\n"
     "\"\"\" begins and ends a text of several lines. /help lists the commands. If stdin is a "
     "pipe,\n"
     "each line is a question.\n\n"
     "examples:\n"
     "  tern chat\n"
-    "  tern chat -m model.gguf --system \"You are a patient teacher.\" --temp 0.5",
+    "  tern chat hf:Qwen/Qwen3-0.6B-GGUF\n"
+    "  tern chat model.gguf --system \"You are a patient teacher.\" --temp 0.5",
 };
 
 /* Appends a line to the question. in_block: within triple quotes. true: the question continues on
@@ -66,7 +68,7 @@ static void print_greeting(const struct repl *r)
     const tern_model_info *i = &r->g->info;
 
     fprintf(stderr, "%s (%s, %s) on %s; context %d tokens. /help lists commands, Ctrl-D exits.\n",
-            i->name, i->arch, i->dtype, i->device, i->context);
+            r->g->shown, i->arch, i->dtype, i->device, i->context);
 }
 
 /* Empty lines and interrupted ones are skipped. */
@@ -120,9 +122,14 @@ int cmd_chat(int argc, char **argv)
     int n_pos;
 
     gen_init(&g);
-    if (args_parse(&verb, table, argc, argv, pos, 0, &n_pos, &helped, &e) != OK)
+    if (args_parse(&verb, table, argc, argv, pos, 1, &n_pos, &helped, &e) != OK)
         return cmd_usage(verb.name, &e);
     if (helped) return EXIT_OK;
+    if (n_pos > 0 && g.model) {
+        err_set(&e, E_INVALID, "two models: -m %s and '%s'; give one", g.model, pos[0]);
+        return cmd_usage(verb.name, &e);
+    }
+    if (n_pos > 0) g.model = pos[0];
     gen_collect_stops(&g, argc, argv);
     return repl_run(&g, verb.name);
 }

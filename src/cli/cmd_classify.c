@@ -5,6 +5,7 @@
 #include "cli/args.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/guard.h"
 #include "cli/feed.h"
 #include "engine/info.h"
 
@@ -94,6 +95,7 @@ static int open_classifier(struct job *j, struct feed *t, struct err *e)
 int cmd_classify(int argc, char **argv)
 {
     struct job j = { 0 };
+    struct guard guard = { 0 };
     struct feed t = { FEED_INIT, .encode = encode_text, .show = print_classes, .arg = &j };
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &j.model, "MODEL",
@@ -104,6 +106,7 @@ int cmd_classify(int argc, char **argv)
           "two texts per line, with a tab between them" },
         { "--allow-nan", NULL, ARG_FLAG, &j.allow_nan, NULL,
           "use a model whose weights contain NaN or infinity" },
+        GUARD_KEY_ARGS(&guard),
         { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (physical cores)" },
         { 0 },
     };
@@ -120,8 +123,11 @@ int cmd_classify(int argc, char **argv)
         return cmd_usage(verb.name, &e);
     }
     for (int i = 0; i < n_pos; i++) feed_add(&t, str_c(pos[i]));
-    rc = n_pos && !j.file ? OK : feed_read(&t, j.file, &e);
+    rc = cmd_model(&j.model, &e);
+    if (rc == OK && (!n_pos || j.file)) rc = feed_read(&t, j.file, &e);
+    if (rc == OK) rc = guard_join(&guard, &e);
     if (rc == OK) rc = open_classifier(&j, &t, &e);
+    guard_release(&guard);
     if (rc == OK) rc = feed_run(&t, &e);
     feed_release(&t);
     buf_release(&j.out);

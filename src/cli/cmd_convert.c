@@ -6,10 +6,11 @@
 #include "cli/args.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/guard.h"
 #include "cli/progress.h"
-#include "convert/sums.h"
 #include "convert/togguf.h"
 #include "convert/tohf.h"
+#include "format/manifest.h"
 
 #include <string.h>
 
@@ -22,8 +23,8 @@ static const struct verb verb = {
     "with tokenizer, chat template and sampling settings inside, or a GGUF file to such a folder.\n"
     "To a folder, values keep their type; quantized ones become F16 unless --type names another.\n"
     "Converting there and back gives the same bytes where the types allow it. Files appear when\n"
-    "they are complete and are read back. The SHA-256 is printed; a folder also gets a SHA256SUMS\n"
-    "file.\n\n"
+    "they are complete and are read back. Sizes and SHA-256 sums are written beside the model\n"
+    "(FILE.gguf.sha256, or SHA256SUMS in the folder), for tern verify and sha256sum -c.\n\n"
     "examples:\n"
     "  tern convert Llama-3.2-1B/ llama-3.2-1b-q8_0.gguf --type Q8_0\n"
     "  tern convert llama-3.2-1b-q8_0.gguf Llama-3.2-1B-again/ --type BF16 --shard-size 2G",
@@ -40,13 +41,27 @@ struct convert_report {
     size_t n_files;
     uint64_t bytes;
     double seconds;
-    char sum[65]; /* SHA-256 of the file, or of the folder's SHA256SUMS */
+    char sum[CRYPTO_HEX]; /* SHA-256 of the file, or of the folder's SHA256SUMS */
     bool no_tokenizer;
 };
 
 static void on_progress(void *arg, uint64_t done, uint64_t total, const char *name)
 {
     progress_show(arg, done, total, name);
+}
+
+static int write_manifest(const struct convert_flags *f, struct convert_report *r, struct err *e)
+{
+    struct progress bar;
+    struct manifest_opt opt = { .n_threads = f->threads, .progress = on_progress, .arg = &bar };
+    struct manifest_result m = { 0 };
+    int rc;
+
+    progress_begin(&bar, true, f->quiet);
+    rc = manifest_write(f->dst, &opt, &m, e);
+    progress_end(&bar);
+    memcpy(r->sum, m.sum, sizeof r->sum);
+    return rc;
 }
 
 static int convert_to_gguf(const struct convert_flags *f, enum dtype type, struct convert_report *r,
@@ -56,6 +71,7 @@ static int convert_to_gguf(const struct convert_flags *f, enum dtype type, struc
     struct togguf_opt opt = { .src = f->src,
                               .dst = f->dst,
                               .type = type,
+                              .keep = !f->type,
                               .n_threads = f->threads,
                               .bare = f->bare,
                               .progress = on_progress,
@@ -69,17 +85,7 @@ static int convert_to_gguf(const struct convert_flags *f, enum dtype type, struc
     *r = (struct convert_report){
         .n_tensors = out.n_tensors, .bytes = out.bytes, .seconds = out.seconds, .n_files = 1
     };
-    return rc == OK ? sums_hash_file(f->dst, r->sum, e) : rc;
-}
-
-static int write_sums(const char *dir, char sum[65], struct err *e)
-{
-    char *path = cli_need(path_join(dir, "SHA256SUMS"));
-    int rc = sums_write_folder(dir, e);
-
-    if (rc == OK) rc = sums_hash_file(path, sum, e);
-    mem_free(path);
-    return rc;
+    return rc == OK ? write_manifest(f, r, e) : rc;
 }
 
 static int convert_to_folder(const struct convert_flags *f, enum dtype type, uint64_t shard_bytes,
@@ -105,7 +111,7 @@ static int convert_to_folder(const struct convert_flags *f, enum dtype type, uin
                                   .seconds = out.seconds,
                                   .n_files = out.n_files,
                                   .no_tokenizer = out.no_tokenizer };
-    return rc == OK ? write_sums(f->dst, r->sum, e) : rc;
+    return rc == OK ? write_manifest(f, r, e) : rc;
 }
 
 /* The direction decides the default type and which types are allowed. */
@@ -173,7 +179,7 @@ static int print_report(const struct convert_flags *f, const struct convert_repo
 static bool is_gguf(const char *path)
 {
     struct filemap m = { 0 };
-    bool is = !file_is_dir(path) && filemap_open(&m, path, NULL) == OK && m.n >= 4 &&
+    bool is = !file_is_dir(path) && filemap_open_head(&m, path, 4, NULL) == OK && m.n >= 4 &&
               memcmp(m.p, "GGUF", 4) == 0;
 
     filemap_release(&m);
@@ -184,6 +190,7 @@ int cmd_convert(int argc, char **argv)
 {
     struct convert_flags f = { 0 };
     struct convert_report r = { 0 };
+    struct guard guard = { 0 };
     const char *pos[2] = { 0 };
     bool helped, from_gguf;
     const struct arg table[] = {
@@ -195,6 +202,7 @@ int cmd_convert(int argc, char **argv)
           "to a folder: keep complete shards of an earlier run" },
         { "--bare", NULL, ARG_FLAG, &f.bare, NULL,
           "to GGUF: leave out the copies of config.json and tokenizer.json that only tern reads" },
+        GUARD_KEY_ARGS(&guard),
         { "--threads", "-t", ARG_INT, &f.threads, "N", "threads (physical cores)" },
         { "--json", NULL, ARG_FLAG, &f.json, NULL, "print the result as one JSON line" },
         { "--quiet", "-q", ARG_FLAG, &f.quiet, NULL, "no progress bar" },
@@ -210,9 +218,11 @@ int cmd_convert(int argc, char **argv)
     if (helped) return EXIT_OK;
     f.src = pos[0], f.dst = pos[1];
     if (n_pos > 0 && cmd_model(&f.src, &e) != OK) return cmd_fail(&e);
+    if (guard_join(&guard, &e) != OK) return cmd_fail(&e);
     from_gguf = n_pos > 0 && is_gguf(f.src);
     if (check_flags(&f, n_pos, from_gguf, &type, &shard, &e) != OK) return cmd_usage("convert", &e);
     rc = from_gguf ? convert_to_folder(&f, type, shard, &r, &e) : convert_to_gguf(&f, type, &r, &e);
+    guard_release(&guard);
     if (rc == OK)
         rc = print_report(&f, &r, type == DT_NONE ? "types unchanged" : dtype_name((int)type), &e);
     return cmd_result(rc, &e);

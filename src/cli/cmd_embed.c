@@ -4,6 +4,7 @@
 #include "cli/args.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/guard.h"
 #include "cli/feed.h"
 #include "engine/info.h"
 
@@ -96,6 +97,7 @@ static int open_encoder(struct job *j, struct feed *t, struct err *e)
 int cmd_embed(int argc, char **argv)
 {
     struct job j = { 0 };
+    struct guard guard = { 0 };
     struct feed t = { FEED_INIT, .encode = encode_text, .show = print_embedding, .arg = &j };
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &j.model, "MODEL",
@@ -108,6 +110,7 @@ int cmd_embed(int argc, char **argv)
           "print each text's cosine similarity to the first one" },
         { "--allow-nan", NULL, ARG_FLAG, &j.allow_nan, NULL,
           "use a model whose weights contain NaN or infinity" },
+        GUARD_KEY_ARGS(&guard),
         { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (physical cores)" },
         { 0 },
     };
@@ -121,8 +124,11 @@ int cmd_embed(int argc, char **argv)
     if (helped) return EXIT_OK;
     if (cmd_need_model(&j.model, &e) != OK) return cmd_usage(verb.name, &e);
     for (int i = 0; i < n_pos; i++) feed_add(&t, str_c(pos[i]));
-    rc = n_pos && !j.file ? OK : feed_read(&t, j.file, &e);
+    rc = cmd_model(&j.model, &e);
+    if (rc == OK && (!n_pos || j.file)) rc = feed_read(&t, j.file, &e);
+    if (rc == OK) rc = guard_join(&guard, &e);
     if (rc == OK) rc = open_encoder(&j, &t, &e);
+    guard_release(&guard);
     if (rc == OK) rc = feed_run(&t, &e);
     feed_release(&t);
     buf_release(&j.out);

@@ -1,19 +1,24 @@
-/* cmd_eval.c - tern eval: perplexity, and agreement with reference logits. */
+/* cmd_eval.c - tern eval: perplexity, and agreement with reference logits, vectors and scores. */
 #include "cli/args.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/guard.h"
 #include "cli/evalmodel.h"
 #include "kernel/backend.h"
 #include "model/decoder.h"
+#include "model/parallel.h"
 
 #include <stdio.h>
 
 static const struct verb verb = {
     "eval",
-    "tern eval logits DIR | logits -m MODEL --golden FILE | ppl -m MODEL --file F",
+    "tern eval logits|embed|rerank DIR | logits -m MODEL --golden FILE | ppl -m MODEL --file F",
     "logits compares the model with golden.safetensors (input_ids, logits, greedy), written by\n"
     "another program: the largest relative error of a row, and the number of greedy tokens that\n"
-    "agree before the first that does not. ppl computes the perplexity of a text in independent\n"
+    "agree before the first that does not. embed and rerank compare the vectors of an encoder and\n"
+    "the scores of a reranker in the same way (input_ids.0, embedding.0 or score.0, ...): the "
+    "largest\n"
+    "relative error of a sequence. ppl computes the perplexity of a text in independent\n"
     "windows; the first token of a window is not scored.\n\n"
     "examples:\n"
     "  tern eval logits fixtures/llama --ref\n"
@@ -28,7 +33,8 @@ int evalmodel_open(struct evalmodel *v, const struct eval_opt *opt, struct err *
 
     if ((rc = cmd_model(&model, e)) != OK) return rc;
     if ((rc = loadplan_read(&v->plan, model, e)) != OK) return rc;
-    if (!v->plan->facts.bidirectional) return OK;
+    if (v->vectors || (!v->plan->facts.bidirectional && v->plan->facts.task == TASK_GENERATE))
+        return OK;
     return err_set(e, E_UNSUPPORTED, "%s: a model with the task %s has no logits", model,
                    model_task_name(v->plan->facts.task));
 }
@@ -53,9 +59,10 @@ int evalmodel_prepare(struct evalmodel *v, const struct eval_opt *opt, struct ev
                           .allow_nan = opt->allow_nan };
     int rc;
 
+    if (opt->gang.tp && (rc = gangflags_open(&opt->gang, &o, e)) != OK) return rc;
     if ((rc = loadplan_make(v->plan, &o, e)) != OK) return rc;
     if ((rc = runner_open(&v->runner, v->plan, e)) != OK) return rc;
-    v->model = decoder_model(v->runner);
+    v->model = decoder_model(parallel_local(v->runner));
     return block_pool_open(&v->pool, v->runner->lim.n_blocks, e);
 }
 
@@ -72,23 +79,41 @@ void evalmodel_release(struct evalmodel *v)
     *v = (struct evalmodel){ 0 };
 }
 
-static int fill_options(struct eval_opt *o, const char **pos, int n_pos, bool *ppl, struct err *e)
+enum what { WHAT_LOGITS, WHAT_PPL, WHAT_EMBED, WHAT_RERANK };
+
+static bool find_what(const char *name, enum what *out)
 {
-    *ppl = n_pos > 0 && str_is(str_c(pos[0]), "ppl");
-    if (!*ppl && (n_pos == 0 || !str_is(str_c(pos[0]), "logits")))
-        return err_set(e, E_INVALID, "the first argument must be logits or ppl%s%s",
+    static const char *const names[] = { "logits", "ppl", "embed", "rerank" };
+
+    for (int i = 0; i < 4; i++)
+        if (str_is(str_c(name), names[i])) return *out = (enum what)i, true;
+    return false;
+}
+
+static int fill_options(struct eval_opt *o, const char **pos, int n_pos, enum what *what,
+                        struct err *e)
+{
+    struct cmd_device d = { o->device, o->isa, o->numa, o->gpu_layers, false };
+
+    bool ppl;
+
+    if (n_pos == 0 || !find_what(pos[0], what))
+        return err_set(e, E_INVALID, "the first argument must be logits, ppl, embed or rerank%s%s",
                        n_pos ? ", not " : "", n_pos ? pos[0] : "");
     if (n_pos == 2 && o->model)
         return err_set(e, E_INVALID, "two models: '%s' and '%s'; give one", pos[1], o->model);
     if (n_pos == 2) o->model = pos[1];
     if (cmd_need_model(&o->model, e) != OK) return E_INVALID;
-    if (*ppl && !o->file) return err_set(e, E_INVALID, "ppl needs a text: --file F");
+    ppl = *what == WHAT_PPL;
+    if (ppl && !o->file) return err_set(e, E_INVALID, "ppl needs a text: --file F");
     if (o->n_ctx < 2 || o->n_ctx > 1 << 20)
         return err_set(e, E_INVALID, "--ctx %d: must be 2 to 1048576", o->n_ctx);
     /* The reference logits come from an F32 KV cache: rounding in the cache must be asked for. */
-    o->kv_type = o->reference || !*ppl ? DT_F32 : DT_F16;
+    o->kv_type = o->reference || !ppl ? DT_F32 : DT_F16;
     if (o->kv_name && cmd_kv_type(&o->kv_type, o->kv_name, e) != OK) return E_INVALID;
-    if (cpu_check_isa(o->isa, e) != OK || cpu_check_numa(o->numa, e) != OK) return E_INVALID;
+    if (cmd_check_device(&d, e) != OK) return E_INVALID;
+    o->device = d.device;
+    o->gpu_layers = d.gpu_layers;
     if (o->n_chunks < 0)
         return err_set(e, E_INVALID, "--chunks %d: must be 0 or more", o->n_chunks);
     return OK;
@@ -96,9 +121,13 @@ static int fill_options(struct eval_opt *o, const char **pos, int n_pos, bool *p
 
 int cmd_eval(int argc, char **argv)
 {
-    struct eval_opt o = { .n_ctx = 512 };
+    struct eval_opt o = { .n_ctx = 512,
+                          .gpu_layers = CMD_GPU_LAYERS_FIT,
+                          .gang = GANGFLAGS_DEFAULT };
+    struct guard guard = { 0 };
     const char *pos[2] = { 0 };
-    bool helped, ppl;
+    bool helped;
+    enum what what = WHAT_LOGITS;
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &o.model, "MODEL",
           "GGUF file or Hugging Face folder (the model that ships with tern)" },
@@ -120,21 +149,30 @@ int cmd_eval(int argc, char **argv)
         { "--numa", NULL, ARG_STR, &o.numa, "MODE",
           "memory nodes of the CPU: auto, off, spread, or the number of one (auto)" },
         { "--gpu-layers", "-ngl", ARG_INT, &o.gpu_layers, "N",
-          "GPU: run only the last N layers there (as many as fit)" },
+          "GPU: run the last N layers there, 0: none; -1: as many as fit (-1)" },
         { "--allow-nan", NULL, ARG_FLAG, &o.allow_nan, NULL,
           "use a model whose weights contain NaN or infinity" },
+        GANG_ARGS(&o.gang),
+        GUARD_KEY_ARGS(&guard),
         { "--threads", "-t", ARG_INT, &o.n_threads, "N", "threads (physical cores)" },
         { 0 },
     };
     struct buf out = { 0 };
     struct err e = { 0 };
-    int n_pos, rc;
+    int n_pos, code, rc;
 
     if (args_parse(&verb, table, argc, argv, pos, 2, &n_pos, &helped, &e) != OK)
         return cmd_usage("eval", &e);
     if (helped) return EXIT_OK;
-    if (fill_options(&o, pos, n_pos, &ppl, &e) != OK) return cmd_usage("eval", &e);
-    rc = ppl ? eval_ppl(&o, &out, &e) : eval_logits(&o, &out, &e);
+    if (fill_options(&o, pos, n_pos, &what, &e) != OK || gangflags_check(&o.gang, &e) != OK)
+        return cmd_usage("eval", &e);
+    if (gangflags_mpi(&o.gang, argc, argv, &code)) return code;
+    rc = guard_join(&guard, &e);
+    if (rc == OK)
+        rc = what == WHAT_PPL      ? eval_ppl(&o, &out, &e)
+             : what == WHAT_LOGITS ? eval_logits(&o, &out, &e)
+                                   : eval_vectors(&o, what == WHAT_RERANK, &out, &e);
+    guard_release(&guard);
     if (rc == OK) rc = cli_write(stdout, &out, &e);
     buf_release(&out);
     return cmd_result(rc, &e);

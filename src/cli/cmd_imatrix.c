@@ -9,6 +9,7 @@
 #include "cli/cliio.h"
 #include "cli/progress.h"
 #include "cli/cmd.h"
+#include "cli/guard.h"
 #include "cli/evalmodel.h"
 #include "quant/imatrix.h"
 #include "model/decoder.h"
@@ -241,6 +242,7 @@ int cmd_imatrix(int argc, char **argv)
     struct eval_opt o = {
         .n_ctx = 512, .llama = true, .opened = on_open, .scored = on_scored, .arg = &c
     };
+    struct guard guard = { 0 };
     const char *out = NULL, *pos[1] = { 0 };
     bool helped, quiet = false;
     const struct arg table[] = {
@@ -252,6 +254,7 @@ int cmd_imatrix(int argc, char **argv)
         { "--chunks", NULL, ARG_INT, &o.n_chunks, "N", "at most N windows (all)" },
         { "--threads", "-t", ARG_INT, &o.n_threads, "N", "threads (physical cores)" },
         { "--quiet", "-q", ARG_FLAG, &quiet, NULL, "no progress bar" },
+        GUARD_KEY_ARGS(&guard),
         { 0 },
     };
     struct eval_ppl_result r;
@@ -269,8 +272,9 @@ int cmd_imatrix(int argc, char **argv)
     else if (o.n_chunks < 0) err_set(&e, E_INVALID, "--chunks %d: must be 0 or more", o.n_chunks);
     if (e.code != OK) return cmd_usage("imatrix", &e);
     progress_begin(&c.bar, false, quiet);
-    rc = eval_ppl_run(&o, &r, &e);
+    if ((rc = guard_join(&guard, &e)) == OK) rc = eval_ppl_run(&o, &r, &e);
     progress_end(&c.bar);
+    guard_release(&guard);
     if (rc == OK) rc = write_imatrix(&c, &o, out, &e);
     release_collect(&c);
     return cmd_result(rc, &e);

@@ -4,6 +4,8 @@
 #include "cli/args.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/guard.h"
+#include "format/hfquant.h"
 #include "format/source.h"
 #include "model/loadplan.h"
 #include "model/onnxrunner.h"
@@ -13,6 +15,7 @@
 #include "pool/membudget.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const struct verb verb = {
     "inspect",
@@ -48,6 +51,62 @@ static void sum_types(const struct source *s, struct type_sum sums[DT_COUNT], st
             into[k]->elements += count_elements(t);
         }
     }
+}
+
+/* ---- quantized folders ---- */
+
+enum { SCHEMES = 16, SCHEME_CHARS = 96 };
+
+/* The ways in which layers are stored, and how many of each. */
+struct schemes {
+    int n;
+    char text[SCHEMES][SCHEME_CHARS];
+    int layers[SCHEMES];
+};
+
+static void list_schemes(const struct source *s, struct schemes *out)
+{
+    const struct hfquant *q = source_quant(s);
+
+    out->n = 0;
+    for (size_t i = 0; i < hfquant_n_tensors(q); i++) {
+        char text[SCHEME_CHARS];
+        int k = 0;
+        hfquant_describe(hfquant_tensor(q, i)->quant, text, sizeof text);
+        while (k < out->n && strcmp(out->text[k], text) != 0) k++;
+        if (k == SCHEMES) k--; /* the rest counts as the last */
+        if (k == out->n) {
+            memcpy(out->text[k], text, sizeof text);
+            out->layers[out->n++] = 0;
+        }
+        out->layers[k]++;
+    }
+}
+
+static void put_schemes(struct jsonw *w, const struct source *s)
+{
+    struct schemes list;
+
+    list_schemes(s, &list);
+    if (list.n == 0) return;
+    jsonw_key(w, "quantization"), jsonw_arr(w);
+    for (int i = 0; i < list.n; i++) {
+        jsonw_obj(w);
+        jsonw_key(w, "scheme"), jsonw_str(w, str_c(list.text[i]));
+        jsonw_key(w, "layers"), jsonw_int(w, list.layers[i]);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
+}
+
+static void add_schemes_text(const struct source *s, struct buf *out)
+{
+    struct schemes list;
+
+    list_schemes(s, &list);
+    for (int i = 0; i < list.n; i++)
+        buf_printf(out, "  %-13s %s (%d layers)\n", i ? "" : "quantized", list.text[i],
+                   list.layers[i]);
 }
 
 /* Lists longer than max_list, such as a vocabulary, are written as {"length": n}. */
@@ -149,7 +208,7 @@ static int open_inspected(struct inspected *x, const char *path, struct err *e)
     if (loadplan_read(&x->plan, path, &x->why) == OK) {
         x->s = x->plan->source;
         x->planned = loadplan_make(x->plan, &opt, &x->why) == OK;
-    } else if ((rc = source_open(&x->own, path, e)) == OK) {
+    } else if ((rc = source_open_head(&x->own, path, e)) == OK) {
         x->s = x->own;
     }
     return rc;
@@ -276,6 +335,8 @@ static void add_json(const struct inspected *x, struct buf *out)
     if (x->plan) put_hparams(&w, x->plan->hp);
     if (x->planned) put_memory(&w, x->plan);
     else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(x->why.msg));
+    put_schemes(&w, s);
+    if (x->planned && source_quant(s)) all.elements = x->plan->facts.n_params;
     jsonw_key(&w, "parameters"), jsonw_int(&w, (int64_t)all.elements);
     jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)all.bytes);
     jsonw_key(&w, "keys"), jsonw_obj(&w);
@@ -368,6 +429,8 @@ static void add_text(const struct inspected *x, bool keys, bool tensors, struct 
     }
     if (x->planned) add_memory_text(x->plan, out);
     else buf_printf(out, "  not runnable  %s\n", x->why.msg);
+    add_schemes_text(s, out);
+    if (x->planned && source_quant(s)) all.elements = x->plan->facts.n_params;
     buf_printf(out, "  parameters    %.2f M in %d tensors, %.1f MiB\n", (double)all.elements / 1e6,
                all.n, (double)all.bytes / 1048576);
     for (int t = 0; t < DT_COUNT; t++)
@@ -405,11 +468,13 @@ int cmd_inspect(int argc, char **argv)
 {
     bool json = false, tensors = false, keys = false, helped;
     const char *path = NULL, *model = NULL;
+    struct guard guard = { 0 };
     const struct arg table[] = {
         { "--json", NULL, ARG_FLAG, &json, NULL, "print everything as one JSON object" },
         { "--tensors", NULL, ARG_FLAG, &tensors, NULL, "list the tensors" },
         { "--keys", NULL, ARG_FLAG, &keys, NULL, "list the metadata keys" },
         { "--model", "-m", ARG_STR, &model, "MODEL", "the model, in place of the argument" },
+        GUARD_KEY_ARGS(&guard),
         { 0 },
     };
     struct inspected x = { 0 };
@@ -420,7 +485,10 @@ int cmd_inspect(int argc, char **argv)
     if (helped) return EXIT_OK;
     if (!path) path = model;
     if (cmd_need_model(&path, &e) != OK) return cmd_usage("inspect", &e);
-    if (cmd_model(&path, &e) != OK || open_inspected(&x, path, &e) != OK) return cmd_fail(&e);
+    if (cmd_model(&path, &e) != OK || guard_join(&guard, &e) != OK ||
+        open_inspected(&x, path, &e) != OK)
+        return cmd_fail(&e);
+    guard_release(&guard);
     rc = source_onnx(x.s) ? inspect_graph(&x, json, &e)
                           : inspect_weights(&x, json, keys, tensors, &e);
     close_inspected(&x);

@@ -14,8 +14,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { EXIT_ERROR_RATE = 3 };
-
 struct flags {
     struct load_plan plan;
     const char *model, *prompt, *output, *ids, *goodput, *json, *html;
@@ -34,8 +32,9 @@ static const struct verb verb = {
     "  tern load http://127.0.0.1:8080 --rate 20 -n 1000 --prompt-tokens lognormal:128,0.6 --html "
     "out.html\n"
     "  tern load http://127.0.0.1:8080 --clients 64 --cancel-rate 0.1 --disconnect-rate 0.1\n\n"
-    "Exit codes: 0 success, 1 the test could not run, 2 wrong usage, 3 more requests failed than\n"
-    "--max-error-rate allows."
+    "Exit codes: 0 success, 1 more requests failed than --max-error-rate allows, or the test "
+    "could\n"
+    "not run, 2 wrong usage, 3 no server answers."
 };
 
 static int parse_flags(struct flags *f, int argc, char **argv, bool *helped, struct err *e)
@@ -92,7 +91,7 @@ static int parse_flags(struct flags *f, int argc, char **argv, bool *helped, str
         { "--goodput", NULL, ARG_STR, &f->goodput, "G",
           "count requests within ttft:MS,tpot:MS,itl:MS,gap:MS,e2e:MS" },
         { "--max-error-rate", NULL, ARG_FLOAT, &f->max_errors, "P",
-          "a larger fraction of failures is exit code 3 (0.001)" },
+          "a larger fraction of failures is exit code 1 (0.001)" },
         { "--json", NULL, ARG_STR, &f->json, "FILE|-", "write all results as JSON" },
         { "--html", NULL, ARG_STR, &f->html, "FILE", "write a page with charts" },
         { "--quiet", "-q", ARG_FLAG, &f->quiet, NULL, "no text report, no progress" },
@@ -286,24 +285,31 @@ int cmd_load(int argc, char **argv)
                        .max_errors = 0.001f,
                        .timeout_s = 600,
                        .plan.seed = 1 };
+    struct load_target_opt target_opt;
     struct load_target target = { 0 };
     struct load_stats stats = { 0 };
     struct err e = { 0 };
     bool helped;
-    int rc;
+    int rc, code;
 
     if (parse_flags(&f, argc, argv, &helped, &e) != OK) return cmd_usage("load", &e);
     if (helped) return EXIT_OK;
     if (fill_plan(&f, &e) != OK) return cmd_usage("load", &e);
-    if ((rc = load_target_open(&target, f.plan.url, f.plan.key, f.plan.insecure, &e)) != OK)
+    target_opt = (struct load_target_opt){ .url = f.plan.url,
+                                           .key = f.plan.key,
+                                           .insecure = f.plan.insecure };
+    rc = load_target_open(&target, &target_opt, &e);
+    if (rc == OK) rc = load_probe(&target, &f.plan, &e);
+    if (rc != OK) {
+        code = rc == E_INVALID ? cmd_usage("load", &e) : cmd_fail(&e);
+        if (rc == E_IO) code = EXIT_NO_CONNECTION;
         goto out;
-    if ((rc = load_probe(&target, &f.plan, &e)) != OK) goto out;
-    if ((rc = run_load(&f, &target, &stats, &e)) != OK) goto out;
-    rc = write_reports(&f, &stats, &e);
+    }
+    if ((rc = run_load(&f, &target, &stats, &e)) == OK) rc = write_reports(&f, &stats, &e);
+    code = cmd_result(rc, &e);
+    if (rc == OK && load_stats_error_rate(&stats) > f.plan.max_error_rate) code = EXIT_FAILED;
 out:
-    if (rc == OK && load_stats_error_rate(&stats) > f.plan.max_error_rate) rc = EXIT_ERROR_RATE;
-    else rc = cmd_result(rc, &e);
     load_stats_release(&stats);
     load_target_release(&target);
-    return rc;
+    return code;
 }

@@ -5,9 +5,11 @@
 #include "cli/args.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/guard.h"
 #include "cli/evalmodel.h"
 #include "cli/progress.h"
 #include "cli/quantize_report.h"
+#include "format/manifest.h"
 #include "quant/rtn.h"
 
 #include <signal.h>
@@ -17,7 +19,9 @@ static const struct verb verb = {
     "tern quantize IN OUT.gguf [--type Q4_K_M]",
     "Writes the model IN (a GGUF file, also a split one, or a Hugging Face folder) as the GGUF\n"
     "file OUT with quantized matrices; tokenizer, chat template and all other keys are kept. OUT\n"
-    "appears when it is complete, and is read back. --types lists the types.\n\n"
+    "appears when it is complete, and is read back; OUT.gguf.sha256 gets its size and SHA-256, "
+    "for\n"
+    "tern verify and sha256sum -c. --types lists the types.\n\n"
     "examples:\n"
     "  tern quantize model-f16.gguf model-q4_k_m.gguf\n"
     "  tern imatrix -m model-f16.gguf -f text.txt -o model.imatrix\n"
@@ -48,6 +52,7 @@ static int list_types(void)
 struct quantize_flags {
     const char *type, *imatrix, *output, *embd, *split, *ppl;
     struct arg_list rules;
+    struct guard guard;
     int ctx, chunks;
     bool dry, json, quiet, types, pure, requantize, report;
 };
@@ -118,17 +123,38 @@ static int write_model(struct quantize *q, const struct quantize_flags *f, struc
     return rc;
 }
 
+static void on_hashed(void *arg, uint64_t done, uint64_t total, const char *name)
+{
+    progress_show(arg, done, total, name);
+}
+
+static int write_sums(const struct quantize *q, const struct quantize_flags *f, struct err *e)
+{
+    char *first = cli_need(rewrite_part_name(q->out, 0, q->result.n_files));
+    struct progress bar;
+    struct manifest_opt opt = { .n_threads = q->n_threads, .progress = on_hashed, .arg = &bar };
+    int rc;
+
+    progress_begin(&bar, true, f->quiet);
+    rc = manifest_write(first, &opt, NULL, e);
+    progress_end(&bar);
+    mem_free(first);
+    return rc;
+}
+
 /* The whole command: perplexity before, writing, perplexity after (of the first file of a split
  * model, which finds the others). */
-static int quantize_model(struct quantize *q, const struct quantize_flags *f,
-                          struct quantize_report *r, struct err *e)
+static int quantize_model(struct quantize *q, struct quantize_flags *f, struct quantize_report *r,
+                          struct err *e)
 {
     int rc;
 
     if ((rc = cmd_model(&q->in, e)) != OK) return rc;
+    if ((rc = guard_join(&f->guard, e)) != OK) return rc;
     if ((rc = quantize_open(q, e)) != OK || f->dry) return rc;
     if (f->ppl && (rc = measure_ppl(f, q->in, q->n_threads, &r->ppl_before, e)) != OK) return rc;
     if ((rc = write_model(q, f, e)) != OK) return rc;
+    if ((rc = write_sums(q, f, e)) != OK) return rc;
     if (f->ppl) {
         char *first = cli_need(rewrite_part_name(q->out, 0, q->result.n_files));
         rc = measure_ppl(f, first, q->n_threads, &r->ppl_after, e);
@@ -171,6 +197,7 @@ int cmd_quantize(int argc, char **argv)
           "allow quantized tensors as input, which loses more" },
         { "--split-size", NULL, ARG_STR, &f.split, "SIZE",
           "split into files of at most this size: 2G, 500M" },
+        GUARD_KEY_ARGS(&f.guard),
         { "--threads", "-t", ARG_INT, &q.n_threads, "N", "threads (physical cores)" },
         { "--dry-run", NULL, ARG_FLAG, &f.dry, NULL,
           "print each tensor's new type and the total size; write nothing" },
@@ -199,6 +226,7 @@ int cmd_quantize(int argc, char **argv)
     signal(SIGTERM, on_signal);
     r.dry_run = f.dry;
     rc = quantize_model(&q, &f, &r, &e);
+    guard_release(&f.guard);
     if (rc == OK) rc = print_report(&f, &r, &e);
     quantize_release(&q);
     if (rc == E_CANCELLED) return cmd_fail(&e), EXIT_INTERRUPTED;

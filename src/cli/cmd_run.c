@@ -1,4 +1,8 @@
-/* cmd_run.c - tern run: generate text for one prompt, streamed to stdout. */
+/* cmd_run.c - tern run: generate text for one prompt, streamed to stdout.
+ *
+ * The first argument is the model if it is one: a path, an hf: name, an alias, a name of the cache. The
+ * arguments after it are the prompt. Text that cannot be a name is the prompt, and one that could be
+ * is refused, so that a mistyped model is never told a story about. */
 #include "cli/runanswer.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
@@ -8,19 +12,22 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_PROMPT_BYTES = 1 << 29 };
+enum { MAX_PROMPT_BYTES = 1 << 29, MAX_WORDS = 256 };
 
 static const struct verb verb = {
     "run",
-    "tern run [-m MODEL] -p TEXT [-n N] [flags]",
+    "tern run [MODEL] [PROMPT...] [-m MODEL] [-p TEXT] [-n N] [flags]",
     "Generates text for a prompt and streams it to stdout. A model with a chat template gets the\n"
     "prompt as a user message; other models, and all models with --raw, continue the text. The\n"
-    "prompt comes from -p, from a file or from a pipe; without one, on a terminal, this command "
-    "is\n"
-    "the same as tern chat. One line of statistics goes to stderr. Ctrl-C stops (exit code 130).\n"
+    "model is a path, hf:ORG/NAME, an alias or a name that tern list shows; without one it is the\n"
+    "one that ships with tern. The prompt comes from the arguments, from -p, from a file or from "
+    "a\n"
+    "pipe; without one, on a terminal, this command is the same as tern chat. One line of\n"
+    "statistics goes to stderr. Ctrl-C stops (exit code 130).\n"
     "\n"
     "examples:\n"
-    "  tern run -p \"Tell me a story about a frog.\" -n 200\n"
+    "  tern run \"Tell me a story about a frog.\" -n 200\n"
+    "  tern run hf:Qwen/Qwen3-0.6B-GGUF \"Why is the sky blue?\"\n"
     "  tern run -m model.gguf --raw --temp 0 -p \"Once upon a time\" -n 60\n"
     "  tern run -p \"Who is in the story?\" --json-schema people.json\n"
     "  tern run -m folder/ --system \"Answer in one word.\" < question.txt",
@@ -28,7 +35,9 @@ static const struct verb verb = {
 
 struct run {
     struct gen gen;
-    const char *prompt, *file; /* NULL: stdin */
+    const char *prompt, *file;    /* NULL: stdin */
+    const char *words[MAX_WORDS]; /* arguments; after take_words those of the prompt */
+    int n_words;
     bool raw, ids, json;
     struct buf text; /* the prompt */
 };
@@ -40,12 +49,16 @@ static int read_prompt(struct run *r)
 
     if (r->prompt) {
         buf_puts(&r->text, r->prompt);
+    } else if (r->n_words) {
+        for (int i = 0; i < r->n_words; i++)
+            buf_printf(&r->text, "%s%s", i ? " " : "", r->words[i]);
     } else {
         if (cli_read(&r->text, r->file, MAX_PROMPT_BYTES, &e) != OK) return cmd_fail(&e);
         if (!r->raw && r->text.n > 0 && r->text.p[r->text.n - 1] == '\n')
             r->text.n--; /* the line end that echo and editors add */
         if (r->text.n == 0) {
-            err_set(&e, E_INVALID, "the prompt is empty: give one with -p, --file or a pipe");
+            err_set(&e, E_INVALID,
+                    "the prompt is empty: give one behind the model, with -p, --file or a pipe");
             return cmd_usage(verb.name, &e);
         }
     }
@@ -121,6 +134,25 @@ static int generate_text(struct run *r)
     return code;
 }
 
+/* Decides which of the arguments is the model: the first, or none. */
+static int take_words(struct run *r, struct err *e)
+{
+    enum cmd_word kind = WORD_PROMPT;
+
+    if (r->n_words > 0 && !r->gen.model) kind = cmd_word_kind(r->words[0], e);
+    if (kind == WORD_UNKNOWN) return E_INVALID;
+    if (kind == WORD_MODEL) {
+        r->gen.model = r->words[0];
+        memmove(r->words, r->words + 1, (size_t)--r->n_words * sizeof *r->words);
+    } else if (r->n_words > 1 && !r->gen.model) {
+        return err_set(e, E_INVALID, "'%s' is no model, so that '%s' is one argument too many",
+                       r->words[0], r->words[1]);
+    }
+    if (r->n_words > 0 && r->prompt)
+        return err_set(e, E_INVALID, "two prompts: -p and '%s'; give one", r->words[0]);
+    return OK;
+}
+
 static int parse_flags(struct run *r, int argc, char **argv, bool *helped)
 {
     struct gen *g = &r->gen;
@@ -140,17 +172,11 @@ static int parse_flags(struct run *r, int argc, char **argv, bool *helped)
           "print the model, the device and memory" },
         { 0 },
     };
-    const char *pos[1];
     struct err e = { 0 };
-    int n_pos;
 
-    if (args_parse(&verb, table, argc, argv, pos, 1, &n_pos, helped, &e) != OK)
+    if (args_parse(&verb, table, argc, argv, r->words, MAX_WORDS, &r->n_words, helped, &e) != OK)
         return cmd_usage(verb.name, &e);
-    if (n_pos > 0 && r->prompt) {
-        err_set(&e, E_INVALID, "two prompts: -p and '%s'; give one", pos[0]);
-        return cmd_usage(verb.name, &e);
-    }
-    if (n_pos > 0) r->prompt = pos[0];
+    if (!*helped && take_words(r, &e) != OK) return cmd_usage(verb.name, &e);
     gen_collect_stops(g, argc, argv);
     return EXIT_OK;
 }
@@ -163,7 +189,8 @@ int cmd_run(int argc, char **argv)
 
     gen_init(&r.gen);
     if ((code = parse_flags(&r, argc, argv, &helped)) != EXIT_OK || helped) return code;
-    if (!r.prompt && !r.file && isatty(STDIN_FILENO)) return repl_run(&r.gen, verb.name);
+    if (!r.prompt && !r.n_words && !r.file && isatty(STDIN_FILENO))
+        return repl_run(&r.gen, verb.name);
     if ((code = read_prompt(&r)) == EXIT_OK && (code = gen_open(&r.gen, verb.name)) == EXIT_OK) {
         r.gen.params.raw = r.raw;
         code = generate_text(&r);

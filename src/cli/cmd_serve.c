@@ -3,7 +3,8 @@
 #include "base/jsonr.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
-#include "kernel/backend.h"
+#include "cli/servecheck.h"
+#include "server/facts.h"
 #include "server/server.h"
 
 #include <jansson.h>
@@ -25,11 +26,13 @@ static void on_shutdown_timeout(int sig)
 /* --print-config: the effective settings with their origin, indented. */
 static int print_config(const struct settings *s)
 {
+    struct settings_facts facts = { 0 };
     struct buf b = { 0 };
     json_t *root;
     char *text;
 
-    settings_json(s, &b);
+    facts_read_machine(&facts, s);
+    settings_json(s, &facts, &b);
     cli_text(&b);
     root = jsonr_load(buf_str(&b), 0, NULL);
     text = cli_need(root ? json_dumps(root, JSON_INDENT(2)) : NULL);
@@ -61,7 +64,7 @@ int cmd_serve(int argc, char **argv)
 
     if (settings_load(&s, argc, argv, &helped, &e) != OK) return cmd_usage("serve", &e);
     if (helped) goto out;
-    if (cpu_check_isa(s.isa, &e) != OK || cpu_check_numa(s.numa, &e) != OK) {
+    if (servecheck_role(&s, &e) != OK || servecheck(&s, &e) != OK) {
         code = cmd_usage("serve", &e);
         goto out;
     }

@@ -4,6 +4,7 @@
 #include "cli/args.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/guard.h"
 #include "format/jsonload.h"
 #include "pool/prompter.h"
 #include "token/tokenizer.h"
@@ -29,6 +30,7 @@ struct job {
     struct tokenizer *t;
     struct buf text, out;
     json_t *vars;
+    struct guard guard;
 };
 
 /* VARS is JSON text, @FILE or @-. */
@@ -49,6 +51,8 @@ static int render_template(struct job *j, struct err *e)
 {
     int rc = read_vars(j, e);
 
+    if (rc == OK && !j->file) rc = cmd_model(&j->model, e);
+    if (rc == OK) rc = guard_join(&j->guard, e);
     if (rc == OK && !j->file) rc = tokenizer_open(&j->t, j->model, e);
     if (rc == OK) rc = prompter_render_vars(j->t, j->file, j->vars, &j->out, e);
     if (rc == E_NOTFOUND && !j->file) err_wrap(e, "%s", j->model);
@@ -63,6 +67,7 @@ int cmd_template(int argc, char **argv)
                                  { "--file", "-f", ARG_STR, &j.file, "F", "file with a template" },
                                  { "--json", "-j", ARG_STR, &j.json, "VARS",
                                    "variables: a JSON object, @FILE or @- (stdin)" },
+                                 GUARD_KEY_ARGS(&j.guard),
                                  { NULL, NULL, ARG_FLAG, NULL, NULL, NULL } };
     struct err e = { 0 };
     bool helped = false;
@@ -78,6 +83,7 @@ int cmd_template(int argc, char **argv)
     rc = !j.model && !j.file
              ? err_set(&e, E_NOTFOUND, "no template: name a model with -m or a file with --file")
              : render_template(&j, &e);
+    guard_release(&j.guard);
     tokenizer_close(j.t);
     json_decref(j.vars);
     buf_release(&j.text);

@@ -7,6 +7,7 @@
 #include "cli/args.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/guard.h"
 #include "token/tokenizer.h"
 
 #include <ctype.h>
@@ -29,6 +30,7 @@ static const struct verb verb = {
 };
 
 struct job {
+    struct guard guard;
     const char *model, *file;
     bool special, plain, jsonl, decode;
     struct tokenizer *t;
@@ -233,7 +235,10 @@ static int run_job(struct job *j, struct err *e)
     int rc;
 
     if ((rc = cmd_model(&j->model, e)) != OK) return rc;
-    if ((rc = tokenizer_open(&j->t, j->model, e)) != OK) return rc;
+    if ((rc = guard_join(&j->guard, e)) != OK) return rc;
+    rc = tokenizer_open(&j->t, j->model, e);
+    guard_release(&j->guard);
+    if (rc != OK) return rc;
     if ((rc = j->jsonl ? convert_lines(j, e) : convert_file(j, e)) != OK) return rc;
     return fflush(stdout) == 0 ? OK
                                : err_set(e, E_IO, "cannot write to stdout: %s", strerror(errno));
@@ -245,6 +250,7 @@ int cmd_tokenize(int argc, char **argv)
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &j.model, "MODEL",
           "model with the tokenizer (the one that ships with tern)" },
+        GUARD_KEY_ARGS(&j.guard),
         { "--file", "-f", ARG_STR, &j.file, "F", "read a file instead of stdin" },
         { "--special", NULL, ARG_FLAG, &j.special, NULL,
           "add BOS and EOS as the model's tokenizer does" },

@@ -44,7 +44,8 @@ int cmd_worker(int argc, char **argv)
     }
     id = argv[4];
     argv[4] = argv[0];
-    if (settings_load(&s, argc - 4, argv + 4, &helped, &e) != OK) return cmd_usage("worker", &e);
+    if (settings_load(&s, argc - 4, argv + 4, &helped, &e) != OK || settings_gang(&s, &e) != OK)
+        return cmd_usage("worker", &e);
     signal(SIGALRM, on_end_timeout);
     set_log(&s);
     log_set_name(id);

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "kv/chain.h"
+#include "cli/gangflags.h"
 #include "model/loadplan.h"
 
 struct evalmodel {
@@ -12,6 +13,7 @@ struct evalmodel {
     struct runner *runner;
     struct model *model; /* the runner's */
     struct block_pool *pool;
+    bool vectors; /* set before it is opened: hidden rows are wanted, not logits */
 };
 
 /* The shape of the batches that are run. */
@@ -33,10 +35,11 @@ struct eval_opt {
     const char *kv_name; /* --kv-type; NULL: F32 for logits, F16 for ppl */
     enum dtype kv_type;  /* the same as a type */
     int n_threads, gpu_layers;
-    int n_ctx;        /* ppl: tokens of a window */
-    uint64_t n_chars; /* ppl: characters of the text at most; 0: all */
-    int n_chunks;     /* ppl: windows at most; 0: all */
-    bool llama;       /* ppl: scored as llama.cpp's llama-perplexity does */
+    struct gangflags gang; /* members; tp 0: this process alone */
+    int n_ctx;             /* ppl: tokens of a window */
+    uint64_t n_chars;      /* ppl: characters of the text at most; 0: all */
+    int n_chunks;          /* ppl: windows at most; 0: all */
+    bool llama;            /* ppl: scored as llama.cpp's llama-perplexity does */
     /* ppl: called when the model is open, and after each window; NULL: not called */
     int (*opened)(void *arg, struct evalmodel *v, struct err *e);
     int (*scored)(void *arg, int n_windows, int of, struct err *e);
@@ -62,4 +65,6 @@ int eval_ppl_run(const struct eval_opt *opt, struct eval_ppl_result *out, struct
 /* Each appends its result as a JSON line. */
 int eval_logits(const struct eval_opt *opt, struct buf *out, struct err *e);
 int eval_ppl(const struct eval_opt *opt, struct buf *out, struct err *e);
+/* The vectors of an encoder, or the scores of a reranker. */
+int eval_vectors(const struct eval_opt *opt, bool rerank, struct buf *out, struct err *e);
 #endif

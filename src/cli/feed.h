@@ -1,5 +1,5 @@
 /* feed.h - sends texts from arguments, a file or stdin through an engine and prints the results in
- * their order. For `embed` and `classify`.
+ * their order. For `embed`, `classify` and `rerank`.
  *
  * Up to 32 texts are in the engine at once, so that they share batches. The engine's thread signals
  * progress; everything else happens on the calling thread. */

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
-#include "kernel/backend.h"
+#include "cli/loadbar.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -28,7 +28,8 @@ static bool write_failed;
 
 void gen_init(struct gen *g)
 {
-    *g = (struct gen){ .top_k = INT_MIN,
+    *g = (struct gen){ .gpu_layers = CMD_GPU_LAYERS_FIT,
+                       .top_k = INT_MIN,
                        .repeat_last = INT_MIN,
                        .temp = NAN,
                        .top_p = NAN,
@@ -114,6 +115,8 @@ static int read_text(const char *path, char **out)
 
 int gen_open(struct gen *g, const char *verb)
 {
+    struct cmd_device d = { g->device, g->isa, g->numa, g->gpu_layers, g->vram_only };
+    struct loadbar *bar;
     tern_options o;
     struct err e;
     int rc;
@@ -122,26 +125,34 @@ int gen_open(struct gen *g, const char *verb)
     if ((rc = read_text(g->schema, &g->schema_text)) != EXIT_OK) return rc;
 
     if (cmd_need_model(&g->model, &e) != OK) return cmd_usage(verb, &e);
+    g->shown = file_exists(g->model) ? path_base(g->model) : g->model;
     if ((rc = cmd_model(&g->model, &e)) != OK)
         return rc == E_INVALID ? cmd_usage(verb, &e) : cmd_fail(&e);
     if (g->n < 0) {
         err_set(&e, E_INVALID, "-n %d: must be 0 (no limit) or more", g->n);
         return cmd_usage(verb, &e);
     }
-    if (cpu_check_isa(g->isa, &e) != OK || cpu_check_numa(g->numa, &e) != OK)
-        return cmd_usage(verb, &e);
+    if (cmd_check_device(&d, &e) != OK) return cmd_usage(verb, &e);
+    if ((rc = guard_check(&g->guard, g->model, &e)) != OK)
+        return rc == E_INVALID ? cmd_usage(verb, &e) : cmd_fail(&e);
     tern_options_init(&o);
-    o.device = g->device;
+    o.device = d.device;
     o.isa = g->isa;
     o.numa = g->numa;
     o.threads = g->threads;
-    o.gpu_layers = g->gpu_layers;
+    o.gpu_layers = d.gpu_layers;
     o.vram_only = g->vram_only;
     o.allow_nan = g->allow_nan;
     o.context = g->context;
     o.sequences = 1;
     o.chat_template = g->chat_template;
-    if ((rc = tern_open(&g->m, g->model, &o)) != TERN_OK) return gen_fail(verb, rc);
+    bar = loadbar_start(g->model, g->shown, g->quiet);
+    o.on_progress = loadbar_tell;
+    o.progress_arg = bar;
+    rc = tern_open(&g->m, g->model, &o);
+    loadbar_stop(bar);
+    guard_release(&g->guard);
+    if (rc != TERN_OK) return gen_fail(verb, rc);
     tern_info(g->m, &g->info);
     fill_params(g);
     if (g->verbose) print_model(g);

@@ -5,6 +5,7 @@
 #define TERN_CLI_GEN_H
 
 #include "cli/args.h"
+#include "cli/guard.h"
 #include "tern.h"
 
 #define GEN_MAX_STOPS 16
@@ -20,7 +21,9 @@ struct gen {
     const char *grammar, *schema;     /* files */
     char *grammar_text, *schema_text; /* their contents, owned */
     bool ignore_eos, verbose, quiet, vram_only, allow_nan;
+    struct guard guard;
     /* Filled by gen_open. */
+    const char *shown; /* the model's name for people: as it was given, or that of its file */
     tern_model *m;
     tern_model_info info;
     tern_params params;
@@ -46,11 +49,12 @@ struct gen {
     { "--numa", NULL, ARG_STR, &(g)->numa, "MODE",                                                  \
       "memory nodes of the CPU: auto, off, spread, or the number of one (auto)" },                 \
     { "--gpu-layers", "-ngl", ARG_INT, &(g)->gpu_layers, "N",                                      \
-      "GPU: run the last N layers there, the others on the CPU (as many as fit)" },                \
+      "GPU: run the last N layers there, 0: none; -1: as many as fit (-1)" },                       \
     { "--vram-only", NULL, ARG_FLAG, &(g)->vram_only, NULL,                                        \
       "GPU: fail unless all layers fit" },                                                         \
     { "--allow-nan", NULL, ARG_FLAG, &(g)->allow_nan, NULL,                                        \
       "use a model whose weights contain NaN or infinity" },                                       \
+    GUARD_ARGS(&(g)->guard),                                                                       \
     { "--chat-template", NULL, ARG_STR, &(g)->chat_template, "F",                                  \
       "file with a Jinja chat template (the model's)" }
 

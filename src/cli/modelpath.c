@@ -4,7 +4,7 @@
 #include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "format/modelref.h"
-#include "server/settings_impl.h"
+#include "server/settings.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,51 +44,73 @@ int cmd_need_model(const char **model, struct err *e)
                             "found)");
 }
 
-/* $TERN_CONFIG, else tern.yaml in the XDG configuration folder. From mem_alloc. */
-static char *settings_path(void)
+int cmd_alias(const char **name, struct err *e)
 {
-    const char *named = getenv("TERN_CONFIG"), *xdg = getenv("XDG_CONFIG_HOME"),
-               *home = getenv("HOME");
-    struct buf b = { 0 };
+    static char *target; /* a command has one such name; reachable until the program ends */
+    char *found = NULL;
+    int rc = settings_alias_path(&found, NULL, *name, e);
 
-    if (named && *named) buf_puts(&b, named);
-    else if (xdg && *xdg) buf_printf(&b, "%s/tern/tern.yaml", xdg);
-    else buf_printf(&b, "%s/.config/tern/tern.yaml", home ? home : "");
-    cli_text(&b);
-    return b.p;
+    if (rc != OK || !found) return rc;
+    mem_free(target);
+    *name = target = found;
+    return OK;
 }
 
-/* The path of the model with that alias in the settings file, from mem_alloc; NULL: no such alias. */
-static int find_alias(char **out, const char *alias, struct err *e)
+/* Is it the name of the default model as tern list shows it: its file name without the ending? */
+static bool is_default_name(const char *name)
 {
-    char *path = settings_path();
-    struct settings s = { 0 };
-    int rc = file_exists(path) ? settings_yaml_file(&s, path, e) : OK;
-    const char *found = rc == OK ? settings_find_alias(&s, alias) : NULL;
+    const char *path = cmd_default_model();
+    struct str base = path ? str_c(path_base(path)) : STR("");
 
-    if (found && s.models_dir && *s.models_dir && *found != '/')
-        *out = cli_need(path_join(s.models_dir, found));
-    else if (found) *out = cli_need(mem_strdup(found));
-    settings_release(&s);
-    mem_free(path);
-    return rc;
+    if (str_ends(base, STR(".gguf"))) base.n -= 5;
+    return base.n && str_is(base, name);
 }
 
-/* A name with a slash, or one that exists as a file, is never an alias. */
 int cmd_model(const char **model, struct err *e)
 {
     enum { MAX_PATHS = 8 };        /* a command names far fewer models */
     static char *paths[MAX_PATHS]; /* keeps the results reachable until the program ends */
     static int n_paths;
     char *alias = NULL, *path = NULL;
-    int rc = OK;
+    int rc;
 
     if (!*model || n_paths == MAX_PATHS || file_exists(*model)) return OK;
-    if (!strchr(*model, '/') && !modelref_is(str_c(*model))) rc = find_alias(&alias, *model, e);
-    if (rc == OK) rc = modelref_resolve(&path, str_c(alias ? alias : *model), e);
+    rc = settings_alias_path(&alias, NULL, *model, e);
+    if (rc == OK) rc = modelref_find(&path, str_c(alias ? alias : *model), e);
+    if (rc == E_NOTFOUND && alias) err_wrap(e, "alias '%s'", *model);
+    if (rc == E_NOTFOUND && !alias && is_default_name(*model)) {
+        *model = cmd_default_model();
+        return OK;
+    }
     mem_free(alias);
     if (rc == OK) *model = paths[n_paths++] = path;
     return rc;
+}
+
+/* ---- arguments that are models or prompts ---- */
+
+static bool has_path_ending(struct str s)
+{
+    return str_ends(s, STR(".gguf")) || str_ends(s, STR(".safetensors")) ||
+           str_ends(s, STR(".onnx"));
+}
+
+/* The first word of a prompt is seldom a path or a single word of a name's characters. */
+enum cmd_word cmd_word_kind(const char *word, struct err *e)
+{
+    struct str s = str_c(word);
+    const char *model = word;
+
+    if (file_exists(word) || modelref_is(s)) return WORD_MODEL;
+    if (!modelref_is_word(s) && !has_path_ending(s)) return WORD_PROMPT;
+    if (cmd_model(&model, e) == OK) return WORD_MODEL;
+    if (e->code != E_NOTFOUND) return WORD_UNKNOWN;
+    err_set(e, E_NOTFOUND,
+            "'%.60s' is neither a file, an alias nor a model of the cache. As a model: 'tern pull "
+            "hf:ORG/NAME' downloads one, 'tern list' shows those that are here. As a prompt: tern "
+            "run -p '%.60s'",
+            word, word);
+    return WORD_UNKNOWN;
 }
 
 /* ---- types and sizes ---- */
