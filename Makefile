@@ -1,4 +1,4 @@
-# tern - one Makefile.  make | test | asan | tsan | clients | soak | fuzz | layers | gates | cuda | bench | install
+# tern - one Makefile.  make | test | asan | tsan | clients | agents | soak | fuzz | layers | gates | cuda | bench | install
 #
 # Objects live under $(B); every variant (asan, tsan, clang) is this file again with another B.
 
@@ -21,6 +21,12 @@ PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(SERVE_PKGS) $(CLI_PKGS) 2>/d
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 SERVE_LIBS := $(shell pkg-config --libs $(SERVE_PKGS) 2>/dev/null)
 CLI_LIBS   := $(shell pkg-config --libs $(CLI_PKGS) 2>/dev/null)
+# tern-pull.so alone stands on it; without it everything else is built.
+PULL_LIBS  := $(if $(filter 0,$(shell pkg-config --exists libcurl 2>/dev/null; echo $$?)),$(shell pkg-config --libs libcurl) -lcrypto)
+
+# tern-mpi.so alone stands on it; likewise.
+MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null)
+MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null | sed 's/-I/-isystem /g')
 
 MISSING := $(shell for p in $(PKGS) $(SERVE_PKGS) $(CLI_PKGS); do pkg-config --exists $$p 2>/dev/null || echo $$p; done)
 ifneq ($(MISSING),)
@@ -51,8 +57,15 @@ skip_isa     := $(filter-out $(ISA_$(ARCH)),$(ISA_x86_64) $(ISA_aarch64))
 SRC_ALL := $(shell find src -name '*.c' | LC_ALL=C sort)
 SRC     := $(filter-out $(foreach i,$(skip_isa),%_$(i).c),$(SRC_ALL))
 CLI_SRC := $(filter src/cli/%,$(SRC))
-SERVE_SRC := $(filter src/net/% src/api/% src/server/% src/worker/% src/convert/% src/loadtest/%,$(SRC))
-LIB_SRC := $(filter-out $(CLI_SRC) $(SERVE_SRC),$(SRC))
+SERVE_SRC := $(filter src/jobs/% src/net/% src/api/% src/server/% src/worker/% src/convert/% src/loadtest/% src/gang/% src/cluster/% src/member/%,$(SRC))
+PULL_SRC := $(filter src/pull/%,$(SRC))
+MPI_SRC := $(filter src/mpi/%,$(SRC))
+# Parts that stand on a library of their own: without it everything else is built.
+NATS_LIBS := $(if $(filter 0,$(shell pkg-config --exists libnats 2>/dev/null; echo $$?)),$(shell pkg-config --libs libnats))
+LUA_LIBS  := $(if $(filter 0,$(shell pkg-config --exists lua5.4 2>/dev/null; echo $$?)),$(shell pkg-config --libs lua5.4))
+PLUG_SRC  := $(filter src/nats/% src/luapolicy/%,$(SRC))
+$(B)/src/luapolicy/%.o: CFLAGS += $(shell pkg-config --cflags lua5.4 2>/dev/null)
+LIB_SRC := $(filter-out $(CLI_SRC) $(SERVE_SRC) $(PULL_SRC) $(MPI_SRC) $(PLUG_SRC),$(SRC))
 # Sanitized builds take the kernels of one instruction set from the plain build where compiling them again would take minutes and show
 # nothing: ThreadSanitizer and the fuzz targets all of them, AddressSanitizer those of AVX-VNNI (the same sources as those of AVX2).
 PLAIN_ISA := $(if $(SAN),$(if $(findstring thread,$(SAN))$(findstring fuzzer,$(SAN)),$(ISA_$(ARCH)),avxvnni))
@@ -60,6 +73,9 @@ PLAIN_OBJ := $(patsubst %.c,build/%.o,$(filter $(foreach i,$(PLAIN_ISA),%_$(i).c
 LIB_OBJ := $(foreach s,$(LIB_SRC:%.c=%.o),$(if $(filter build/$(s),$(PLAIN_OBJ)),build,$(B))/$(s))
 SERVE_OBJ := $(SERVE_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
+PULL_OBJ := $(PULL_SRC:%.c=$(B)/%.o)
+# Those that need no libcurl: the readers of foreign bytes, for tests and fuzz targets.
+PULL_PLAIN := $(foreach m,hubreply part store,$(B)/src/pull/$(m).o)
 
 TEST_SRC := $(wildcard tests/test_*.c tests/ops/test_*.c)
 TESTS    := $(TEST_SRC:%.c=$(B)/%)
@@ -82,7 +98,41 @@ SAY := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)
 FORCE:
 .PHONY: FORCE all test unit fault clients soak stress asan tsan fuzz layers gates format cuda cuda-bench bench lib install uninstall clean tests tools fuzzers benches clang arm64
 
-all: $(B)/tern
+all: $(B)/tern $(if $(PULL_LIBS),$(B)/tern-pull.so,no-pull) $(if $(MPI_LIBS),$(B)/tern-mpi.so,no-mpi) $(if $(NATS_LIBS),$(B)/tern-nats.so,no-nats) $(if $(LUA_LIBS),$(B)/tern-lua.so,no-lua)
+
+# What --nats and --policy-script of the gateway open.
+$(B)/tern-nats.so: $(B)/src/nats/natskv.o $(B)/libcore.a
+	$(SAY) LD $@
+	@echo '{ global: tern_nats_1; local: *; };' >$(B)/nats.map
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,--version-script=$(B)/nats.map -o $@.new $^ $(NATS_LIBS) $(LDLIBS) && mv $@.new $@
+$(B)/tern-lua.so: $(B)/src/luapolicy/luapolicy.o $(B)/libcore.a
+	$(SAY) LD $@
+	@echo '{ global: tern_lua_1; local: *; };' >$(B)/lua.map
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,--version-script=$(B)/lua.map -o $@.new $^ $(LUA_LIBS) $(LDLIBS) && mv $@.new $@
+.PHONY: no-nats no-lua
+no-nats:
+	@echo "nats: libnats (Debian: libnats-dev) not found; $(B)/tern-nats.so is not built, and --nats will say so"
+no-lua:
+	@echo "lua: liblua (Debian: liblua5.4-dev) not found; $(B)/tern-lua.so is not built, and --policy-script will say so"
+
+# What tern pull opens. It has its own copy of what it stands on: nothing of the program is called from it.
+$(B)/tern-pull.so: $(PULL_OBJ) $(B)/libcore.a
+	$(SAY) LD $@
+	@echo '{ global: tern_pull_run; local: *; };' >$(B)/pull.map
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,--version-script=$(B)/pull.map -o $@.new $(PULL_OBJ) $(B)/libcore.a $(PULL_LIBS) $(LDLIBS)
+	$(Q)mv $@.new $@
+# What transport mpi opens.
+$(B)/tern-mpi.so: $(MPI_SRC) src/gang/mpilink.h src/comm/comm.h src/base/err.h
+	@mkdir -p $(@D)
+	$(SAY) LD $@
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -shared -Isrc $(MPI_CFLAGS) -o $@.new $(MPI_SRC) $(MPI_LIBS)
+	$(Q)mv $@.new $@
+.PHONY: no-mpi
+no-mpi:
+	@echo "mpi: Open MPI (Debian: libopenmpi-dev) not found; $(B)/tern-mpi.so is not built, and transport mpi will say so"
+.PHONY: no-pull
+no-pull:
+	@echo "pull: libcurl (Debian: libcurl4-openssl-dev) not found; $(B)/tern-pull.so is not built, and tern pull will say so"
 
 $(B)/tern: $(CLI_OBJ) $(B)/libserve.a $(B)/libcore.a
 	$(SAY) LD $@
@@ -152,7 +202,7 @@ benches: $(BENCHES)
 
 $(TESTS): $(B)/%: $(B)/%.o $(B)/libserve.a $(B)/libcore.a $(B)/tests/support.o
 	$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(EVEX) $(B)/tests/support.o $(B)/libserve.a $(B)/libcore.a $(SERVE_LIBS) $(LDLIBS) -lcmocka
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(EVEX) $(MORE_OBJ) $(B)/tests/support.o $(B)/libserve.a $(B)/libcore.a $(SERVE_LIBS) $(LDLIBS) -lcmocka
 
 # The kernels of AVX-VNNI for machines that have AVX-512 VNNI instead (src/kernel/cpu/avxvnni.h).
 EVEX_OBJ := $(patsubst src/kernel/cpu/%_avxvnni.c,$(B)/tests/ops/%_evex.o,$(filter %_avxvnni.c,$(LIB_SRC)))
@@ -163,6 +213,9 @@ $(EVEX_OBJ): $(B)/tests/ops/%_evex.o: src/kernel/cpu/%_avxvnni.c $(B)/flags
 	$(Q)$(CC) $(CFLAGS) $(FLAGS_avx512) -DTERN_EVEX -MMD -MP -c -o $@ $<
 $(B)/tests/ops/test_gemm $(B)/tests/ops/test_linear: $(EVEX_OBJ)
 $(B)/tests/ops/test_gemm $(B)/tests/ops/test_linear: EVEX := $(EVEX_OBJ)
+
+$(B)/tests/test_pull: $(PULL_PLAIN)
+$(B)/tests/test_pull: MORE_OBJ := $(PULL_PLAIN)
 
 # Fault injection: calls of our own code to these pass through tests/fault/fault.c.
 , := ,
@@ -190,13 +243,16 @@ $(B)/tests/fake_nvml.so: tests/fake_nvml.c
 
 $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libcore.a
 	$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/libcore.a $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BENCH_OBJ) $(B)/libcore.a $(LDLIBS)
+# Placement at the size of a fleet: the gateway's own code.
+$(B)/bench/cluster_sim: $(B)/src/cluster/place.o $(B)/src/cluster/affinity.o
+$(B)/bench/cluster_sim: BENCH_OBJ := $(B)/src/cluster/place.o $(B)/src/cluster/affinity.o
 
 # Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
 # With sanitizers the kernels are tested by tests/ops alone, not again by whole programs per instruction set.
 TEST_SCRIPTS := $(filter-out $(if $(SAN),tests/cli/isa.sh),$(wildcard tests/cli/*.sh))
 test: all tests tools $(if $(SAN),,lib)
-	TERN_BUILD=$(B) tests/run $(FAULTS) tests/api/run tests/abuse/run tests/mutants/run $(if $(SAN),,tests/abi/run) $(TEST_SCRIPTS) $(TESTS) $(if $(SAN),,tests/soak/run) tests/soak/chaos
+	TERN_BUILD=$(B) tests/run $(FAULTS) tests/api/run tests/abuse/run tests/mutants/run $(if $(SAN),,tests/abi/run tests/examples/run tests/examples/readme tests/python/run tests/parity/run) $(TEST_SCRIPTS) $(TESTS) $(if $(SAN),,tests/soak/run) tests/soak/chaos tests/cluster/run
 
 # The server under people's own clients, and the page in a browser: Node, npm packages, Chromium.
 clients: all
@@ -205,13 +261,22 @@ clients: all
 stress: all
 	TERN_BUILD=$(B) tests/soak/run 3600 stress
 
-# Half an hour of a stress mix, ten thousand cancels, a thousand loads, sixty killed workers, and the long form of tests/abuse.
+# Coding agents from npm against a scripted model: a few hundred megabytes the first time.
+.PHONY: agents
+agents: all
+	TERN_BUILD=$(B) tests/run tests/agents/run
+
+# Half an hour of a stress mix, ten thousand cancels, a thousand loads, sixty killed workers, twenty killed servers with a batch, and the long form of tests/abuse.
 soak: all $(B)/tests/test_pool_room
 	TERN_BUILD=$(B) tests/soak/run 1800 soak
 	TERN_BUILD=$(B) tests/soak/chaos 10000
 	TERN_BUILD=$(B) TERN_CYCLES=1000 tests/run $(B)/tests/test_pool_room
 	TERN_BUILD=$(B) tests/soak/kills 20
+	TERN_BUILD=$(B) tests/soak/jobs 20 400
+	TERN_BUILD=$(B) tests/soak/cycles 1000
+	TERN_BUILD=$(B) tests/soak/cycles 1000 --isolate
 	TERN_BUILD=$(B) TERN_ABUSE=long tests/run tests/abuse/run
+	TERN_BUILD=$(B) TERN_CLUSTER_KILLS=60 TERN_CLUSTER_PAUSE=10 tests/run tests/cluster/run
 
 unit: tests
 	TERN_BUILD=$(B) tests/run $(TESTS) $(FAULTS)
@@ -232,12 +297,12 @@ mutants:
 	build/asan/tests/mutants/mutants $(SEED) $(N)
 
 # The threaded ones, and the whole server under chaos; ThreadSanitizer and the rest do not go together.
-TSAN_TESTS := prepare workers engine_ends engine_fail engine_live api par compile ops chan pool pool_life pool_park pool_room tiers lifecycle registry confine http conn conn_limit loop worker link supervisor
+TSAN_TESTS := jobs manifest sealed prepare runtime workers engine_ends engine_fail engine_live api par compile ops chan pool pool_life pool_park pool_room tiers lifecycle registry confine http conn conn_limit loop worker link supervisor
 tsan:
 	$(MAKE) B=build/tsan OPT='-O1 -g1' SAN='-fsanitize=thread' tsan-run
 .PHONY: tsan-run
 tsan-run: $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS))) $(B)/tern
-	TERN_BUILD=$(B) tests/run $(filter-out $(B)/tern,$^) tests/soak/chaos
+	TERN_BUILD=$(B) tests/run $(filter-out $(B)/tern,$^) tests/soak/chaos tests/soak/jobs
 
 # Hard mode (src/engine/hard.h): few KV blocks, preemptions all the time, tiny chunks, outboxes, reads and writes; every
 # invariant is checked after every round. The same answers are expected.
@@ -267,8 +332,9 @@ fuzz-build: $(FUZZERS)
 FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/grammar/% $(B)/src/toolcall/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
             $(filter $(B)/src/net/httpmsg.o $(B)/src/net/query.o $(B)/src/net/loop.o $(B)/src/worker/frame.o $(B)/src/worker/message.o \
                      $(B)/src/worker/handshake.o $(B)/src/worker/link%.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
-                     $(B)/src/server/settings%.o $(B)/src/pool/registry%.o $(B)/src/pool/modelname.o,$(LIB_OBJ) $(SERVE_OBJ)) \
-            $(filter $(B)/src/model/% $(B)/src/kv/% $(B)/src/kernel/% $(B)/src/onnx/%,$(LIB_OBJ)) $(PLAIN_OBJ)
+                     $(B)/src/gang/%.o $(B)/src/jobs/multipart.o $(B)/src/jobs/batchline.o $(B)/src/loadtest/load_http.o $(B)/src/member/member.o $(B)/src/cluster/fleet_state.o $(B)/src/cluster/promptkey.o $(B)/src/cluster/units.o $(B)/src/cluster/affinity.o \
+                     $(B)/src/pool/prompter.o $(B)/src/pool/chatform.o $(B)/src/server/settings%.o $(B)/src/pool/registry%.o $(B)/src/pool/modelname.o,$(LIB_OBJ) $(SERVE_OBJ)) \
+            $(PULL_PLAIN) $(filter $(B)/src/comm/% $(B)/src/model/% $(B)/src/kv/% $(B)/src/kernel/% $(B)/src/onnx/%,$(LIB_OBJ)) $(PLAIN_OBJ)
 $(B)/libfuzz.a: $(FUZZ_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $(FUZZ_OBJ)
@@ -335,7 +401,25 @@ $(B)/cuda/c/%.o: src/%.c $(B)/flags
 bench: all tools
 	bench/vs-llama-cpp
 
-install: all lib
+# What people read and what shells and systemd take: made by the program from its tables of flags.
+$(B)/share/tern.1: $(B)/tern
+	@mkdir -p $(@D)
+	$(Q)$(B)/tern manual >$@.new && mv $@.new $@
+$(B)/share/tern.bash $(B)/share/tern.zsh $(B)/share/tern.fish: $(B)/share/tern.%: $(B)/tern
+	@mkdir -p $(@D)
+	$(Q)$(B)/tern completion $* >$@.new && mv $@.new $@
+$(B)/share/tern.service: packaging/tern.service.in
+	@mkdir -p $(@D)
+	$(Q)sed 's|@PREFIX@|$(PREFIX)|' $< >$@
+.PHONY: $(B)/share/tern.service
+SHARED := $(addprefix $(B)/share/,tern.1 tern.bash tern.zsh tern.fish tern.service)
+
+# Every installed file, for uninstall: a new line of install belongs here, too.
+INSTALLED := bin/tern include/tern.h lib/libtern.a lib/$(LIBTERN_SO) lib/libtern.so.$(ABI) lib/libtern.so lib/pkgconfig/tern.pc \
+  lib/tern/tern-cuda.so lib/tern/tern-pull.so lib/tern/tern-mpi.so lib/tern/tern-nats.so lib/tern/tern-lua.so share/tern/models/tern-tales.gguf share/man/man1/tern.1 share/bash-completion/completions/tern \
+  share/zsh/site-functions/_tern share/fish/vendor_completions.d/tern.fish lib/systemd/system/tern.service
+
+install: all lib $(SHARED)
 	install -D -m 755 $(B)/tern $(DESTDIR)$(PREFIX)/bin/tern
 	install -D -m 644 include/tern.h $(DESTDIR)$(PREFIX)/include/tern.h
 	install -D -m 644 $(B)/lib/libtern.a $(DESTDIR)$(PREFIX)/lib/libtern.a
@@ -344,16 +428,26 @@ install: all lib
 	ln -sf libtern.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/libtern.so
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@REQUIRES@|$(PKGS)|' tools/tern.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/tern.pc
+	$(if $(MPI_LIBS),install -D -m 755 $(B)/tern-mpi.so $(DESTDIR)$(PREFIX)/lib/tern/tern-mpi.so)
+	$(if $(PULL_LIBS),install -D -m 755 $(B)/tern-pull.so $(DESTDIR)$(PREFIX)/lib/tern/tern-pull.so)
+	$(if $(NATS_LIBS),install -D -m 755 $(B)/tern-nats.so $(DESTDIR)$(PREFIX)/lib/tern/tern-nats.so)
+	$(if $(LUA_LIBS),install -D -m 755 $(B)/tern-lua.so $(DESTDIR)$(PREFIX)/lib/tern/tern-lua.so)
 	$(if $(wildcard $(B)/tern-cuda.so),install -D -m 755 $(B)/tern-cuda.so $(DESTDIR)$(PREFIX)/lib/tern/tern-cuda.so)
 	install -D -m 644 models/tern-tales.gguf $(DESTDIR)$(PREFIX)/share/tern/models/tern-tales.gguf
+	install -D -m 644 $(B)/share/tern.1 $(DESTDIR)$(PREFIX)/share/man/man1/tern.1
+	install -D -m 644 $(B)/share/tern.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tern
+	install -D -m 644 $(B)/share/tern.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tern
+	install -D -m 644 $(B)/share/tern.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tern.fish
+	install -D -m 644 $(B)/share/tern.service $(DESTDIR)$(PREFIX)/lib/systemd/system/tern.service
 
+# Folders of tern alone are removed; in a staging folder all that are empty.
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/tern include/tern.h lib/libtern.a lib/$(LIBTERN_SO) lib/libtern.so.$(ABI) \
-	  lib/libtern.so lib/pkgconfig/tern.pc lib/tern/tern-cuda.so share/tern/models/tern-tales.gguf)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
 	-rmdir $(addprefix $(DESTDIR)$(PREFIX)/,lib/tern share/tern/models share/tern) 2>/dev/null
+	$(if $(DESTDIR),find $(DESTDIR)$(PREFIX) -depth -type d -empty -delete)
 
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(FAULT_SRC:%.c=$(B)/%.d) $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/support.d $(EVEX_OBJ:.o=.d) $(B)/tests/fault/fault.d $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d) \
+-include $(PULL_OBJ:.o=.d) $(MUTANTS_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(FAULT_SRC:%.c=$(B)/%.d) $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/support.d $(EVEX_OBJ:.o=.d) $(B)/tests/fault/fault.d $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d) \
          $(CUDA_OBJ:.o=.d)

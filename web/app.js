@@ -71,17 +71,24 @@ function setModel(id) {
     chat.setModel(id, contexts.get(id) ?? 0);
 }
 
+const isLoading = m => m.meta?.state === 'loading';
+
+/* While a model loads, how far it is. */
+function nameOf(m) {
+    return isLoading(m) ? `${m.id} · loading ${m.status?.progress ?? 0} %` : m.id;
+}
+
 async function loadModels() {
     const picker = $('model');
     clearTimeout(retryTimer);
     try {
         const { data = [] } = await getJson('/v1/models');
-        picker.replaceChildren(...data.map(m => h('option', { value: m.id }, m.id)));
+        picker.replaceChildren(...data.map(m => h('option', { value: m.id }, nameOf(m))));
         if (!data.some(m => m.id === settings.model)) settings.model = data[0]?.id ?? '';
         picker.value = settings.model;
         for (const m of data) contexts.set(m.id, m.meta?.context ?? 0);
         setModel(settings.model);
-        if (data.some(m => m.meta?.state === 'loading')) retryTimer = setTimeout(loadModels, 2000);
+        if (data.some(isLoading)) retryTimer = setTimeout(loadModels, 1000);
     } catch (e) {
         picker.replaceChildren(h('option', { value: '' }, e.status === 401 ? 'API key required' : 'server unreachable'));
         if (e.status === 401) openSettings(true);

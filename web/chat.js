@@ -304,7 +304,7 @@ export class Chat {
         announce('Generating an answer');
         await job.run(bodyOf(chat, this.settings, this.model));
         this.finish(job);
-        if (job.message.error?.code === 'context_exceeded' && this.chat === chat && laterStart(chat) > 0) {
+        if (job.message.error?.code === 'context_length_exceeded' && this.chat === chat && laterStart(chat) > 0) {
             chat.from = laterStart(chat);
             this.retry();
         }

@@ -1,6 +1,8 @@
 // An answer in progress: the request, the streamed text, the statistics.
 
-import { streamChat } from './api.js';
+import { getJson, streamChat } from './api.js';
+
+const LOOK_MS = 800; /* between two questions whether the model is still loading */
 
 /* The next question at which a shorter history could begin; -1: it cannot be shorter. */
 export function laterStart(chat) {
@@ -51,21 +53,36 @@ export class Job {
     /* Never throws: a failure becomes the message's error. */
     async run(body) {
         const { message } = this;
+        const looking = setInterval(() => this.#look(body.model), LOOK_MS);
         try {
-            await this.#stream(body);
+            await this.#stream(body, looking);
         } catch (e) {
             const { code = '', correlation = '', retryAfter = 0 } = e, until = Date.now() + retryAfter * 1000;
             if (e.name === 'AbortError') message.stopped = true;
             else message.error = { message: e.message, code, correlation, until };
         }
+        clearInterval(looking);
         delete message.running;
+        delete message.loading;
     }
 
-    async #stream(body) {
+    /* Before the first token: is the model loading, and how far is it? */
+    async #look(model) {
+        const { message } = this;
+        if (!model || message.stats) return;
+        const m = await getJson(`/v1/models/${encodeURI(model)}`).catch(() => null);
+        const loading = m?.meta?.state === 'loading' ? m.status?.progress ?? 0 : undefined;
+        if (!message.running || message.stats || loading === message.loading) return;
+        message.loading = loading;
+        this.changed();
+    }
+
+    async #stream(body, looking) {
         const { message } = this, began = performance.now();
         let first = 0, last = 0, pieces = 0;
         for await (const chunk of streamChat(body, this.#abort.signal)) {
             const choice = chunk.choices?.[0], stats = (message.stats ??= {});
+            clearInterval(looking);
             if (this.#append(choice?.delta)) {
                 last = performance.now();
                 first ||= last;

@@ -91,10 +91,14 @@ export class MessageView {
     }
 
     wait() {
-        if (this.waiting) return;
+        const { loading } = this.message;
+        if (!this.waiting) {
+            const props = { class: 'dots', role: 'img', 'aria-label': 'Waiting for the first token' };
+            this.loading = h('span', { class: 'sub', role: 'status' });
+            this.body.replaceChildren(h('span', props, h('i'), h('i'), h('i')), ' ', this.loading);
+        }
         this.waiting = true;
-        const props = { class: 'dots', role: 'img', 'aria-label': 'Waiting for the first token' };
-        this.body.replaceChildren(h('span', props, h('i'), h('i'), h('i')));
+        this.loading.textContent = loading === undefined ? '' : `Loading the model: ${loading} %`;
     }
 
     /* While the answer streams only the numbers change. */

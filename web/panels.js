@@ -154,7 +154,7 @@ export class ModelsCard {
         const size = n => (n >= 1e9 ? `${(n / 1e9).toFixed(2)} B` : `${(n / 1e6).toFixed(1)} M`);
         const n_kv = (m.kv?.total ?? 0) * (m.kv?.block_tokens ?? 0);
         return [
-            m.error || m.state, m.arch, m.parameters && size(m.parameters), m.context && fmtInt(m.context),
+            m.error || (m.state === 'loading' ? `loading ${m.progress ?? 0} %` : m.state), m.arch, m.parameters && size(m.parameters), m.context && fmtInt(m.context),
             [m.kv_type, n_kv && `${fmtInt(n_kv)} tokens`].filter(Boolean).join(', '),
             m.memory?.total && fmtBytes(m.memory.total), m.load_ms && fmtMs(m.load_ms),
         ];
@@ -178,8 +178,8 @@ export class SettingsCard {
         if (text === this.text) return;
         this.text = text;
         const byName = Object.entries(settings).sort(([a], [b]) => a.localeCompare(b));
-        this.body.replaceChildren(...byName.map(([name, { value = '', from = '' }]) => {
-            const says = typeof value === 'object' ? JSON.stringify(value) : String(value);
+        this.body.replaceChildren(...byName.map(([name, { value = '', effective = value, from = '' }]) => {
+            const says = typeof effective === 'object' ? JSON.stringify(effective) : String(effective);
             return h('tr', { class: from !== 'default' && 'set' },
                 h('th', { scope: 'row' }, name), h('td', {}, says || '–'), h('td', {}, from));
         }));
