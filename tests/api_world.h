@@ -82,7 +82,7 @@ static void handle_request(void *arg, struct http_req *q)
     int64_t n;
 
     snprintf(who.correlation, sizeof who.correlation, "%s", http_id(q));
-    if (tenant.p && str_to_i64(tenant, &n)) who.tenant = (uint32_t)n;
+    if (tenant.p && str_to_i64(tenant, &n)) who.tenant = (uint32_t)n, who.keyed = true;
     if (str_is(path, "/v1/chat/completions")) api_chat(me->api, q, &who);
     else if (str_is(path, "/v1/completions")) api_completions(me->api, q, &who);
     else if (str_is(path, "/v1/embeddings")) api_embeddings(me->api, q, &who);
@@ -135,8 +135,9 @@ struct setup {
     struct api_opt api;
     size_t max_unread;
     const struct pool_host *host;
-    const struct supervisor_opt *workers;               /* models run in processes */
-    int retry_ms;                                       /* of the pool */
+    const struct supervisor_opt *workers; /* models run in processes */
+    int retry_ms;                         /* of the pool, as is the next */
+    uint64_t memory_limit;
     bool (*more)(struct world *me, struct http_req *q); /* further routes, on the loop */
 };
 
@@ -165,6 +166,7 @@ static struct world *world_open(struct setup s)
                            .engine = s.engine,
                            .host = s.host,
                            .retry_ms = s.retry_ms,
+                           .memory_limit = s.memory_limit,
                            .changed = on_pool_change,
                            .arg = me };
     struct err e;

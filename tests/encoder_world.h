@@ -95,6 +95,8 @@ static inline void add_bert(struct folder *f, const struct weights *w)
         add_weight(f, y->n2, E, 0, "bert.encoder.layer.%d.output.LayerNorm.weight", l);
         add_weight(f, y->n2_b, E, 0, "bert.encoder.layer.%d.output.LayerNorm.bias", l);
     }
+    add_weight(f, w->l[0].o, E, E, "bert.pooler.dense.weight", 0); /* used by classifiers only */
+    add_weight(f, w->l[0].o_b, E, 0, "bert.pooler.dense.bias", 0);
 }
 
 static inline void add_nomic(struct folder *f, const struct weights *w)

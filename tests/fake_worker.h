@@ -5,6 +5,7 @@
 #define TERN_TESTS_FAKE_WORKER_H
 
 #include "api/api.h"
+#include "base/arena.h"
 #include "base/buf.h"
 #include "net/loop.h"
 #include "worker/link.h"
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FLOOD = 900 << 10 };
+enum { FLOOD = 900 << 10, FAKE_PLACES = 4 };
 
 static struct fake {
     struct loop *loop;
@@ -25,6 +26,8 @@ static struct fake {
     const char *id;
     const char *log; /* file for a line about SIGTERM */
     size_t flooded;
+    bool woken;
+    struct keyset *keys;
 } fake;
 
 static bool fake_behaves(const char *what) { return strncmp(fake.id, what, strlen(what)) == 0; }
@@ -58,13 +61,28 @@ static void fake_send_ready(void)
                            .kv_type = "f16",
                            .n_ctx = 512,
                            .max_seqs = 4,
+                           .max_requests = FAKE_PLACES,
                            .digest = "",
                            .sandbox = "" };
     struct buf b = { 0 };
 
-    if (fake_behaves("no-ready")) return;
+    if (fake_behaves("no-ready") || fake_behaves("stay-loading")) return;
     msg_write_ready(&b, &m);
     fake_send_text(FRAME_READY, &b);
+}
+
+/* It keeps as many bytes of blocks in its memory as it may. */
+static void fake_sleep(const struct frame *f)
+{
+    struct msg_sleep m;
+    struct arena a = { 0 };
+    struct buf b = { 0 };
+
+    if (!fake_behaves("sleeps") && !fake_behaves("stay-sleeps")) return;
+    if (msg_read_sleep(&m, &a, frame_payload(f), NULL) != OK) _exit(5);
+    arena_release(&a);
+    msg_write_asleep(&b, &(struct msg_asleep){ 1, m.park_bytes });
+    fake_send_text(FRAME_ASLEEP, &b);
 }
 
 static void fake_end_stream(struct link_stream *s)
@@ -72,6 +90,7 @@ static void fake_end_stream(struct link_stream *s)
     struct api_end end = { .model = "", .code = "", .finish = "stop", .gone = "", .status = 200 };
     struct buf b = { 0 };
 
+    if (fake_behaves("ending")) end.code = "shutting_down";
     msg_write_end(&b, &end);
     link_end_stream(s, buf_str(&b));
     buf_release(&b);
@@ -88,6 +107,7 @@ static void fake_make_head(struct msg_reply *m)
     if (fake_behaves("bad-type")) m->type = "text/html";
     if (fake_behaves("bad-split-type")) m->type = "application/json\r\nSet-Cookie: evil=1";
     if (fake_behaves("bad-status-low")) m->status = 101;
+    if (fake_behaves("ending")) m->status = 503;
     if (fake_behaves("bad-status-high")) m->status = 1000;
     if (fake_behaves("bad-split-name"))
         m->headers[m->n_headers++] = (struct msg_pair){ "retry-after: 1\r\nset-cookie", "evil=1" };
@@ -136,6 +156,9 @@ static void fake_frame(void *arg, struct link *l, struct link_stream *s, const s
 {
     (void)arg, (void)l;
     if (f->type == FRAME_ADMIT) fake_send_ready();
+    if (f->type == FRAME_SLEEP) fake_sleep(f);
+    if (f->type == FRAME_WAKE) fake.woken = true;
+    if (f->type == FRAME_ROOM && fake.woken) fake_opened(NULL, NULL);
     if (f->type == FRAME_BODY) link_consumed(s, f->n);
     if ((f->type == FRAME_REQUEST || f->type == FRAME_BODY) && (f->flags & FRAME_LAST))
         fake_answer(s);
@@ -165,6 +188,13 @@ static void fake_on_term(void *arg)
     if (fd >= 0 && write(fd, "t", 1) == 1) close(fd);
 }
 
+/* One that is full says so, and would take a request all the same. */
+static void fake_beat(void *arg, struct msg_beat *out)
+{
+    (void)arg;
+    out->admitted = fake_behaves("full") ? FAKE_PLACES : 0;
+}
+
 static int run_fake(int argc, char **argv)
 {
     unsigned char token[PROCESS_TOKEN];
@@ -177,12 +207,14 @@ static int run_fake(int argc, char **argv)
                           .opened = fake_opened,
                           .frame = fake_frame,
                           .writable = fake_writable,
+                          .beat = fake_beat,
                           .closed = fake_closed };
 
     if (argc < 9) return 9;
     fake.id = argv[5];
     fake.log = argv[8];
-    if (process_read_token(PROCESS_FD, token, &e) != OK || loop_open(&fake.loop, &e) != OK ||
+    if (process_read_token(PROCESS_FD, token, &e) != OK ||
+        process_read_keys(PROCESS_FD, &fake.keys, &e) != OK || loop_open(&fake.loop, &e) != OK ||
         loop_on_signal(fake.loop, SIGTERM, fake_on_term, NULL, &e) != OK)
         return 8;
     o.loop = fake.loop;

@@ -36,7 +36,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { MAX_HELD = 16, BIG_BYTES = 8 << 20, WAIT_MS = 10000 };
+enum { MAX_HELD = 16, BIG_BYTES = 8 << 20, WAIT_MS = 60000 };
 
 struct held {
     struct http_req *q;

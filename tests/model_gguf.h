@@ -13,15 +13,14 @@
 
 static inline enum dtype type_of(const struct gguf_item *it)
 {
-    return it->keep_f32 ? DT_F32 : it->from[0]->type;
+    return it->keep_f32 || it->from[0]->quant ? DT_F32 : it->from[0]->type;
 }
 
 /* Writes all rows of an item, multiplied by scale. */
 static inline void write_rows(struct ggufw *w, const struct gguf_item *it, float scale)
 {
     uint64_t bytes;
-    float *f = mem_array((size_t)it->cols, sizeof *f),
-          *tmp = mem_array(layout_room(&it->lay), sizeof *f);
+    float *f = mem_array((size_t)it->cols, sizeof *f), *tmp = mem_array(naming_room(it), sizeof *f);
     void *out;
     dtype_row_bytes(type_of(it), (uint64_t)it->cols, &bytes);
     out = mem_alloc(bytes);
@@ -46,9 +45,10 @@ static inline bool scale_name(const struct gguf_item *it, char *out, size_t cap)
     return true;
 }
 
-/* Writes the folder as a GGUF file; matrices keep their type. scaled: each matrix is halved and
- * gets a scale tensor of 2. */
-static inline void write_gguf_of(const char *folder, const char *path, bool scaled)
+/* Writes the folder as a GGUF file; matrices keep their type, quantized layers become F32.
+ * scaled: each matrix is halved and gets a scale tensor of 2. grouped: the value heads of Qwen 3.5
+ * keep the folder's order, and a key says so. */
+static inline void write_gguf_form(const char *folder, const char *path, bool scaled, bool grouped)
 {
     struct source *src = NULL;
     struct arena a = { 0 };
@@ -66,6 +66,10 @@ static inline void write_gguf_of(const char *folder, const char *path, bool scal
         naming_plan(&hp, src, &a, &items, &n, &e) != OK || ggufw_open(&w, path, &e) != OK)
         fail_msg("%s", e.msg);
     if (naming_keys(&hp, w, &e) != OK) fail_msg("%s", e.msg);
+    snprintf(name, sizeof name, "%s.ssm.heads_grouped", hp.arch);
+    if (grouped) ggufw_bool(w, name, true);
+    for (int i = 0; grouped && i < n; i++)
+        items[i].tile_rows = items[i].tile_cols = (struct tiling){ 0 };
     int n_extra = naming_extras(&hp, &a, extra);
     for (int i = 0; i < n_extra; i++) ggufw_tensor(w, extra[i].name, DT_F32, &extra[i].n, 1);
     for (int i = 0; i < n; i++) {
@@ -83,5 +87,10 @@ static inline void write_gguf_of(const char *folder, const char *path, bool scal
     if (ggufw_close(w, &e) != OK) fail_msg("%s", e.msg);
     arena_release(&a);
     source_close(src);
+}
+
+static inline void write_gguf_of(const char *folder, const char *path, bool scaled)
+{
+    write_gguf_form(folder, path, scaled, false);
 }
 #endif

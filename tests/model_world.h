@@ -104,6 +104,70 @@ static const char *const committed[] = { "llama-yarn-bias", "qwen2",  "phi3",   
                                          "bitnet",          "gpt2",   "bloom",      "falcon-mq",
                                          "glm4_moe",        "mamba2", "qwen3_next", "deepseek_v3" };
 
+/* The architectures of 2025 and 2026, in ../shared/fixtures/hf-2026. */
+static const char *const newer[] = {
+    "afmoe",
+    "apertus",
+    "bamba",
+    "cohere2_moe",
+    "deepseek_v32",
+    "deepseek_v4",
+    "dots1",
+    "ernie4_5_moe",
+    "exaone_moe",
+    "falcon_h1",
+    "falcon_mamba",
+    "flex_olmo",
+    "gemma3",
+    "gemma3n",
+    "gemma3n_text",
+    "gemma4",
+    "gemma4-moe",
+    "gemma4_text",
+    "gemma4_text-moe",
+    "glm4_moe_lite",
+    "glm_moe_dsa",
+    "granite_swa",
+    "granitemoehybrid",
+    "granitemoehybrid-dense",
+    "granitemoeshared",
+    "hunyuan_v1_moe",
+    "hy_v3",
+    "jais2",
+    "jamba",
+    "lfm2_moe",
+    "llama4",
+    "llama4_text",
+    "longcat_flash",
+    "mimo_v2_flash",
+    "minicpm3",
+    "minimax_m2",
+    "minimax_m3_vl",
+    "ministral3",
+    "mistral3",
+    "mistral3-mistral4",
+    "mistral4",
+    "nanochat",
+    "nemotron_h",
+    "nemotron_h-latent",
+    "olmo_hybrid",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen3_5_moe_text",
+    "qwen3_5_text",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "solar_open",
+    "vaultgemma",
+};
+
+static inline const char *newer_folder(size_t i)
+{
+    char path[256];
+    snprintf(path, sizeof path, "fixtures/hf-2026/%s", newer[i]);
+    return shared(path);
+}
+
 static inline const char *golden(const char *name)
 {
     char path[256];

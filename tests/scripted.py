@@ -16,6 +16,7 @@ SCRIPTS = {
                  "ther\", \"arguments\": {\"city\": \"Z", "\u00fcrich\", \"da", "ys\": 2}}\n</tool", "_call>\n"],
         "two": ["<tool_c", "all>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bern\"}}", "</tool_", "call>\n<", "tool_call",
                 ">{\"name\": \"add\", \"argu", "ments\": {\"a\": 1, \"b\": 2}}</", "tool_call>"],
+        "filling": ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "filled", " in"],
         "broken": ["See ", "<tool_ca", "ll>{\"name\": oops}", "</tool_cal", "l> sorry"],
     }),
     "harmony": ("<|channel|> <|start|>", {
@@ -23,6 +24,11 @@ SCRIPTS = {
                  "nel|>commen", "tary to=func", "tions.get_weather ", "<|constrain|>", "json<|mess", "age|>{\"city\":",
                  "\"Bern\"}", "<|call|>"],
         "end": ["<|return|>"],
+    }),
+    # A template that knows neither tools nor a system role, and wants user and assistant to alternate.
+    "strict": ("", {
+        "hello": ["Hi ", "there."],
+        "call": ["<tool_call>\n{\"name\": \"get_weather\", \"arg", "uments\": {\"city\": \"Bern\"}}\n</tool_call>"],
     }),
 }
 
@@ -55,7 +61,32 @@ def bytes_to_unicode():
     return table
 
 
+# Coding agents: the first answer runs a shell command by whatever name the agent gives its tool, the next one ends.
+AGENT_COMMAND = "echo written by the agent > made.txt"
+AGENT_TOOLS = {
+    "shell_command": {"command": AGENT_COMMAND}, "exec_command": {"cmd": AGENT_COMMAND}, "shell": {"command": ["bash", "-c", AGENT_COMMAND]},
+    "Bash": {"command": AGENT_COMMAND, "description": "writes a file"}, "bash": {"command": AGENT_COMMAND, "description": "writes a file"},
+    "run_shell_command": {"command": AGENT_COMMAND, "description": "writes a file", "is_background": False},
+}
+SCRIPTS["agent"] = ("<tool_call> </tool_call>", {
+    **{name: ["<tool_call>\n" + json.dumps({"name": name, "arguments": args}) + "\n</tool_call>"] for name, args in AGENT_TOOLS.items()},
+    "done": ["The file", " is written."], "title": ["A title"],
+})
+# Agents send long prompts, and every byte would be a token: only what decides the answer is rendered.
+AGENT = ("{# <tool_call> </tool_call> #}{% set ns = namespace(tool='', done=false) %}{% for t in tools or [] %}"
+         "{% if t.function.name in [" + ", ".join(f"'{n}'" for n in AGENT_TOOLS) + "] and not ns.tool %}{% set ns.tool = t.function.name %}{% endif %}{% endfor %}"
+         "{% for m in messages %}{% if m.role == 'tool' %}{% set ns.done = true %}{% endif %}{% endfor %}<{{ messages | length }}>"
+         "{% if not ns.tool %}<|play title|>{% elif ns.done %}<|play done|>{% else %}<|play {{ ns.tool }}|>{% endif %}")
+
+STRICT = ("{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}{{ raise_exception('unknown role') }}{% endif %}"
+          "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+          "<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}{% set last = messages[-1].content.split('\n')[-1] %}"
+          "{% if last.startswith('play ') %}<|{{ last }}|>{% else %}<|play nothing|>{% endif %}{% endif %}")
+
+
 def template_of(family):
+    if family in ("strict", "agent"):
+        return STRICT if family == "strict" else AGENT
     return ("{# " + SCRIPTS[family][0] + " #}{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
             "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
             "({{ c.function.name }} {{ c.function.arguments | tojson }}){% endfor %}{{ '\\n' }}{% endfor %}"

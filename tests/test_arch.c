@@ -168,7 +168,7 @@ static void alibi_slopes_for_head_counts_that_are_no_power_of_two_interleave(voi
     struct hparams hp = { .alibi = 8, .alibi_scale = 1 };
     float s[6];
     (void)state;
-    hparams_slopes(&hp, 6, s);
+    hparams_slopes(&hp, 6, 0, 6, s);
     for (int i = 0; i < 4; i++) assert_float_equal(s[i], exp2(-2.0 * (i + 1)), 1e-7);
     assert_float_equal(s[4], exp2(-1), 1e-7);
     assert_float_equal(s[5], exp2(-3), 1e-7);
@@ -226,8 +226,8 @@ static void unsupported_options_are_refused_by_name(void **state)
     assert_refused(make_llama_variant("no1", "cohere2", ",\"layer_types\":[\"chunked_attention\"]"),
                    E_UNSUPPORTED, "chunked_attention");
     assert_refused(
-        make_llama_variant("no2", "llama", ",\"quantization_config\":{\"quant_method\":\"gptq\"}"),
-        E_UNSUPPORTED, "gptq");
+        make_llama_variant("no2", "llama", ",\"quantization_config\":{\"quant_method\":\"zork\"}"),
+        E_UNSUPPORTED, "zork");
     assert_refused(make_llama_variant("no3", "helium", ",\"hidden_act\":\"mish\""), E_UNSUPPORTED,
                    "mish");
     assert_refused(

@@ -326,11 +326,32 @@ static void random_numbers_are_the_same_on_every_machine(void **state)
     assert_true(fabs(sum / 1e5) < 0.02 && fabs(sq / 1e5 - 1) < 0.02);
 }
 
+static void words_have_a_distance_in_edits(void **state)
+{
+    int least = 4;
+
+    (void)state;
+    assert_int_equal(str_distance(STR("status"), STR("status")), 0);
+    assert_int_equal(str_distance(STR("stauts"), STR("status")), 1); /* two neighbours swapped */
+    assert_int_equal(str_distance(STR("sttus"), STR("status")), 1);
+    assert_int_equal(str_distance(STR("statuss"), STR("status")), 1);
+    assert_int_equal(str_distance(STR(""), STR("abc")), 3);
+    assert_int_equal(str_distance(STR("kitten"), STR("sitting")), 3);
+    assert_int_equal(str_distance(STR("ca"), STR("abc")), 3);
+    assert_int_equal(str_distance(STR("a"), STR("12345678901234567890123456789012345678901")), 99);
+    assert_true(str_is_nearer(STR("rnu"), STR("run"), &least));
+    assert_int_equal(least, 1);
+    assert_false(str_is_nearer(STR("rnu"), STR("serve"), &least));
+    least = 4;
+    assert_false(str_is_nearer(STR("ab"), STR("cd"), &least)); /* all of a word changed */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_error_keeps_its_code_and_gains_context),
         cmocka_unit_test(a_message_that_is_too_long_is_truncated),
+        cmocka_unit_test(words_have_a_distance_in_edits),
         cmocka_unit_test(sizes_that_overflow_give_null),
         cmocka_unit_test(aligned_blocks_are_aligned),
         cmocka_unit_test(an_arena_returns_zeroed_aligned_memory_and_is_released_at_once),

@@ -67,7 +67,7 @@ static void a_cancelled_or_late_work_ends_at_the_next_look(void **state)
 {
     atomic_bool cancelled = false;
     struct budget b = { .what = "the work", .cancelled = &cancelled };
-    struct budget late = { .what = "the work", .deadline_ns = clock_ns() };
+    struct budget late = { .what = "the work", .max_cpu_ns = 1 };
     struct err e = { 0 };
     int n = 0;
 
@@ -77,9 +77,28 @@ static void a_cancelled_or_late_work_ends_at_the_next_look(void **state)
     while (budget_step(&b, 1)) n++;
     assert_true(n <= BUDGET_LOOK);
     assert_int_equal(budget_error(&b, &e), E_CANCELLED);
-    assert_false(budget_step(&late, 1));
+    assert_true(budget_step(&late, 1)); /* the first look */
+    assert_false(budget_step(&late, BUDGET_LOOK));
     assert_int_equal(budget_error(&late, &e), E_INVALID);
-    assert_non_null(strstr(e.msg, "seconds"));
+    assert_non_null(strstr(e.msg, "seconds of processor time"));
+}
+
+/* Processor time counts, not the time in which other processes have the machine. */
+static void time_in_which_the_thread_does_not_run_is_not_counted(void **state)
+{
+    struct budget b = { .what = "the work", .max_cpu_ns = 100000000 };
+    struct err e = { 0 };
+    uint64_t begin = clock_thread_ns();
+
+    (void)state;
+    assert_true(budget_look(&b));
+    nanosleep(&(struct timespec){ .tv_nsec = 300000000 }, NULL);
+    assert_true(budget_look(&b));
+    while (budget_step(&b, BUDGET_LOOK)) {}
+    assert_true(clock_thread_ns() - begin >= b.max_cpu_ns);
+    assert_int_equal(b.end, BUDGET_TIME);
+    assert_int_equal(budget_error(&b, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "more than 0.1 seconds of processor time"));
 }
 
 /* ---- texts that take long ---- */
@@ -311,20 +330,35 @@ static void real_schemas_take_a_fiftieth_of_the_limit(void **state)
     buf_release(&file);
 }
 
-/* Places are found in one pass over the text, however many there are. */
-static void the_place_of_an_error_is_found_in_a_large_grammar(void **state)
+/* Steps per byte of a grammar of n rules whose last one has an error. */
+static double find_error_after(int n)
 {
     struct budget b = { .max_steps = GRAMMAR_STEPS, .max_bytes = GRAMMAR_BYTES };
     struct buf text = { 0 };
     struct err e = { 0 };
+    char where[60];
+    double steps;
+
+    buf_puts(&text, "root ::= a0\n");
+    for (int i = 0; i < n; i++) buf_printf(&text, "a%d ::= \"x\" | b%d a%d\n", i, i, i + 1);
+    buf_puts(&text, "c ::= (");
+    snprintf(where, sizeof where, "line %d, column 8: expected ')'", n + 2);
+    assert_int_equal(compile(GRAMMAR_GBNF, buf_str(&text), &b, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, where));
+    steps = (double)b.steps / (double)text.n;
+    buf_release(&text);
+    return steps;
+}
+
+/* Places are found in one pass over the text, however many there are: 16 times the rules take the same
+ * number of steps for each byte. */
+static void the_place_of_an_error_is_found_in_a_large_grammar(void **state)
+{
+    double few = find_error_after(1000), many = find_error_after(16000);
 
     (void)state;
-    buf_puts(&text, "root ::= a0\n");
-    for (int i = 0; i < 16000; i++) buf_printf(&text, "a%d ::= \"x\" | b%d a%d\n", i, i, i + 1);
-    buf_puts(&text, "c ::= (");
-    assert_int_equal(compile(GRAMMAR_GBNF, buf_str(&text), &b, &e), E_INVALID);
-    assert_non_null(strstr(e.msg, "line 16002, column 8: expected ')'"));
-    buf_release(&text);
+    assert_true(few >= 1); /* every byte is counted */
+    assert_true(many < 2 * few);
 }
 
 static void compiled_grammars_are_counted(void **state)
@@ -347,6 +381,7 @@ int main(void)
         cmocka_unit_test(the_limit_of_steps_is_exact_and_stays_exceeded),
         cmocka_unit_test(bytes_are_counted_while_they_are_held),
         cmocka_unit_test(a_cancelled_or_late_work_ends_at_the_next_look),
+        cmocka_unit_test(time_in_which_the_thread_does_not_run_is_not_counted),
         cmocka_unit_test(schemas_that_grow_without_bound_are_refused),
         cmocka_unit_test(automata_that_grow_without_bound_are_refused),
         cmocka_unit_test(nested_repetitions_take_little),

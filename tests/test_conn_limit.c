@@ -136,7 +136,7 @@ static void a_connection_that_sends_a_request_is_not_closed(void **state)
 
     (void)state;
     send_text(&a, "GET /ec");
-    for (int i = 0; i < 500 && read_stats(w).conns < 1; i++) usleep(2000);
+    for (int i = 0; i < 30000 && read_stats(w).conns < 1; i++) usleep(2000);
     usleep(50000); /* its bytes are read by then; if not, they are seen in the socket */
     b = ask_on_new(w, ECHO);
     expect_full(&b, NULL);
@@ -217,7 +217,7 @@ static bool is_served_after(struct world *w, int held)
     buf_release(&r.body);
     close_peer(&a);
     close_peer(&b);
-    for (int i = 0; i < 500 && read_stats(w).conns > 0; i++) usleep(2000);
+    for (int i = 0; i < 30000 && read_stats(w).conns > 0; i++) usleep(2000);
     return served;
 }
 

@@ -89,6 +89,19 @@ static void a_prompt_in_chunks_gives_the_logits_of_one_piece(void **state)
     }
 }
 
+/* The same with the newer architectures: their states, shared keys and experts. */
+static void newer_architectures_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    check_mixture(repo("tests/golden/hf-2026/nemotron_h-latent"), (int[]){ 7, 7, 7 }, "in sevens");
+    need_shared("fixtures/hf-2026");
+    for (size_t i = 0; i < N(newer); i++) {
+        check_mixture(newer_folder(i), (int[]){ 40, 23, 7 }, "together");
+        check_mixture(newer_folder(i), (int[]){ 7, 7, 7 }, "in sevens");
+        check_mixture(newer_folder(i), (int[]){ 17, 1, 2 }, "mixed with decode");
+    }
+}
+
 /* Writes a copy of a model with one part of its configuration replaced; the weights stay the
  * same. */
 static const char *write_with_config(struct folder *f, const char *fixture_dir, const char *name,
@@ -382,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequences_in_one_batch_give_the_logits_they_give_alone),
         cmocka_unit_test(a_prompt_in_chunks_gives_the_logits_of_one_piece),
+        cmocka_unit_test(newer_architectures_do_not_depend_on_the_batch),
         cmocka_unit_test(chunks_agree_if_the_rotary_embedding_depends_on_the_length),
         cmocka_unit_test(a_cancelled_step_ends_between_layers),
         cmocka_unit_test(a_large_step_is_launched_in_parts_and_a_small_one_at_once),

@@ -250,6 +250,32 @@ static void a_gguf_file_of_an_encoder_gives_the_same_embeddings(void **state)
     }
 }
 
+static void dense_layers_of_an_encoder_are_not_lost_in_gguf(void **state)
+{
+    struct weights *w = random_weights(&rng);
+    struct folder f;
+    struct source *src = NULL;
+    struct arena a = { 0 };
+    struct hparams hp;
+    struct gguf_item *items;
+    struct err e = { 0 };
+    int n = 0;
+    const char *dir = write_encoder(&f, w, BERT, "mean_tokens");
+    (void)state;
+
+    folder_write(&f, "modules.json",
+                 STR("[{\"path\":\"\",\"type\":\"sentence_transformers.models.Transformer\"},"
+                     "{\"path\":\"2_Dense\",\"type\":\"sentence_transformers.models.Dense\"}]"));
+    if (source_open(&src, dir, &e) != OK || hparams_read(&hp, &a, src, &e) != OK)
+        fail_msg("%s", e.msg);
+    assert_int_equal(naming_plan(&hp, src, &a, &items, &n, &e), E_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "dense layers after the pooling"));
+    arena_release(&a);
+    source_close(src);
+    folder_write(&f, "modules.json", STR("[]")); /* other tests write to the same folder */
+    mem_free(w);
+}
+
 /* ---- refused requests ---- */
 
 static void an_encoder_refuses_generation_and_texts_longer_than_a_step(void **state)
@@ -294,6 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embeddings_of_encoders_agree_with_plain_loops),
         cmocka_unit_test(a_gguf_file_of_an_encoder_gives_the_same_embeddings),
+        cmocka_unit_test(dense_layers_of_an_encoder_are_not_lost_in_gguf),
         cmocka_unit_test(an_encoder_refuses_generation_and_texts_longer_than_a_step),
         cmocka_unit_test(unsupported_pooling_modes_are_refused_by_name),
     };

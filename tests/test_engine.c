@@ -293,6 +293,56 @@ static void banned_end_tokens_do_not_change_the_logprobs(void **state)
     assert_true(first[0].logprob == first[1].logprob);
 }
 
+/* A request that continues one of another engine: greedy and sampled, from any point, up to all of its
+ * tokens. */
+static void a_request_continues_behind_the_tokens_of_another_engine(void **state)
+{
+    static const int at[] = { 1, 7, 16, 23, 24 };
+
+    (void)state;
+    for (int sampled = 0; sampled < 2; sampled++) {
+        struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
+        struct client truth = make_client(3, 40, 24);
+        truth.r->sample.temp = sampled ? 1 : 0;
+        truth.r->sample.seed = 77;
+        run_client(g, &truth);
+        engine_close(g);
+        for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+            struct client a = make_client(3, 40, 24);
+            g = open_manual((struct engine_opt){ .n_ctx = 256 });
+            a.r->sample = truth.r->sample;
+            ids_add(&a.r->resume, truth.out.p, (size_t)at[i]);
+            run_client(g, &a);
+            assert_int_equal(a.finish, FINISH_LENGTH);
+            assert_int_equal(a.r->n_out, 24);
+            assert_int_equal(a.out.n, 24 - at[i]);
+            assert_memory_equal(a.out.p, truth.out.p + at[i], a.out.n * sizeof *a.out.p);
+            assert_int_equal(kv_blocks_used(g), 0);
+            release_client(&a);
+            engine_close(g);
+        }
+        release_client(&truth);
+    }
+}
+
+static void tokens_to_continue_behind_are_checked(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
+    struct err e = { 0 };
+
+    (void)state;
+    for (int bad = 0; bad < 3; bad++) {
+        struct client a = make_client(3, 40, 4);
+        for (int i = 0; i < (bad == 0 ? 5 : 2); i++) ids_push(&a.r->resume, 5);
+        if (bad == 1) a.r->resume.p[1] = -1;
+        if (bad == 2) a.r->resume.p[1] = 1 << 30;
+        assert_int_equal(engine_submit(g, a.r, &e), E_INVALID);
+        assert_non_null(strstr(e.msg, "continue behind"));
+        release_client(&a);
+    }
+    engine_close(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +354,8 @@ int main(void)
         cmocka_unit_test(a_continued_conversation_computes_only_its_new_tokens),
         cmocka_unit_test(a_prefix_of_many_concurrent_requests_is_computed_once),
         cmocka_unit_test(a_seed_gives_the_same_text_whatever_else_runs),
+        cmocka_unit_test(a_request_continues_behind_the_tokens_of_another_engine),
+        cmocka_unit_test(tokens_to_continue_behind_are_checked),
         cmocka_unit_test(logprobs_are_those_of_the_model_in_descending_order),
         cmocka_unit_test(banned_end_tokens_do_not_change_the_logprobs),
     };

@@ -166,7 +166,7 @@ static void clients_that_leave_at_random_leave_no_blocks_in_use(void **state)
         assert_int_equal(pthread_create(&t[i], NULL, submit_and_leave, &c[i]), 0);
     }
     for (int i = 0; i < N; i++) pthread_join(t[i], NULL);
-    for (int i = 0; i < 1000 && gauge_get(&engine_stats(g)->running); i++)
+    for (int i = 0; i < 60000 && !engine_is_idle(g); i++)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     assert_true(engine_is_idle(g));
     assert_int_equal(kv_blocks_used(g), 0);

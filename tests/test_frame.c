@@ -248,6 +248,7 @@ static void the_room_of_a_model_survives_exactly(void **state)
 /* Every table of keys ends where it should: an empty message is read, and what is written, too. */
 static void small_messages_survive(void **state)
 {
+    struct msg_sleep sleep;
     struct msg_asleep asleep;
     struct msg_admit admit;
     struct msg_stop stop;
@@ -258,10 +259,17 @@ static void small_messages_survive(void **state)
     struct err e;
 
     (void)state;
-    msg_write_asleep(&b, &(struct msg_asleep){ 12 });
-    assert_true(str_is(buf_str(&b), "{\"parked_blocks\":12}"));
+    msg_write_sleep(&b, &(struct msg_sleep){ 1 << 20 });
+    assert_int_equal(msg_read_sleep(&sleep, &a, buf_str(&b), &e), OK);
+    assert_int_equal(sleep.park_bytes, 1 << 20);
+    assert_int_equal(msg_read_sleep(&sleep, &a, STR("{}"), &e), OK);
+    assert_int_equal(sleep.park_bytes, 0);
+    buf_clear(&b);
+    msg_write_asleep(&b, &(struct msg_asleep){ 12, 4096 });
+    assert_true(str_is(buf_str(&b), "{\"parked_blocks\":12,\"parked_bytes\":4096}"));
     assert_int_equal(msg_read_asleep(&asleep, &a, buf_str(&b), &e), OK);
     assert_int_equal(asleep.parked_blocks, 12);
+    assert_int_equal(asleep.parked_bytes, 4096);
     assert_int_equal(msg_read_asleep(&asleep, &a, STR("{}"), &e), OK);
     assert_int_equal(msg_read_admit(&admit, &a, STR("{}"), &e), OK);
     assert_int_equal(msg_read_stop(&stop, &a, STR("{}"), &e), OK);

@@ -125,12 +125,11 @@ static void head_counts_that_do_not_divide_are_refused(void **state)
 
 static void an_unknown_architecture_is_named_with_the_known_ones(void **state)
 {
-    struct world *w = read_folder("frobnicator", "");
+    struct world *w = read_folder("gemma_frobnicator", "");
     (void)state;
     assert_int_equal(w->rc, E_UNSUPPORTED);
-    assert_non_null(strstr(w->e.msg, "frobnicator"));
-    assert_non_null(strstr(
-        w->e.msg, "granite, granitemoe, helium, hunyuan_v1_dense, lfm2, llama, mamba, mamba2"));
+    assert_non_null(strstr(w->e.msg, "gemma_frobnicator"));
+    assert_non_null(strstr(w->e.msg, "the nearest names are gemma, gemma2"));
     world_close(w);
 }
 
@@ -574,7 +573,7 @@ static void the_error_for_an_unknown_gguf_architecture_lists_the_known_ones(void
     (void)state;
     assert_int_equal(v->rc, E_UNSUPPORTED);
     assert_non_null(strstr(v->e.msg, "\"quux\""));
-    assert_non_null(strstr(v->e.msg, "lfm2, llama, mamba, mamba2"));
+    assert_non_null(strstr(v->e.msg, "the nearest names are qwen2, qwen3"));
     world_close(v);
 }
 

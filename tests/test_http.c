@@ -241,7 +241,7 @@ static void slow_headers_and_slow_bodies_get_408(void **state)
         w, (struct refusal){
                408, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n9\r\nabc", 0 });
     p = connect_peer(w); /* single bytes do not extend the time limit */
-    for (int i = 0; i < 400 && !cut; i++) {
+    for (int i = 0; i < 6000 && !cut; i++) {
         struct pollfd f = { .fd = p.fd, .events = POLLIN };
         cut = poll(&f, 1, 10) == 1;
         if (!cut) send_bytes(&p, "G", 1);
@@ -254,7 +254,7 @@ static void slow_headers_and_slow_bodies_get_408(void **state)
 
 static void an_idle_connection_is_closed_without_a_reply(void **state)
 {
-    struct world *w = world_open((struct http_opt){ .idle_ms = 100 });
+    struct world *w = world_open((struct http_opt){ .idle_ms = 2000 });
     struct peer p = connect_peer(w);
 
     (void)state;
@@ -295,8 +295,8 @@ static void expect_id(struct world *w, const char *bytes, int status, const char
 
 static void every_reply_has_the_correlation_id_of_its_request(void **state)
 {
-    struct world *w = world_open(
-        (struct http_opt){ .max_body_bytes = 10, .max_header_bytes = 300, .header_ms = 200 });
+    struct world *w =
+        world_open((struct http_opt){ .max_body_bytes = 10, .max_header_bytes = 300 });
     char longest[65], text[400];
 
     (void)state;
@@ -318,9 +318,11 @@ static void every_reply_has_the_correlation_id_of_its_request(void **state)
     expect_id(w, "GET / HTTP/1.1\r\nX-Correlation-Id: late\r\n\r\n", 400, "late"); /* no Host */
     expect_id(w, "POST / HTTP/1.1\r\n" HOST "X-Correlation-Id: big\r\nContent-Length: 11\r\n\r\n",
               413, "big");
-    expect_id(w, "GET / HTTP/1.1\r\nX-Correlation-Id: slow\r\n", 408, "slow");
     snprintf(text, sizeof text, "GET / HTTP/1.1\r\nX-Correlation-Id: wide\r\nX: %0300d\r\n", 0);
     expect_id(w, text, 431, "wide");
+    world_close(w);
+    w = world_open((struct http_opt){ .header_ms = 2000 });
+    expect_id(w, "GET / HTTP/1.1\r\nX-Correlation-Id: slow\r\n", 408, "slow");
     world_close(w);
 }
 

@@ -29,7 +29,7 @@ static int close_backend(void **state)
     return 0;
 }
 
-static const struct kvshape two_layers[] = { { 2, 16, 16, false }, { 1, 8, 32, false } };
+static const struct kvshape two_layers[] = { { 2, 16, 16, false, 0 }, { 1, 8, 32, false, 0 } };
 
 static struct block_pool *open_pool(int n)
 {
@@ -144,7 +144,7 @@ static void a_small_cache_takes_the_pages_that_are_used(void **state)
     size_t block, bytes;
 
     (void)state;
-    for (int l = 0; l < LAYERS; l++) shapes[l] = (struct kvshape){ 2, 64, 64, false };
+    for (int l = 0; l < LAYERS; l++) shapes[l] = (struct kvshape){ 2, 64, 64, false, 0 };
     block = kvstore_block_bytes(shapes, LAYERS, DT_F16);
     bytes = block * BLOCKS;
     assert_true(bytes > 32 << 20);
@@ -164,7 +164,7 @@ static void a_small_cache_takes_the_pages_that_are_used(void **state)
 
 static void a_layer_without_kv_takes_no_memory(void **state)
 {
-    static const struct kvshape shapes[] = { { 0, 0, 0, false }, { 1, 16, 16, false } };
+    static const struct kvshape shapes[] = { { 0, 0, 0, false, 0 }, { 1, 16, 16, false, 0 } };
     struct kvstore *p = NULL;
     struct kvview v;
     (void)state;

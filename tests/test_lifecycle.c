@@ -137,8 +137,8 @@ static void waiting_ends_with_the_deadline_a_cancel_or_the_client(void **state)
     stays = send_cold("", "");
     cancelled = send_cold("X-Correlation-Id: wait-1\r\n", "");
     gone = send_cold("", "");
+    wait_waits(3);
     late = send_cold("", ",\"deadline_ms\":400");
-    wait_waits(4);
     check_error(late, 504, "deadline_exceeded");
     wait_waits(3);
     a = send_and_read("/v1/requests/wait-1/cancel", "", "");
@@ -384,6 +384,27 @@ static void the_number_of_those_who_watch_is_limited(void **state)
     world_close(w);
 }
 
+static void one_tenant_has_half_of_the_places_to_watch(void **state)
+{
+    struct buf b = { 0 };
+    int fd[3];
+
+    (void)state;
+    open_world_with((struct api_opt){ .max_watchers = 3 });
+    for (int i = 0; i < 3; i++) { /* two of the first tenant, and one of another */
+        fd[i] = send_request(w, "/models/sse", i < 2 ? "x-tenant: 1\r\n" : "x-tenant: 2\r\n", NULL);
+        read_until(fd[i], &b, "\"other\"");
+        buf_clear(&b);
+        if (i == 1)
+            check_error(send_request(w, "/models/sse", "x-tenant: 1\r\n", NULL), 429,
+                        "watchers_limit");
+    }
+    check_error(send_request(w, "/models/sse", "x-tenant: 2\r\n", NULL), 503, "too_many_watchers");
+    for (int i = 0; i < 3; i++) close(fd[i]);
+    buf_release(&b);
+    world_close(w);
+}
+
 /* A model whose events have many bytes. */
 static int add_long_name(char *id, size_t n)
 {
@@ -573,6 +594,7 @@ int main(void)
         cmocka_unit_test(one_model_sleeps_where_the_query_names_it),
         cmocka_unit_test(those_who_watch_hear_of_every_state),
         cmocka_unit_test(the_number_of_those_who_watch_is_limited),
+        cmocka_unit_test(one_tenant_has_half_of_the_places_to_watch),
         cmocka_unit_test(who_does_not_read_is_disconnected),
         cmocka_unit_test(the_first_states_come_in_portions),
         cmocka_unit_test(a_list_has_what_the_router_of_llama_server_tells),

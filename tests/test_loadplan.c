@@ -219,6 +219,33 @@ static void options_out_of_range_are_refused_by_name(void **state)
     loadplan_close(p);
 }
 
+/* ---- progress ---- */
+
+static void note_percent(void *arg, int percent)
+{
+    int *seen = arg; /* calls, the last number */
+
+    assert_true(percent > seen[1] && percent <= 100);
+    seen[0]++;
+    seen[1] = percent;
+}
+
+static void loading_tells_how_far_the_weights_are(void **state)
+{
+    int seen[2] = { 0, 0 };
+    struct engine_opt o = { .n_threads = 1,
+                            .kv_type = DT_NONE,
+                            .progress = { note_percent, seen } };
+    struct engine *g = NULL;
+    struct err e = { 0 };
+    (void)state;
+
+    if (engine_open(&g, repo(MODEL), &o, &e) != OK) fail_msg("%s", e.msg);
+    assert_int_equal(seen[1], 100);
+    assert_true(seen[0] > 20);
+    engine_close(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +255,7 @@ int main(void)
         cmocka_unit_test(planned_bytes_equal_counted_bytes),
         cmocka_unit_test(planned_bytes_equal_counted_bytes_for_the_shared_models),
         cmocka_unit_test(the_engine_reports_the_planned_memory),
+        cmocka_unit_test(loading_tells_how_far_the_weights_are),
         cmocka_unit_test(options_out_of_range_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

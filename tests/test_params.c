@@ -622,6 +622,33 @@ static void tokenize_and_detokenize_bodies_are_read(void **state)
     assert_bad(read_body(BODY_DETOKENIZE, "{\"tokens\":[1,\"2\"]}"), "tokens[1]");
 }
 
+static void documents_are_paired_with_the_query_in_any_order_of_fields(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        read_body(BODY_RERANK, "{\"documents\":[\"a\",{\"text\":\"b\"}],\"query\":\"q\"}"), OK);
+    assert_int_equal(p.n_prompts, 2);
+    assert_true(str_is(p.prompts[1].text, "q") && str_is(p.prompts[1].second, "b"));
+    assert_true(p.raw_scores && !p.return_documents && p.top_n == 0);
+    params_drop_body(&p);
+    assert_null(p.prompts);
+    assert_int_equal(read_body(BODY_RERANK,
+                               "{\"query\":[1,2],\"documents\":[[3],[4,5]],\"top_n\":1,"
+                               "\"return_documents\":true,\"raw_scores\":false}"),
+                     OK);
+    assert_true(p.prompts[1].second_at == 2 && p.prompts[1].n_ids == 2 && p.query.n_ids == 2);
+    assert_true(!p.raw_scores && p.return_documents && p.top_n == 1);
+    params_drop_body(&p);
+    assert_non_null(p.prompts); /* their texts are still to be returned */
+    assert_bad(read_body(BODY_RERANK, "{\"documents\":[\"a\"]}"), "query");
+    assert_bad(read_body(BODY_RERANK, "{\"query\":\"q\"}"), "documents");
+    assert_bad(read_body(BODY_RERANK, "{\"query\":\"q\",\"documents\":[\"a\",[1]]}"),
+               "documents[1]");
+    assert_bad(read_body(BODY_RERANK, "{\"query\":\"q\",\"documents\":[{\"text\":1}]}"),
+               "documents[0]");
+    assert_bad(read_body(BODY_RERANK, "{\"query\":[1],\"documents\":[[]]}"), "documents[0]");
+}
+
 static void deadlines_are_dates_or_milliseconds(void **state)
 {
     static const struct {
@@ -665,6 +692,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bodies_that_are_not_json_are_refused_with_line_and_column),
         cmocka_unit_test(deep_and_large_bodies_are_refused),
+        cmocka_unit_test(documents_are_paired_with_the_query_in_any_order_of_fields),
         cmocka_unit_test(seeds_are_any_64_bits),
         cmocka_unit_test(integers_beyond_64_bits_are_numbers_out_of_range),
         cmocka_unit_test(reading_ends_early_when_it_is_asked_to),

@@ -265,6 +265,26 @@ static void a_model_that_died_comes_back_in_place_of_an_unused_one(void **state)
     pool_close(p);
 }
 
+/* A back-off of a minute would not end within the test. */
+static void the_first_death_of_a_process_has_no_back_off(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .retry_ms = 60000 }, 1);
+    int opens;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    pool_release(load(p, 1));
+    opens = atomic_load(&host.opens);
+    atomic_store(&host.fail_code, E_WORKER);
+    atomic_store(&host.dead_id, "a");
+    atomic_store(&host.fail_id, "a");
+    atomic_store(&host.fail_at, 2);
+    pool_wake(p);
+    while (atomic_load(&host.opens) == opens) usleep(500);
+    wait_state(p, 1, POOL_FAILED);
+    pool_close(p);
+}
+
 static void a_model_of_the_start_is_tried_again_without_being_asked_for(void **state)
 {
     struct pool *p;
@@ -394,6 +414,57 @@ static void a_model_can_be_unloaded_while_it_is_loaded(void **state)
     pool_close(p);
 }
 
+/* Room for one model beside "first", which is in use: the next one is planned, and waits. */
+static void an_unload_ends_a_load_that_waits_for_room(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ .max_loaded = 2 }, 2);
+    struct waiter w, next, gone = { .w = { .done = on_done } };
+    struct pool_instance *m;
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    m = load(p, 1);
+    ask(p, 2, &w);
+    for (int k = 0; k < LONG_MS && atomic_load(&host.plans) < 3; k++) usleep(1000);
+    assert_int_equal(atomic_load(&host.closes), 0);
+    gone.now = pool_unload(p, 2, false, &gone.w) == POOL_NOW;
+    ask(p, 2, &next); /* after the unload: it waits on, for another plan */
+    wait_done(&w);
+    assert_int_equal(w.w.rc, E_LOADING);
+    wait_done(&gone);
+    assert_int_equal(gone.w.rc, OK);
+    assert_true(atomic_load(&host.closes) >= 1); /* the plan was closed before that */
+    assert_int_equal(atomic_load(&next.done), 0);
+    assert_true(pool_cancel_wait(p, &next.w));
+    gone.now = pool_unload(p, 2, false, &gone.w) == POOL_NOW;
+    pool_release(m);
+    pool_close(p);
+    assert_int_equal(atomic_load(&host.plans), atomic_load(&host.closes));
+}
+
+/* The pool's thread is busy with another model: nobody waits for that. */
+static void an_unload_ends_the_waits_for_a_load_that_has_not_begun(void **state)
+{
+    struct pool *p = open_pool_of((struct pool_opt){ 0 }, 2);
+    struct waiter one, other, gone = { .w = { .done = on_done } };
+
+    (void)state;
+    wait_state(p, 0, POOL_READY);
+    atomic_store(&host.hold, true);
+    ask(p, 1, &one);
+    while (!atomic_load(&host.held)) usleep(500);
+    ask(p, 2, &other);
+    assert_int_equal(pool_unload(p, 2, false, &gone.w), POOL_NOW);
+    assert_int_equal(atomic_load(&other.done), 1);
+    assert_int_equal(other.w.rc, E_LOADING);
+    assert_int_equal(pool_state(p, 2, NULL), POOL_UNLOADED);
+    atomic_store(&host.hold, false);
+    wait_done(&one);
+    assert_int_equal(one.w.rc, OK);
+    pool_release(one.w.model);
+    pool_close(p);
+}
+
 static void the_end_of_the_pool_ends_every_wait(void **state)
 {
     struct pool *p = open_pool_of((struct pool_opt){ 0 }, 2);
@@ -467,11 +538,14 @@ int main(void)
         cmocka_unit_test(a_failure_that_may_pass_is_tried_again_by_a_later_request),
         cmocka_unit_test(a_failure_that_lasts_is_not_tried_again),
         cmocka_unit_test(a_model_that_died_comes_back_in_place_of_an_unused_one),
+        cmocka_unit_test(the_first_death_of_a_process_has_no_back_off),
         cmocka_unit_test(a_model_of_the_start_is_tried_again_without_being_asked_for),
         cmocka_unit_test(an_unload_does_not_wait_for_what_was_asked_for_later),
         cmocka_unit_test(an_unload_waits_for_the_instances_there_were),
         cmocka_unit_test(a_wait_that_is_cancelled_leaves_the_others),
         cmocka_unit_test(a_model_can_be_unloaded_while_it_is_loaded),
+        cmocka_unit_test(an_unload_ends_a_load_that_waits_for_room),
+        cmocka_unit_test(an_unload_ends_the_waits_for_a_load_that_has_not_begun),
         cmocka_unit_test(the_end_of_the_pool_ends_every_wait),
         cmocka_unit_test(the_number_of_waits_is_bounded),
         cmocka_unit_test(names_are_unique_and_the_list_grows),

@@ -247,6 +247,8 @@ static void every_error_has_its_status_and_code(void **state)
         { -55, 500, "internal", "server_error" },
     };
 
+    const struct fail t = { 400, "t", "c" }, long_prompt = fail_lookup(E_CONTEXT);
+
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct fail f = fail_lookup(rows[i].err);
@@ -254,12 +256,26 @@ static void every_error_has_its_status_and_code(void **state)
         assert_string_equal(f.code, rows[i].code);
         assert_string_equal(f.type, rows[i].type);
     }
-    fail_write_body(&out, "t", "c", "say \"no\"\xff", "messages[0]", "id-1");
+    fail_write_body(&out, FAIL_OPENAI, &t, "say \"no\"\xff", "messages[0]", "id-1");
     assert_out("{\"error\":{\"message\":\"say "
                "\\\"no\\\"\xef\xbf\xbd\",\"type\":\"t\",\"param\":\"messages[0]\","
                "\"code\":\"c\",\"correlation_id\":\"id-1\"}}");
-    fail_write_body(&out, "t", "c", "m", "", NULL);
+    fail_write_body(&out, FAIL_OPENAI, &t, "m", "", NULL);
     assert_out("{\"error\":{\"message\":\"m\",\"type\":\"t\",\"param\":null,\"code\":\"c\"}}");
+    fail_write_body(&out, FAIL_OPENAI, &long_prompt, "m", "messages", NULL);
+    assert_out("{\"error\":{\"message\":\"m\",\"type\":\"invalid_request_error\","
+               "\"param\":\"messages\",\"code\":\"context_length_exceeded\","
+               "\"tern_code\":\"context_exceeded\"}}");
+    fail_write_body(&out, FAIL_ANTHROPIC, &long_prompt, "m", "messages", "id-1");
+    assert_out("{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\","
+               "\"message\":\"m\",\"param\":\"messages\",\"tern_code\":\"context_exceeded\"},"
+               "\"request_id\":\"id-1\"}");
+    fail_write_body(&out, FAIL_OLLAMA, &long_prompt, "m", "messages", "id-1");
+    assert_out("{\"error\":\"m\"}");
+    assert_int_equal(fail_form_of(STR("/v1/messages/count_tokens")), FAIL_ANTHROPIC);
+    assert_int_equal(fail_form_of(STR("/api/chat")), FAIL_OLLAMA);
+    assert_int_equal(fail_form_of(STR("/api/v1/models")), FAIL_OPENAI);
+    assert_int_equal(fail_form_of(STR("/v1/responses")), FAIL_OPENAI);
 }
 
 int main(void)

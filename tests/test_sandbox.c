@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <hwloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -28,6 +29,7 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -235,17 +237,77 @@ static void without_the_sandbox_the_same_succeeds(void **state)
     close_world();
 }
 
+static bool have_landlock(void) { return syscall(SYS_landlock_create_ruleset, NULL, 0, 1) > 0; }
+
+static void *wait_for_end(void *arg)
+{
+    for (;;) pause();
+    return arg;
+}
+
+/* As CUDA's driver does it: the file of another thread, and with truncation. */
+static int name_thread(void *arg)
+{
+    pthread_t t;
+    char path[64];
+    int fd, rc = pthread_create(&t, NULL, wait_for_end, arg);
+
+    if (rc == 0) rc = pthread_setname_np(t, "named");
+    if (rc != 0) return rc;
+    snprintf(path, sizeof path, "/proc/self/task/%d/comm", (int)getpid());
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    return fd < 0 ? errno : write(fd, "main", 4) == 4 ? 0 : errno;
+}
+
+/* As CUDA's driver does it. */
+static int listen_as_cuda(void *arg)
+{
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    (void)arg;
+    snprintf(to.sun_path + 1, sizeof to.sun_path - 1, "tern-test-%d", (int)getpid());
+    if (fd < 0 || bind(fd, (void *)&to, sizeof to) != 0 || listen(fd, 1) != 0) return errno;
+    return accept4(fd, NULL, NULL, 0) < 0 && errno != EAGAIN ? errno : 0;
+}
+
+static int bind_in_folder(void *arg)
+{
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+    (void)arg;
+    snprintf(to.sun_path, sizeof to.sun_path, "/tmp/tern-test-%d", (int)getpid());
+    if (fd < 0 || bind(fd, (void *)&to, sizeof to) != 0) return errno;
+    unlink(to.sun_path);
+    return 0;
+}
+
 static void ioctl_needs_a_gpu(void **state)
 {
     struct sandbox_opt opt = { .model = repo(TALES), .gpu = true };
     static const struct attempt all[] = {
         { "ioctl", use_ioctl, 0 },
         { "create a file", create_file, EACCES },
+        { "create an unnamed file", create_unnamed_file, EACCES },
+        { "open with truncation", open_with_truncation, EACCES },
+        { "openat2", open_by_openat2, ENOSYS },
         { "socket(AF_INET)", make_tcp_socket, EPERM },
+        { "abstract socket", listen_as_cuda, 0 },
+        { "connect", connect_socket, ENOENT },
+        { "fork", start_process, EPERM },
+    };
+    static const struct attempt confined[] = {
+        { "open for writing", open_for_writing, EACCES },
+        { "socket in a folder", bind_in_folder, EACCES },
+        { "name a thread", name_thread, 0 },
     };
 
     (void)state;
     open_world();
+    ASSERT_ATTEMPTS(&opt, all);
+    if (have_landlock()) ASSERT_ATTEMPTS(&opt, confined);
+    opt.no_landlock = true;
     ASSERT_ATTEMPTS(&opt, all);
     close_world();
 }
@@ -289,8 +351,6 @@ static void an_intruders_call_ends_the_process_with_a_line_in_the_log(void **sta
 
 /* ---- Landlock ---- */
 
-static bool have_landlock(void) { return syscall(SYS_landlock_create_ruleset, NULL, 0, 1) > 0; }
-
 static int read_allowed(void *arg)
 {
     char byte;
@@ -321,6 +381,25 @@ static void only_the_model_and_system_files_can_be_read(void **state)
     ASSERT_ATTEMPTS(with_model(), all);
     assert_int_equal(run_child(with_model(), read_allowed, (void *)repo(TALES)).code, 0);
     close_world();
+}
+
+static int count_processors(void *arg)
+{
+    hwloc_topology_t topo;
+
+    (void)arg;
+    if (hwloc_topology_init(&topo) != 0 || hwloc_topology_load(topo) != 0) return 0;
+    return hwloc_get_nbobjs_by_type(topo, HWLOC_OBJ_PU) +
+           16 * hwloc_get_nbobjs_by_type(topo, HWLOC_OBJ_NUMANODE);
+}
+
+static void hwloc_sees_the_same_machine_inside(void **state)
+{
+    int outside = run_child(NULL, count_processors, NULL).code;
+
+    (void)state;
+    assert_true(outside > 0);
+    assert_int_equal(run_child(with_model(), count_processors, NULL).code, outside);
 }
 
 static int read_first(void *arg)
@@ -679,6 +758,7 @@ int main(void)
         cmocka_unit_test(ioctl_needs_a_gpu),
         cmocka_unit_test(an_intruders_call_ends_the_process_with_a_line_in_the_log),
         cmocka_unit_test(only_the_model_and_system_files_can_be_read),
+        cmocka_unit_test(hwloc_sees_the_same_machine_inside),
         cmocka_unit_test(the_parts_of_a_model_belong_to_it),
         cmocka_unit_test(links_in_a_models_folder_lead_to_its_files),
         cmocka_unit_test(links_of_parts_and_subfolders_are_not_followed_elsewhere),

@@ -4,6 +4,7 @@
  * Expected values are written by hand. YAML files are temporary. */
 #include "support.h"
 
+#include "engine/info.h"
 #include "server/settings.h"
 #include "server/settings_impl.h"
 
@@ -88,6 +89,10 @@ static void flags_have_the_names_of_other_servers(void **state)
     assert_string_equal(s.kv_type, "q8_0");
     assert_int_equal(s.port, 9000);
     assert_true(s.cors && !s.prefix_cache && !s.warm);
+    settings_release(&s);
+    assert_accepted(&s, "--warm false --cors true a.gguf --log-prompts");
+    assert_true(s.cors && !s.warm && s.log_prompts);
+    assert_int_equal(s.n_models, 1);
     settings_release(&s);
     assert_accepted(
         &s, "a.gguf --max-model-len 1k --max-num-seqs 3 --max_num_batched_tokens 7 "
@@ -323,7 +328,9 @@ static void a_listed_model_has_its_own_settings(void **state)
                   "    ctx: 32K\n    kv_tokens: 0\n    kv-share: 0.25\n    max-seqs: 8\n"
                   "    priority: -5\n    keep-alive: -1\n    preload: yes\n    pinned: off\n"
                   "    device: 'cuda:1'\n    isolate: true\n    threads: 4\n"
-                  "    chat-template: t.jinja\n  - {path: c.gguf, keep_alive: 90, ctx: ~}\n"
+                  "    chat-template: t.jinja\n    verify-manifest: warn\n"
+                  "    model-key-file: k\n    model-key-command: c\n  - {path: c.gguf, "
+                  "keep_alive: 90, ctx: ~}\n"
                   "  - {aliases: d, path: d.gguf, keep-alive: 0}\n"));
     assert_accepted(&s, words);
     assert_int_equal(settings_items(&s, items), 4);
@@ -347,6 +354,9 @@ static void a_listed_model_has_its_own_settings(void **state)
     assert_string_equal(o->device, "cuda:1");
     assert_int_equal(o->threads, 4);
     assert_string_equal(o->chat_template, "t.jinja");
+    assert_string_equal(o->verify_manifest, "warn");
+    assert_string_equal(o->key_file, "k");
+    assert_string_equal(o->key_command, "c");
     assert_int_equal(items[2].opt.given, 1u << MODEL_KEEP_ALIVE); /* null is "not set" */
     assert_int_equal(items[2].opt.keep_alive_ms, 90000);
     assert_int_equal(items[3].opt.keep_alive_ms, 0);
@@ -354,7 +364,7 @@ static void a_listed_model_has_its_own_settings(void **state)
     assert_string_equal(items[3].aliases[0], "d");
     assert_string_equal(settings_find_alias(&s, "large"), "big.gguf");
     assert_null(settings_find_alias(&s, "plain"));
-    settings_json(&s, &out);
+    settings_json(&s, NULL, &out);
     assert_non_null(strstr(buf_cstr(&out), "[\"plain.gguf\",{\"path\":\"big.gguf\",\"aliases\":"
                                            "[\"large\",\"huge\"],\"ctx\":32768,"));
     assert_non_null(strstr(buf_cstr(&out), "{\"path\":\"c.gguf\",\"keep-alive\":90}"));
@@ -408,7 +418,7 @@ static void a_folder_of_models_has_settings(void **state)
     assert_int_equal(s.models_max, 3);
     assert_true(s.isolate);
     assert_string_equal(s.preload, "a,b");
-    settings_json(&s, &out);
+    settings_json(&s, NULL, &out);
     assert_non_null(strstr(buf_cstr(&out), "\"keep-alive\":{\"value\":\"forever\""));
     buf_release(&out);
     settings_release(&s);
@@ -430,12 +440,18 @@ static void json_shows_every_knob_and_no_secret(void **state)
 
     (void)state;
     assert_accepted(&s, "-m a.gguf --api-key sk-secret --max-batch 64 --drain-timeout 1500ms");
-    settings_json(&s, &out);
+    settings_json(&s, NULL, &out);
     assert_null(strstr(buf_cstr(&out), "sk-secret"));
-    assert_non_null(strstr(buf_cstr(&out), "\"api-key\":{\"value\":\"(set)\",\"from\":\"flag\"}"));
-    assert_non_null(strstr(buf_cstr(&out), "\"max-batch\":{\"value\":64,\"from\":\"flag\"}"));
-    assert_non_null(strstr(buf_cstr(&out), "\"drain-timeout\":{\"value\":1.5,\"from\":\"flag\"}"));
-    assert_non_null(strstr(buf_cstr(&out), "\"model\":{\"value\":[\"a.gguf\"],\"from\":\"flag\"}"));
+    assert_non_null(
+        strstr(buf_cstr(&out),
+               "\"api-key\":{\"value\":\"(set)\",\"effective\":\"(set)\",\"from\":\"flag\"}"));
+    assert_non_null(
+        strstr(buf_cstr(&out), "\"max-batch\":{\"value\":64,\"effective\":64,\"from\":\"flag\"}"));
+    assert_non_null(strstr(
+        buf_cstr(&out), "\"drain-timeout\":{\"value\":1.5,\"effective\":1.5,\"from\":\"flag\"}"));
+    assert_non_null(
+        strstr(buf_cstr(&out),
+               "\"model\":{\"value\":[\"a.gguf\"],\"effective\":[\"a.gguf\"],\"from\":\"flag\"}"));
     for (const struct knob *k = settings_knobs; k->name; k++) {
         char name[64];
         snprintf(name, sizeof name, "\"%s\":{\"value\":", k->name);
@@ -473,6 +489,107 @@ static void a_reload_applies_reloadable_knobs_only(void **state)
     settings_release(&s);
 }
 
+static bool json_has(const struct settings *s, const struct settings_facts *f, const char *want)
+{
+    struct buf out = { 0 };
+    bool has;
+
+    settings_json(s, f, &out);
+    has = strstr(buf_cstr(&out), want) != NULL;
+    if (!has) print_message("no '%s' in %s\n", want, buf_cstr(&out));
+    buf_release(&out);
+    return has;
+}
+
+/* Without a model, sizes have the limits that they have in an engine. */
+static void effective_sizes_are_those_of_an_engine(void **state)
+{
+    struct settings s;
+
+    (void)state;
+    assert_accepted(&s, "--max-seqs 1024 --max-batch 7 --ctx 100");
+    assert_true(json_has(&s, NULL, "\"max-seqs\":{\"value\":1024,\"effective\":7,"));
+    assert_true(json_has(&s, NULL, "\"max-requests\":{\"value\":0,\"effective\":112,"));
+    assert_true(json_has(&s, NULL, "\"max-queue-tokens\":{\"value\":0,\"effective\":6400,"));
+    assert_true(json_has(&s, NULL, "\"batch-inflight\":{\"value\":0,\"effective\":3,"));
+    settings_release(&s);
+    assert_accepted(&s, "--kv-tokens 64 --ctx 96 --max-requests 3");
+    assert_true(json_has(&s, NULL, "\"kv-tokens\":{\"value\":64,\"effective\":96,"));
+    assert_true(json_has(&s, NULL, "\"max-batch\":{\"value\":0,\"effective\":96,"));
+    assert_true(json_has(&s, NULL, "\"max-requests\":{\"value\":3,\"effective\":16,"));
+    settings_release(&s);
+    assert_accepted(&s, "--device cuda");
+    assert_true(json_has(&s, NULL, "\"max-seqs\":{\"value\":0,\"effective\":\"16 to 256"));
+    assert_true(json_has(&s, NULL, "\"max-batch\":{\"value\":0,\"effective\":2048,"));
+    assert_true(json_has(&s, NULL, "\"max-requests\":{\"value\":0,\"effective\":\"16 times"));
+    settings_release(&s);
+}
+
+static void effective_values_are_numbers_or_words(void **state)
+{
+    struct engine_info model = { .kv_type = "f16",
+                                 .device = { { .name = "cpu", .n_layers = 4 },
+                                             { .name = "cuda:0", .n_layers = 20 } },
+                                 .n_devices = 2,
+                                 .opt = { .n_ctx = 4096,
+                                          .kv_tokens = 8192,
+                                          .max_batch = 512,
+                                          .max_seqs = 16,
+                                          .max_requests = 256,
+                                          .max_queue_tokens = 1000 } };
+    struct settings_facts machine = { .n_cores = 6, .numa = "spread", .memory = 1 << 30 },
+                          server = machine;
+    struct settings s;
+
+    (void)state;
+    server.port = 4711, server.max_conns = 99, server.has_keys = true, server.model = &model;
+    assert_accepted(&s, "--port 0");
+    s.isa_auto = "avx2";
+    assert_true(json_has(&s, &machine, "\"threads\":{\"value\":0,\"effective\":6,"));
+    assert_true(json_has(&s, &machine, "\"isa\":{\"value\":\"auto\",\"effective\":\"avx2\""));
+    assert_true(json_has(&s, &machine, "\"numa\":{\"value\":\"auto\",\"effective\":\"spread\""));
+    assert_true(
+        json_has(&s, &machine, "\"memory-limit\":{\"value\":\"auto\",\"effective\":1073741824"));
+    assert_true(json_has(&s, &machine, "\"max-requests\":{\"value\":0,\"effective\":256"));
+    assert_true(
+        json_has(&s, &machine, "\"max-tenant-bodies\":{\"value\":0,\"effective\":\"unlimited\""));
+    assert_true(json_has(&s, &machine, "\"ctx\":{\"value\":0,\"effective\":\"as trained"));
+    assert_true(json_has(&s, &machine, "\"port\":{\"value\":0,\"effective\":\"any free port\""));
+    assert_true(json_has(&s, &machine, "\"gpu-layers\":{\"value\":-1,\"effective\":0"));
+    assert_true(json_has(&s, &server, "\"ctx\":{\"value\":0,\"effective\":4096"));
+    assert_true(json_has(&s, &server, "\"port\":{\"value\":0,\"effective\":4711"));
+    assert_true(json_has(&s, &server, "\"gpu-layers\":{\"value\":-1,\"effective\":20"));
+    assert_true(json_has(&s, &server, "\"device\":{\"value\":\"cpu\",\"effective\":\"cuda:0\""));
+    assert_true(json_has(&s, &server, "\"max-connections\":{\"value\":1024,\"effective\":99"));
+    assert_true(
+        json_has(&s, &server, "\"max-tenant-bodies\":{\"value\":0,\"effective\":134217728"));
+    settings_release(&s);
+    assert_accepted(&s, "--device cuda -ngl 0");
+    assert_true(json_has(&s, NULL, "\"device\":{\"value\":\"cuda\",\"effective\":\"cpu\""));
+    settings_release(&s);
+}
+
+static void the_defaults_are_a_valid_settings_file(void **state)
+{
+    struct settings s, again;
+    struct buf out = { 0 };
+    struct err e = { 0 };
+    char words[400];
+
+    (void)state;
+    assert_int_equal(settings_defaults(&s, &e), OK);
+    settings_write_yaml(&s, &out);
+    for (const struct knob *k = settings_knobs; k->name; k++)
+        assert_non_null(strstr(buf_cstr(&out), k->name));
+    snprintf(words, sizeof words, "--config %s", yaml(buf_cstr(&out)));
+    assert_accepted(&again, words);
+    for (const struct knob *k = settings_knobs; k->name; k++)
+        if (strcmp(k->name, "config") != 0) assert_true(knob_is_equal(&s, &again, k));
+    settings_release(&again);
+    settings_release(&s);
+    buf_release(&out);
+}
+
 static void help_can_be_searched_by_word(void **state)
 {
     char *text = NULL;
@@ -480,14 +597,16 @@ static void help_can_be_searched_by_word(void **state)
     FILE *f = open_memstream(&text, &n);
 
     (void)state;
-    settings_help(f, STR("TLS"));
+    settings_help(f, STR("TLS"), false);
     fclose(f);
     assert_non_null(strstr(text, "--tls-cert"));
     assert_non_null(strstr(text, "TERN_TLS_KEY"));
     assert_null(strstr(text, "--max-batch"));
     free(text);
     f = open_memstream(&text, &n);
-    settings_help(f, STR(""));
+    settings_help(f, STR(""),
+                  false); /* a setting is in the help of serve, of gateway, or of both */
+    settings_help(f, STR(""), true);
     fclose(f);
     for (const struct knob *k = settings_knobs; k->name; k++)
         assert_non_null(strstr(text, k->name));
@@ -510,6 +629,9 @@ int main(void)
         cmocka_unit_test(a_folder_of_models_has_settings),
         cmocka_unit_test(json_shows_every_knob_and_no_secret),
         cmocka_unit_test(a_reload_applies_reloadable_knobs_only),
+        cmocka_unit_test(effective_values_are_numbers_or_words),
+        cmocka_unit_test(effective_sizes_are_those_of_an_engine),
+        cmocka_unit_test(the_defaults_are_a_valid_settings_file),
         cmocka_unit_test(help_can_be_searched_by_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,10 +33,11 @@ static bool handle_more(struct world *me, struct http_req *q)
     }
     buf_printf(&b,
                "{\"pid\":%d,\"starts\":%d,\"hung\":%d,\"hung_restarts\":%d,\"requests\":%d,"
-               "\"connections\":%d,\"breaker\":%d,\"calls\":%d}",
+               "\"connections\":%d,\"breaker\":%d,\"calls\":%d,\"preflights\":%d,"
+               "\"preflight_hits\":%d}",
                (int)x.pid, (int)x.starts, (int)x.deaths[SUPERVISOR_HUNG],
                (int)x.restarts[SUPERVISOR_HUNG], (int)x.requests, (int)x.connections,
-               (int)x.breaker, x.calls);
+               (int)x.breaker, x.calls, (int)x.preflights, (int)x.preflight_hits);
     http_reply(q, 200, "application/json", b.p, b.n);
     buf_release(&b);
     return true;
@@ -52,7 +53,7 @@ static int add_model(const char *id)
     return at;
 }
 
-static void open_world(struct supervisor_opt o)
+static void open_world_of(struct supervisor_opt o, uint64_t memory_limit)
 {
     static const char *flags[1];
 
@@ -60,11 +61,14 @@ static void open_world(struct supervisor_opt o)
     o.build = "test";
     o.flags = flags;
     o.n_flags = 1;
-    o.ping_ms = 200;
+    if (!o.ping_ms) o.ping_ms = 200;
     o.silent_ms = 60000;
     log_set_level(LOG_ERROR + 1);
-    w = world_open((struct setup){ .workers = &o, .retry_ms = 20, .more = handle_more });
+    w = world_open((struct setup){
+        .workers = &o, .retry_ms = 20, .memory_limit = memory_limit, .more = handle_more });
 }
+
+static void open_world(struct supervisor_opt o) { open_world_of(o, 0); }
 
 static void close_world(void)
 {
@@ -169,7 +173,51 @@ static void a_reply_that_is_not_allowed_reaches_no_client(void **state)
     close_world();
 }
 
+/* Its model has failed or is unloaded; the server itself goes on, and must not say that it ends. */
+static void a_process_that_ends_refuses_nobody_in_the_servers_name(void **state)
+{
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    add_model("ending");
+    check_error(send_to("ending", ""), 503, "worker_lost");
+    assert_int_equal(ask_worker("ending", "requests"), 2); /* it was tried again */
+    close_world();
+}
+
+/* By its heartbeats: until the first the worker is asked, and takes the request. */
+static void a_process_that_is_full_gets_no_more_requests(void **state)
+{
+    struct answer a;
+    int n;
+
+    (void)state;
+    open_world((struct supervisor_opt){ .ping_ms = 50 });
+    add_model("full");
+    add_model("good");
+    for (n = 0; n < WAIT_MS; n++) {
+        a = read_answer(send_to("full", ""));
+        if (a.status != 200) break;
+        answer_release(&a);
+    }
+    assert_int_equal(a.status, 429);
+    assert_string_equal(text_at(a.json, "error.code"), "queue_full");
+    assert_non_null(strcasestr(a.head.p, "retry-after"));
+    answer_release(&a);
+    assert_int_equal(ask_worker("full", "requests"), n);
+    assert_int_equal(ask_worker("full", "preflights"), n + 1);
+    assert_true(ask_worker("full", "preflight_hits") >= 1);
+    for (int i = 0; i < 4; i++) { /* a heartbeat that says otherwise refuses nothing */
+        a = read_answer(send_to("good", ""));
+        assert_int_equal(a.status, 200);
+        answer_release(&a);
+    }
+    close_world();
+}
+
 /* ---- hangs ---- */
+
+/* A good process must start and report within this time, also on a busy machine. */
+enum { LOAD_MS = 5000 };
 
 static void a_load_without_progress_ends_and_others_are_loaded(void **state)
 {
@@ -177,7 +225,7 @@ static void a_load_without_progress_ends_and_others_are_loaded(void **state)
     struct answer a;
 
     (void)state;
-    open_world((struct supervisor_opt){ .load_ms = 500 });
+    open_world((struct supervisor_opt){ .load_ms = LOAD_MS });
     for (int i = 0; i < 2; i++) {
         int at = add_model(names[i]);
         struct err e = { 0 };
@@ -220,7 +268,7 @@ static void a_process_that_does_not_fall_asleep_is_killed(void **state)
     int at;
 
     (void)state;
-    open_world((struct supervisor_opt){ .load_ms = 500 });
+    open_world((struct supervisor_opt){ .load_ms = LOAD_MS });
     at = add_model("good");
     a = read_answer(send_to("good", ""));
     assert_int_equal(a.status, 200);
@@ -231,6 +279,124 @@ static void a_process_that_does_not_fall_asleep_is_killed(void **state)
     a = read_answer(send_to("good", ""));
     assert_int_equal(a.status, 200);
     answer_release(&a);
+    close_world();
+}
+
+/* ---- unloading ---- */
+
+static bool is_gone(int pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+
+/* POST /models/unload, which is answered when the process is gone. */
+static void unload_model(const char *id, int pid)
+{
+    struct answer a;
+    char body[100];
+
+    snprintf(body, sizeof body, "{\"model\":\"%s\"}", id);
+    a = send_and_read("/models/unload", "", body);
+    assert_true(is_gone(pid));
+    if (a.status != 200) fail_msg("status %d: %s", a.status, a.body.p);
+    answer_release(&a);
+}
+
+static int wait_pid(const char *id)
+{
+    int pid = 0;
+
+    for (int i = 0; i < WAIT_MS / 10 && !(pid = ask_worker(id, "pid")); i++) usleep(10000);
+    assert_true(pid > 0);
+    return pid;
+}
+
+static void wait_waiting(int at, int n)
+{
+    struct pool_view v = { 0 };
+
+    for (int i = 0; i < WAIT_MS && v.n_waits != n; i++) pool_view(w->pool, at, &v), usleep(1000);
+    assert_int_equal(v.n_waits, n);
+}
+
+/* None of these loads ever ends by itself; the last ignores SIGTERM, too. */
+static void an_unload_ends_a_load_and_its_process(void **state)
+{
+    static const char *const names[] = { "no-plan", "no-ready", "stay-loading" };
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    wait_model(0, POOL_READY);
+    for (int i = 0; i < 3; i++) {
+        int at = add_model(names[i]), one, other, pid;
+        uint64_t before = pool_bytes(w->pool);
+        char body[100];
+        one = send_to(names[i], "");
+        snprintf(body, sizeof body, "{\"model\":\"%s\"}", names[i]);
+        other = send_request(w, "/models/load", "", body);
+        wait_waiting(at, 2);
+        pid = wait_pid(names[i]);
+        unload_model(names[i], pid);
+        check_error(one, 503, "model_loading");
+        check_error(other, 503, "model_loading");
+        wait_model(at, POOL_UNLOADED);
+        assert_int_equal(pool_bytes(w->pool), before);
+        assert_int_equal(ask_worker(names[i], "pid"), 0);
+        assert_int_equal(ask_worker(names[i], "hung"), 0);
+    }
+    close_world();
+}
+
+static int make_asleep(const char *id, int at)
+{
+    struct answer a = read_answer(send_to(id, ""));
+
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+    pool_unload(w->pool, at, true, NULL);
+    wait_model(at, POOL_SLEEPING);
+    return wait_pid(id);
+}
+
+static void an_unload_of_what_sleeps_ends_its_process(void **state)
+{
+    static const char *const names[] = { "sleeps", "stay-sleeps" };
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    for (int i = 0; i < 2; i++) {
+        int at = add_model(names[i]), pid = make_asleep(names[i], at);
+        unload_model(names[i], pid);
+        wait_model(at, POOL_UNLOADED);
+        pid = make_asleep(names[i], at); /* in another process */
+        unload_model(names[i], pid);
+        assert_int_equal(ask_worker(names[i], "starts"), 2);
+    }
+    close_world();
+}
+
+/* Each model of the fake takes 3000 bytes, and parks what it may. */
+static void parked_blocks_of_what_sleeps_count_and_go_for_a_model(void **state)
+{
+    struct answer a;
+    int at, pid;
+
+    (void)state;
+    open_world_of((struct supervisor_opt){ 0 }, 6500);
+    wait_model(0, POOL_READY);
+    at = add_model("sleeps");
+    pid = make_asleep("sleeps", at);
+    assert_int_equal(pool_bytes(w->pool), 3000);
+    assert_int_equal(pool_parked_bytes(w->pool), 3500); /* what the models leave of the limit */
+    add_model("good");
+    a = read_answer(send_to("good", ""));
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+    assert_int_equal(pool_parked_bytes(w->pool), 0);
+    assert_true(is_gone(pid));
+    assert_int_equal(pool_state(w->pool, at, NULL), POOL_SLEEPING); /* and wakes all the same */
+    unload_model("good", ask_worker("good", "pid"));
+    a = read_answer(send_to("sleeps", ""));
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+    assert_int_equal(ask_worker("sleeps", "starts"), 2);
     close_world();
 }
 
@@ -373,9 +539,14 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reply_is_passed_on_as_it_is),
         cmocka_unit_test(a_reply_that_is_not_allowed_reaches_no_client),
+        cmocka_unit_test(a_process_that_ends_refuses_nobody_in_the_servers_name),
+        cmocka_unit_test(a_process_that_is_full_gets_no_more_requests),
         cmocka_unit_test(a_load_without_progress_ends_and_others_are_loaded),
         cmocka_unit_test(a_process_that_does_not_end_a_cancelled_request_is_killed),
         cmocka_unit_test(a_process_that_does_not_fall_asleep_is_killed),
+        cmocka_unit_test(an_unload_ends_a_load_and_its_process),
+        cmocka_unit_test(an_unload_of_what_sleeps_ends_its_process),
+        cmocka_unit_test(parked_blocks_of_what_sleeps_count_and_go_for_a_model),
         cmocka_unit_test(a_stream_whose_process_dies_ends_with_an_error),
         cmocka_unit_test(a_death_while_the_server_drains_ends_the_calls),
         cmocka_unit_test(a_death_while_the_model_is_unloaded_ends_the_calls),

@@ -211,7 +211,7 @@ static void a_scan_in_the_background_damages_the_source(void **state)
     assert_int_equal(hparams_read(&hp, &a, src, &e), OK);
     assert_int_equal(weights_find(&list, &a, &hp, src, &e), OK);
     assert_non_null(c = scan_start(src, &list));
-    for (int i = 0; i < 20000 && !source_is_damaged(src, &e); i++) usleep(1000);
+    for (int i = 0; i < 60000 && !source_is_damaged(src, &e); i++) usleep(1000);
     assert_true(source_is_damaged(src, &e));
     assert_non_null(strstr(e.msg, poisoned[1]));
     scan_stop(c);

@@ -116,7 +116,7 @@ static void members_are_found_in_one_pass(void **state)
     static const char json[] =
         "{\"ttl\": -1.5e3, \"keep_alive\" : \"5m\", \"x\":{\"ttl\":7},\"b\":true}";
     struct jsonpeek_member m[] = {
-        { .key = "keep_alive" }, { .key = "ttl" }, { .key = "none" }, { .key = "b" }, { .key = "x" }
+        { .key = "keep_alive" }, { .key = "ttl" }, { .key = "none" }, { .key = "x" }, { .key = "b" }
     };
     int64_t ms = 0;
 
@@ -124,12 +124,14 @@ static void members_are_found_in_one_pass(void **state)
     jsonpeek_members(str_c(json), m, 5);
     assert_true(m[0].found == JSONPEEK_FOUND && m[0].is_text && str_is(m[0].value, "5m"));
     assert_true(m[1].found == JSONPEEK_FOUND && !m[1].is_text && str_is(m[1].value, "-1.5e3"));
-    for (int i = 2; i < 5; i++) assert_int_equal(m[i].found, JSONPEEK_ABSENT);
+    for (int i = 2; i < 4; i++) assert_int_equal(m[i].found, JSONPEEK_ABSENT);
+    assert_true(m[4].found == JSONPEEK_FOUND && !m[4].is_text && str_is(m[4].value, "true"));
     assert_true(params_parse_keep(m[0].value, true, &ms) && ms == 300000);
     assert_true(params_parse_keep(m[1].value, false, &ms) && ms == -1);
     assert_true(params_parse_keep(STR("0"), false, &ms) && ms == 0);
     assert_false(params_parse_keep(STR("soon"), true, &ms));
     assert_false(params_parse_keep(STR("1e"), false, &ms));
+    assert_false(params_parse_keep(STR("true"), false, &ms));
     jsonpeek_members(STR("{\"ttl\":1"), m, 2);
     assert_int_equal(m[1].found, JSONPEEK_UNKNOWN);
 }
@@ -166,7 +168,7 @@ static void start(struct process *p, const char *what, int *fd)
     unsigned char token[PROCESS_TOKEN];
     struct err e = { 0 };
 
-    if (process_start(p, argv, -1, -1, fd, token, &e) != OK) fail_msg("%s", e.msg);
+    if (process_start(p, argv, -1, -1, fd, token, NULL, &e) != OK) fail_msg("%s", e.msg);
 }
 
 static void the_end_of_a_process_is_told(void **state)

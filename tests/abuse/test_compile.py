@@ -33,7 +33,7 @@ def metric(server, name):
     return sum(float(v) for v in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
 
 
-def wait_for(what, check, seconds=60):
+def wait_for(what, check, seconds=300):
     end = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < end, f"waited in vain for: {what}"
@@ -72,25 +72,25 @@ def test_tools_are_refused_by_the_name_of_their_limit():
 
 def test_small_grammars_are_answered_beside_bombs():
     s = serve()
-    ended = []
+    statuses, done = [], threading.Event()
     n = 40 if LONG else 6
 
-    def send_bomb(i):
-        ended.append((chat(s, guided_json=levels("allOf", 40, f"bomb {i}")), "bomb"))
+    def send_bombs(i):                                   # again and again: there are bombs however slow the small ones are
+        while not done.is_set():
+            statuses.append(chat(s, guided_json=levels("allOf", 40, f"bomb {i} {len(statuses)}")).status)
 
-    threads = [threading.Thread(target=send_bomb, args=(i,)) for i in range(n)]
+    threads = [threading.Thread(target=send_bombs, args=(i,)) for i in range(n)]
     for t in threads:
         t.start()
+    wait_for("a bomb", lambda: metric(s, "tern_grammar_jobs") > 0)
     for i in range(8):
         assert ask(s, "GET", "/health").status == 200
         a = complete(s, guided_choice=[f"yes {i}", f"no {i}"], max_tokens=16)
         assert a.status == 200 and a.json["choices"][0]["text"] in (f"yes {i}", f"no {i}"), a.body
-        ended.append((a, "small"))
+    done.set()
     for t in threads:
         t.join()
-    statuses = [a.status for a, kind in ended if kind == "bomb"]
-    assert len(statuses) == n and set(statuses) <= {400, 429} and 400 in statuses, statuses
-    assert ended[-1][1] == "bomb", [kind for a, kind in ended]      # nobody waited for all of them
+    assert len(statuses) >= n and set(statuses) <= {400, 429} and 400 in statuses, statuses
 
 
 def leave_bombs(s, n):

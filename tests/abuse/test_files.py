@@ -8,59 +8,9 @@ import tempfile
 import time
 
 from abuse import MODEL, ROOT, ask, complete, open_servers, run, serving
+from gguf import Gguf
 
 work = tempfile.mkdtemp(prefix="tern-files-")
-
-
-class Gguf:
-    """The directory of a GGUF file in memory: where each tensor's entry and data are."""
-
-    def __init__(self, path):
-        self.data = bytearray(open(path, "rb").read())
-        self.at = 8
-        n_tensors, n_keys = self.take("<QQ")
-        align = 32
-        for _ in range(n_keys):
-            name = self.text()
-            value = self.value(self.take("<I")[0])
-            align = value if name == b"general.alignment" else align
-        self.entries = {}
-        for _ in range(n_tensors):
-            name = self.text()
-            dims = self.take("<%dQ" % self.take("<I")[0])
-            self.entries[name.decode()] = (self.at, dims, *self.take("<IQ"))
-        self.start = (self.at + align - 1) // align * align
-
-    def take(self, form):
-        v = struct.unpack_from(form, self.data, self.at)
-        self.at += struct.calcsize(form)
-        return v
-
-    def text(self):
-        n = self.take("<Q")[0]
-        self.at += n
-        return bytes(self.data[self.at - n:self.at])
-
-    def value(self, kind):
-        if kind == 8:
-            return self.text()
-        if kind == 9:
-            kind, n = self.take("<IQ")
-            return [self.value(kind) for _ in range(n)]
-        return self.take({0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}[kind])[0]
-
-    def set_type(self, name, kind):
-        struct.pack_into("<I", self.data, self.entries[name][0], kind)
-
-    def write_at(self, name, offset, raw):
-        at = self.start + self.entries[name][3] + offset
-        self.data[at:at + len(raw)] = raw
-
-    def save(self, name):
-        path = os.path.join(work, name)
-        with open(path, "wb") as f:
-            f.write(self.data)
-        return path
 
 
 def copy_model(name):
@@ -109,7 +59,7 @@ def others_serve(server):
 def test_a_vector_of_a_quantized_type_fails_its_model_only():
     g = Gguf(MODEL)
     g.set_type("blk.0.attn_norm.weight", 8)
-    s = serve_beside(g.save("vector.gguf"))
+    s = serve_beside(g.save(work, "vector.gguf"))
     m = model_of(s, "vector")
     assert m["state"] == "failed", m
     assert "blk.0.attn_norm.weight is Q8_0, expected F32" in m["error"], m["error"]
@@ -120,7 +70,7 @@ def test_a_nan_refuses_its_model_by_tensor_and_row():
     g = Gguf(MODEL)
     row = 256 // 32 * 34
     g.write_at("token_embd.weight", 17 * row, struct.pack("<H", 0x7e00))
-    path = g.save("nan.gguf")
+    path = g.save(work, "nan.gguf")
     s = serve_beside(path)
     m = model_of(s, "nan")
     assert m["state"] == "failed", m
@@ -150,7 +100,7 @@ def test_a_nan_that_is_allowed_ends_the_requests_that_meet_it():
     g = Gguf(MODEL)
     for row in range(4096):
         g.write_at("token_embd.weight", row * 256 // 32 * 34, struct.pack("<H", 0x7e00))
-    s = serve_beside(g.save("allowed.gguf"), "--allow-nan", "--warm=false")
+    s = serve_beside(g.save(work, "allowed.gguf"), "--allow-nan", "--warm=false")
     assert model_of(s, "allowed")["state"] == "ready", model_of(s, "allowed")
     a = complete(s, model="allowed")
     assert (a.status, a.code) == (500, "model_damaged"), (a.status, a.body)
@@ -230,10 +180,15 @@ def test_outputs_replace_regular_files_only():
     text = os.path.join(work, "text.txt")
     with open(text, "w") as f:
         f.write("Once upon a time there was a frog. " * 200)
+    lines = os.path.join(work, "lines.jsonl")
+    with open(lines, "w") as f:
+        f.write(json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a", "max_tokens": 1}}) + "\n")
     for out, what in ((fifo, "is a FIFO"), (link, "is a symbolic link")):
         refuses(["convert", golden, out], what)
         refuses(["quantize", MODEL, out, "--type", "Q4_0", "--requantize"], what)
         refuses(["imatrix", "-m", MODEL, "-f", text, "-o", out, "--chunks", "1"], what)
+        refuses(["batch", lines, out, "-m", MODEL], what)
+    refuses(["batch", lines, "/dev/full", "-m", MODEL], "is a character device")
     folder = os.path.join(work, "hf")
     os.mkdir(folder)
     os.symlink(target, os.path.join(folder, "model.safetensors"))

@@ -33,12 +33,18 @@ def heavy(numbers=1_000_000 if LONG else 300_000, size=16_000_000 if LONG else 2
 
 
 class Crowd:
-    """Requests on threads of their own; `order` gets the name of each when its answer has come."""
+    """Requests on threads of their own; `order` gets the name of each when its answer has come. With `again`, a thread sends its
+    request again and again until join(): however slow the client is, the server has such work meanwhile."""
 
     def __init__(self, server):
-        self.server, self.order, self.answers, self.threads = server, [], [], []
+        self.server, self.order, self.answers, self.threads, self.done = server, [], [], [], threading.Event()
 
-    def add(self, name, method, path, body, headers=None):
+    def add(self, name, method, path, body, headers=None, again=False):
+        def work():
+            one()
+            while again and not self.done.is_set():
+                one()
+
         def one():
             try:
                 a = ask(self.server, method, path, body, headers)
@@ -46,11 +52,12 @@ class Crowd:
             except (OSError, http.client.HTTPException) as e:
                 self.answers.append((0, type(e).__name__))
             self.order.append(name)
-        t = threading.Thread(target=one)
+        t = threading.Thread(target=work)
         t.start()
         self.threads.append(t)
 
     def join(self):
+        self.done.set()
         for t in self.threads:
             t.join(300)
             assert not t.is_alive(), self.order
@@ -62,7 +69,7 @@ def calls(server, headers=None):
 
 def wait_for_calls(server, n, headers=None):
     """Waits until so many calls are with the request threads."""
-    for _ in range(3000):
+    for _ in range(30000):
         if sum(c["state"] == "preparing" for c in calls(server, headers)) >= n:
             return
         time.sleep(0.01)
@@ -79,7 +86,7 @@ def send_all_kinds(crowd, headers=None):
     paths = ["/v1/completions", "/execute", "/v1/embeddings", "/detokenize", "/v1/chat/completions", "/v1/classify"]
     body, text = heavy(), json.dumps({"content": "Once upon a time " * (60_000 if LONG else 20_000)})
     for i in range(N):
-        crowd.add("heavy", "POST", paths[i % len(paths)], body, headers)
+        crowd.add("heavy", "POST", paths[i % len(paths)], body, headers, again=True)
     for i in range(N):
         crowd.add("text", "POST", "/tokenize", text, headers)
     for i in range(3):
@@ -96,11 +103,13 @@ def test_health_is_answered_while_bodies_are_read():
         assert ask(s, "GET", path).status == 200
         crowd.order.append(path)
     assert ask(s, "POST", "/v1/requests/none/cancel", "{}").status == 404
-    crowd.order.append("cancel")
+    wait_for_calls(s, 1)                                 # there is heavy work still
     crowd.join()
-    assert crowd.order.index("cancel") < max(i for i, x in enumerate(crowd.order) if x == "heavy"), crowd.order
-    allowed = {(400, "context_exceeded"), (400, "invalid_request"), (200, ""), (503, "too_many_bodies"), (429, "queue_full")}
-    assert set(crowd.answers) <= allowed, set(crowd.answers) - allowed
+    # A client that still sends its body 5 s after the refusal is disconnected, which may be before it reads the refusal.
+    cut = {(0, "BrokenPipeError"), (0, "ConnectionResetError")}
+    allowed = {(400, "context_length_exceeded"), (400, "invalid_request"), (200, ""), (503, "too_many_bodies"), (429, "queue_full")}
+    assert set(crowd.answers) <= allowed | cut, set(crowd.answers) - allowed - cut
+    assert set(crowd.answers) & allowed, "nobody was answered"
     assert complete(s).status == 200
 
 
@@ -108,14 +117,13 @@ def test_small_requests_of_another_tenant_do_not_wait_for_heavy_ones():
     s = serve_keys()
     crowd = Crowd(s)
     for i in range(N):
-        crowd.add("heavy", "POST", "/v1/completions", heavy(), ABUSER)
+        crowd.add("heavy", "POST", "/v1/completions", heavy(), ABUSER, again=True)
     wait_for_calls(s, 2, ADMIN)
     for i in range(10):
         assert ask(s, "POST", "/tokenize", {"content": "a bird"}, OTHER).status == 200
         assert complete(s, OTHER, max_tokens=2).status == 200
-    crowd.order.append("small")
+    wait_for_calls(s, 1, ADMIN)                          # there is heavy work still
     crowd.join()
-    assert crowd.order[-1] == "heavy", crowd.order
 
 
 def test_a_stream_of_another_tenant_goes_on():
@@ -127,25 +135,24 @@ def test_a_stream_of_another_tenant_goes_on():
     crowd = Crowd(s)
     r.readline()
     for i in range(N):
-        crowd.add("heavy", "POST", "/v1/completions", heavy(), ABUSER)
+        crowd.add("heavy", "POST", "/v1/completions", heavy(), ABUSER, again=True)
     wait_for_calls(s, 2, ADMIN)
     tokens = 0
     while tokens < 30:
         line = r.readline()
         assert line, "the stream ended"
         tokens += line.startswith(b"data: ")
-    crowd.order.append("tokens")
+    wait_for_calls(s, 1, ADMIN)                          # there is heavy work still
     c.sock.close()
     crowd.join()
-    assert crowd.order[-1] == "heavy", crowd.order
 
 
 def serve_with_a_long_queue():
-    """A server whose request threads have eight heavy bodies to parse."""
+    """A server whose request threads have eight heavy bodies to parse, again and again until crowd.join()."""
     s = serve()
     crowd = Crowd(s)
     for i in range(8):
-        crowd.add("heavy", "POST", "/v1/completions", heavy())
+        crowd.add("heavy", "POST", "/v1/completions", heavy(), again=True)
     wait_for_calls(s, 2)
     return s, crowd
 
@@ -153,21 +160,25 @@ def serve_with_a_long_queue():
 def test_a_deadline_that_passes_in_the_queue_ends_the_request():
     s, crowd = serve_with_a_long_queue()
     late = ask(s, "POST", "/v1/completions", heavy(), {"X-Deadline": str(int(time.time() * 1000) + 30)})
-    crowd.order.append("late")
     assert (late.status, late.code) == (504, "deadline_exceeded"), late.body
+    wait_for_calls(s, 1)                                 # nobody waited for the whole queue
     crowd.join()
-    assert crowd.order[-1] == "heavy", crowd.order
 
 
 def test_a_request_in_the_queue_can_be_cancelled():
+    """A client that is stalled between the two may find its request answered, and tries again."""
     s, crowd = serve_with_a_long_queue()
-    crowd.add("victim", "POST", "/v1/completions", heavy(), {"X-Correlation-Id": "victim"})
-    while not any(c["correlation_id"] == "victim" for c in calls(s)):
-        time.sleep(0.01)
-    a = ask(s, "POST", "/v1/requests/victim/cancel", "{}")
+    for i in range(50):
+        name = f"victim-{i}"
+        crowd.add(name, "POST", "/v1/completions", heavy(), {"X-Correlation-Id": name})
+        while name not in crowd.order and not any(c["correlation_id"] == name for c in calls(s)):
+            time.sleep(0.01)
+        a = ask(s, "POST", f"/v1/requests/{name}/cancel", "{}")
+        if a.status == 200:
+            break
     assert (a.status, a.json["cancelled"]) == (200, True), a.body
     crowd.join()
-    assert crowd.order[-1] == "heavy" and (499, "cancelled") in crowd.answers, (crowd.order, crowd.answers)
+    assert crowd.answers.count((499, "cancelled")) == 1, crowd.answers
 
 
 def test_clients_that_leave_cost_nothing_more():
@@ -177,7 +188,7 @@ def test_clients_that_leave_cost_nothing_more():
         c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=300)
         c.request("POST", "/v1/completions", body, JSON)
         c.sock.close()
-    for i in range(3000):
+    for i in range(30000):
         if not calls(s):
             break
         time.sleep(0.01)
@@ -189,10 +200,11 @@ def test_a_second_signal_ends_requests_that_are_being_read():
     s, crowd = serve_with_a_long_queue()
     s.process.send_signal(signal.SIGTERM)
     s.process.send_signal(signal.SIGTERM)
-    assert s.process.wait(60) == 0
+    crowd.done.set()
+    assert s.process.wait(300) == 0
     crowd.join()
-    assert set(crowd.answers) <= {(503, "shutting_down"), (400, "context_exceeded"), (0, "ConnectionResetError"),
-                                  (0, "RemoteDisconnected"), (0, "BrokenPipeError")}, crowd.answers
+    assert set(crowd.answers) <= {(503, "shutting_down"), (400, "context_length_exceeded"), (0, "ConnectionResetError"),
+                                  (0, "RemoteDisconnected"), (0, "BrokenPipeError"), (0, "ConnectionRefusedError")}, crowd.answers
     open_servers.remove(s)
     s.log.close()
     os.unlink(s.log.name)

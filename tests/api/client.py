@@ -79,7 +79,7 @@ def stream_chat(headers=None, **fields):
     return Stream("/v1/chat/completions", {"messages": MESSAGES, **fields}, headers)
 
 
-def raw(data, timeout=15, close_write=False):
+def raw(data, timeout=120, close_write=False):
     """Sends the bytes and reads until the server closes; returns the first status and all bytes."""
     s = socket.create_connection((URL.hostname, URL.port), timeout=timeout)
     got = b""
@@ -115,7 +115,7 @@ def metric(name):
     return sum(v for k, v in metrics().items() if k == name or k.startswith(name + "{"))
 
 
-def wait_for(what, check, seconds=10):
+def wait_for(what, check, seconds=60):
     """Waits until check() is true; `what` is for the message."""
     end = time.time() + seconds
     while time.time() < end:

@@ -46,7 +46,7 @@ def wait_for(what, cond, seconds=120):
 
 def is_ready(name):
     m = model(name)
-    return m if m["state"] == "ready" and m["pid"] > 0 else None
+    return m if m["state"] == "ready" and m["pid"] else None
 
 
 class Client(threading.Thread):
@@ -84,6 +84,14 @@ def test_the_same_text_in_both():
             assert status == 200, data
             texts.append(json.loads(data)["choices"][0]["text"])
         assert texts[0] == texts[1], texts
+
+
+def test_the_template_of_a_model_is_shown_by_both():
+    shown = [json.loads(ask("GET", f"/props?model={A}", url=url)[1])["chat_template"] for url in (HERE, LOCAL)]
+    assert shown[0] and shown[0] == shown[1], shown
+    shown = [json.loads(ask("POST", "/api/show", {"model": A}, url=url)[1]) for url in (HERE, LOCAL)]
+    assert shown[0]["template"] and shown[0]["template"] == shown[1]["template"], shown
+    assert shown[0]["capabilities"] == shown[1]["capabilities"], shown
 
 
 def test_each_model_has_a_process():
@@ -155,6 +163,9 @@ def test_metrics_tell_what_status_tells():
     assert all(sent[k] > conns[k] > 0 for k in sent), (sent, conns)
     rate = series("tern_worker_connection_reuse_rate")[""]
     assert abs(rate - (1 - sum(conns.values()) / sum(sent.values()))) < 1e-3, (rate, sent, conns)
+    checked, hits = series("tern_worker_preflights_total"), series("tern_worker_preflight_hits_total")
+    rate = series("tern_preflight_cache_hit_rate")[""]
+    assert sum(checked.values()) > 0 and abs(rate - sum(hits.values()) / sum(checked.values())) < 1e-3, (rate, hits, checked)
     assert series("tern_worker_breaker_state")[f'{{model="{B}"}}'] == 0
     assert 0 < series("tern_worker_heartbeat_rtt_seconds")[f'{{model="{B}"}}'] < 60
     assert series("tern_worker_up") == {f'{{model="{A}"}}': 1, f'{{model="{B}"}}': 1}

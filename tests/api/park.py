@@ -134,11 +134,44 @@ def isolated_in_memory(top):
     pid = s.status()[1]["pid"]
     for _ in range(2):
         s.ask("POST", "/sleep")
+        status, m = s.status()
+        assert status["memory"]["parked"] > 0 and m["kv_parked"] > 4, (status["memory"], m)
         again, same = s.complete()
         assert again > 64 and same == text, (again, same, text)
-        assert s.status()[1]["pid"] == pid
+        status, m = s.status()
+        assert status["memory"]["parked"] == 0 and m["pid"] == pid, (status["memory"], m)
     unload(s)  # the process ends, and its memory with it
     assert s.complete()[0] == 0
+    s.stop()
+
+
+def isolated_within_limit(top):
+    """What a process that sleeps has parked counts for the limit, and goes where a model needs the room."""
+    for name in ("bob", "cleo"):
+        shutil.copy("models/tern-tales.gguf", f"{top}/models/{name}.gguf")
+    flags = ("--park", "memory", "--isolate")
+    s = Server(top, *flags)
+    s.complete()
+    need = s.status()[1]["planned_bytes"]
+    s.ask("POST", "/sleep")
+    parked = s.status()[0]["memory"]["parked"]
+    assert need > 0 and parked > 0, (need, parked)
+    s.stop()
+    s = Server(top, *flags, "--memory-limit", str(2 * need + parked // 2))
+    text = s.complete()[1]
+    s.ask("POST", "/sleep")
+    pid = s.status()[1]["pid"]
+    assert s.status()[0]["memory"]["parked"] == parked
+    s.ask("POST", "/models/load", {"model": "bob"})
+    status, ada = s.status()
+    assert status["memory"]["parked"] == parked and ada["pid"] == pid, (status["memory"], ada)
+    s.ask("POST", "/models/load", {"model": "cleo"})
+    status, ada = s.status()
+    assert [m["state"] for m in status["models"]] == ["sleeping", "ready", "ready"], status["models"]
+    assert status["memory"]["parked"] == 0 and ada["pid"] is None and not os.path.exists(f"/proc/{pid}"), (status["memory"], ada)
+    for name in ("bob", "cleo"):
+        s.ask("POST", "/models/unload", {"model": name})
+    assert s.complete() == (0, text)
     s.stop()
 
 
@@ -157,7 +190,7 @@ def sleeping(top, *flags):
         full = rss(pid)
         s.ask("POST", "/sleep")
         status, m = s.status()
-        assert m["state"] == "sleeping" and m["planned_bytes"] == 0, m
+        assert m["state"] == "sleeping" and m["planned_bytes"] == 0 and m["kv"]["idle"] == m["kv"]["total"] == 0, m
         assert s.ask("GET", "/is_sleeping")["is_sleeping"]
         assert rss(pid) < full - weights / 2, (rss(pid), full, weights)
         s.ask("POST", "/wake_up")
@@ -188,8 +221,8 @@ def isolated_sleeping(top):
     assert s.complete()[1] == text  # its sandbox knows the old file only, if the kernel has Landlock
     s.ask("POST", "/sleep")
     pid = s.status()[1]["pid"]
-    unload(s)  # what sleeps can be unloaded, and the process ends
-    assert ends(pid)
+    unload(s)  # what sleeps can be unloaded; its process has ended by then
+    assert not os.path.exists(f"/proc/{pid}")
     assert s.status()[1]["state"] == "unloaded"
     assert s.complete()[1] == text
     pid = s.status()[1]["pid"]
@@ -267,7 +300,7 @@ def wrong_settings(top):
 
 def main():
     bad = 0
-    for case in (in_memory, off_by_default, in_files, isolated_in_files, isolated_in_memory, local_sleeping, isolated_sleeping, keep_alive, isolated_keep_alive, tiers, priority, wrong_settings):
+    for case in (in_memory, off_by_default, in_files, isolated_in_files, isolated_in_memory, isolated_within_limit, local_sleeping, isolated_sleeping, keep_alive, isolated_keep_alive, tiers, priority, wrong_settings):
         top = tempfile.mkdtemp()
         try:
             os.mkdir(f"{top}/models")

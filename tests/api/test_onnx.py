@@ -71,7 +71,7 @@ def test_errors_name_the_field():
     a = ask("POST", "/v1/completions", {"model": "embed", "prompt": "x"})
     assert a.status == 400 and "generates no text" in a.error["message"]
     a = embed(input="a " * 60)
-    assert a.status == 400 and a.error["code"] == "context_exceeded"
+    assert a.status == 400 and a.error["code"] == "context_length_exceeded"
 
 
 def test_deadlines_and_priorities_apply():

@@ -126,7 +126,7 @@ def test_tool_choice_is_checked():
         a = ask("POST", "/v1/chat/completions", play("two", tool_choice=choice))
         assert a.status == status, (choice, a.body)
     a = chat(tools=[WEATHER])
-    assert a.status == 400 and a.error["param"] == "tools" and "template" in a.error["message"], a.body
+    assert a.status == 200, a.body  # tools are written into the messages of a model without a template
 
 
 def test_every_token_has_its_log_probability():

@@ -1,4 +1,4 @@
-# Bad model files: exit code 1, one line on stderr, no files left behind.
+# Bad model files: exit code 1, one line on stderr, no files left behind. Bad devices: exit code 2.
 . tests/cli/lib.inc
 M=models/tern-tales.gguf
 HF=tests/golden/hf/qwen2
@@ -12,9 +12,10 @@ done
 { printf 'GGML'; tail -c +5 $M | head -c 1000; } >"$TMP/magic.gguf"
 fails_with "wrong magic" magic.gguf GGUF -- $(run "$TMP/magic.gguf")
 fails_with "no such file" nowhere.gguf -- $(run "$TMP/nowhere.gguf")
-fails_with "a device type without a backend" metal Metal cuda -- $(run $M) --device metal
-fails_with "a device type by its other name" hip:1 ROCm -- $(run $M) --device hip:1
-fails_with "an unknown device type" zorkmid cpu -- $(run $M) --device zorkmid
+for device in metal hip:1 zorkmid cuda:x; do
+  $(run $M) --device $device >"$TMP/out" 2>"$TMP/err" </dev/null
+  [ $? -eq 2 ] && grep -q "\"$device\".*cuda" "$TMP/err" && ok "--device $device is refused, exit 2" || not_ok "--device $device: $(cat "$TMP/err")"
+done
 mkdir "$TMP/empty"
 fails_with "a directory without config" config.json -- $(run "$TMP/empty")
 
@@ -48,9 +49,32 @@ sed -i 's/"num_hidden_layers": *[0-9]*/"num_hidden_layers": 9/' "$TMP/missing/co
 fails_with "a missing tensor is named" layers. -- "$TERN" eval logits "$TMP/missing"
 copy unknown
 sed -i 's/"model_type": *"qwen2"/"model_type": "zorkmid"/; s/Qwen2ForCausalLM/ZorkmidForCausalLM/' "$TMP/unknown/config.json"
-fails_with "an unknown architecture is named, with the known ones" zorkmid llama qwen2 gemma -- "$TERN" eval logits "$TMP/unknown"
+fails_with "an unknown architecture is named, with the nearest known ones" zorkmid "nearest names are" -- "$TERN" eval logits "$TMP/unknown"
 copy badjson
 echo '{"model_type": ' >"$TMP/badjson/config.json"
+# changed NAME KEY=JSON...: a copy of a folder with other keys; null removes one
+changed() {
+  local to=$TMP/$1; shift
+  rm -rf "$to"; cp -r tests/golden/hf-2026/nemotron_h-latent "$to"
+  python3 - "$to/config.json" "$@" <<'P'
+import json, sys
+c = json.load(open(sys.argv[1]))
+for k, v in (a.split("=", 1) for a in sys.argv[2:]):
+    c[k] = json.loads(v)
+    if c[k] is None: del c[k]
+json.dump(c, open(sys.argv[1], "w"))
+P
+}
+changed letters 'layers_block_type=null' 'hybrid_override_pattern="MEX*E"'
+fails_with "a letter that is no block" "what layer 2 is" -- "$TERN" eval logits "$TMP/letters"
+changed short 'layers_block_type=["mamba","moe"]'
+fails_with "too few blocks" "what layer 2 is" -- "$TERN" eval logits "$TMP/short"
+changed latent moe_latent_size=31
+fails_with "a latent of another width" "expected [48, 31]" -- "$TERN" eval logits "$TMP/latent"
+changed heads mamba_num_heads=7
+fails_with "heads that do not fit the groups and the projection" mixer.in_proj.weight -- "$TERN" eval logits "$TMP/heads"
+changed used num_experts_per_tok=9
+fails_with "more experts than there are" "9 of 8 experts" -- "$TERN" eval logits "$TMP/used"
 fails_with "config.json is not JSON" config.json -- "$TERN" eval logits "$TMP/badjson"
 copy shape
 sed -i 's/"intermediate_size": *[0-9]*/"intermediate_size": 96/' "$TMP/shape/config.json"

@@ -53,6 +53,31 @@ if [ -d ../shared/fixtures/hf ]; then
 else
   skip "../shared/fixtures/hf does not exist"
 fi
+# GGUF has the value heads of Qwen 3.5 in another order; the derived config.json has its keys.
+for d in qwen3_5_text qwen3_5_moe_text; do
+  d=../shared/fixtures/hf-2026/$d
+  [ -d "$d" ] || { skip "$d does not exist"; continue; }
+  python3 "$TMP/round.py" "$TERN" "$d" "$TMP" && ok "$d: equal bytes" || not_ok "$d: different bytes"
+  golden "$d"
+  python3 -c "import json,sys;a,b=(json.load(open(p+'/config.json'))['architectures'] for p in sys.argv[1:]);assert a==b,(a,b)" "$d" "$TMP/back" && ok "$d: its class" || not_ok "$d: another class"
+done
+# Families with keys of their own in GGUF files: the golden logits hold through GGUF and back.
+for d in gemma4_text gemma4_text-moe gemma4 gemma3n_text gemma3n llama4_text llama4 ministral3 mistral3 mistral4 mistral3-mistral4 afmoe; do
+  d=../shared/fixtures/hf-2026/$d
+  [ -d "$d" ] || { skip "$d does not exist"; continue; }
+  rm -rf "$TMP/back"
+  works "$d: to GGUF" -- "$TERN" convert "$d" "$TMP/there.gguf" --type F32
+  works "$d: to a folder" -- "$TERN" convert "$TMP/there.gguf" "$TMP/back"
+  for m in "$TMP/there.gguf" "$TMP/back"; do
+    works "$d: evaluated" -- "$TERN" eval logits "$m" --golden "$d/golden.safetensors" --ref
+    python3 -c "import json;assert json.load(open('$TMP/out'))['rel_err']<1e-4" && ok "$d: the same logits" || not_ok "$d: $(cat "$TMP/out")"
+  done
+done
+d=../shared/fixtures/hf-2026/gemma3_text-embed
+if [ -d "$d" ]; then
+  fails_with "a bidirectional decoder is not written as a causal one" "bidirectional attention" -- "$TERN" convert "$d" "$TMP/both.gguf" --type F32
+  [ ! -e "$TMP/both.gguf" ] && ok "and no file is left" || not_ok "a file was left"
+else skip "$d does not exist"; fi
 cat >"$TMP/encoders.py" <<'P'
 # encoders.py TERN TMP: converts small encoders with --bare and back; tensors must be equal, config.json must have the
 # same values.
@@ -129,7 +154,37 @@ if [ -d ../shared/fixtures/tokenizers ]; then
 else
   skip "../shared/fixtures/tokenizers does not exist"
 fi
+cat >"$TMP/marked.py" <<'P'
+# marked.py TERN TMP TOKENIZER: a GGUF file with the tokenizer model "gemma4" (merges, marks for spaces, byte fallback), made
+# from a tokenizer.json of that form, must give the golden ids.
+import gzip, json, struct, subprocess, sys
+tern, tmp, src = sys.argv[1:]
+tok = json.load(gzip.open(src + "/tokenizer.json.gz"))
+vocab, added = tok["model"]["vocab"], {a["id"]: a for a in tok["added_tokens"]}
+words = {i: p for p, i in vocab.items()} | {i: a["content"] for i, a in added.items()}
+tokens = [words.get(i, f"<hole{i}>") for i in range(max(words) + 1)]
+kinds = [(3 if added[i]["special"] else 4) if i in added else 6 if len(p) == 6 and p.startswith("<0x") else 1 for i, p in enumerate(tokens)]
+merges = [m if isinstance(m, str) else " ".join(m) for m in tok["model"]["merges"]]
+text = lambda x: (lambda b: struct.pack("<Q", len(b)) + b)(x.encode())
+strs = lambda k, v: text(k) + struct.pack("<IIQ", 9, 8, len(v)) + b"".join(map(text, v))
+keys = [text("general.architecture") + struct.pack("<I", 8) + text("gemma4"), text("tokenizer.ggml.model") + struct.pack("<I", 8) + text("gemma4"),
+        strs("tokenizer.ggml.tokens", tokens), strs("tokenizer.ggml.merges", merges),
+        text("tokenizer.ggml.token_type") + struct.pack(f"<IIQ{len(kinds)}i", 9, 5, len(kinds), *kinds),
+        text("tokenizer.ggml.add_space_prefix") + struct.pack("<IB", 7, 0), text("tokenizer.ggml.add_bos_token") + struct.pack("<IB", 7, 1)]
+open(tmp + "/marked.gguf", "wb").write(struct.pack("<4sIQQ", b"GGUF", 3, 0, len(keys)) + b"".join(keys))
+cases = json.load(open(src + "/golden.json"))["cases"]
+r = subprocess.run([tern, "tokenize", "-m", tmp + "/marked.gguf", "--jsonl"], input="".join(json.dumps(c["text"]) + "\n" for c in cases), capture_output=True, text=True)
+assert r.returncode == 0, r.stderr
+got = [json.loads(x) for x in r.stdout.splitlines()]
+bad = [(c["text"], c["ids"][:9], g[:9]) for c, g in zip(cases, got) if g != c["ids"]]
+assert len(got) == len(cases) and not bad, (len(bad), len(cases), bad[:3])
+P
+if [ -d ../shared/fixtures/tokenizers ]; then
+  works "a gemma4 tokenizer of GGUF is exact" -- python3 "$TMP/marked.py" "$TERN" "$TMP" ../shared/fixtures/tokenizers/gemma2
+else
+  skip "../shared/fixtures/tokenizers does not exist"
+fi
 mkdir -p "$TMP/conf/tern" && printf 'models:\n  - path: %s\n    alias: tales\n' "$PWD/$M" >"$TMP/conf/tern/tern.yaml"
 XDG_CONFIG_HOME="$TMP/conf" works "an alias of the settings file" -- "$TERN" run -m tales -p Once -n 2 --raw
-fails_with "an hf: model that is not in the cache" "hf download" -- "$TERN" run -m hf:org/none -p Once
+fails_with "an hf: model that is not in the cache" "tern pull hf:org/none" -- "$TERN" run -m hf:org/none -p Once
 exit $failed

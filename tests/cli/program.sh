@@ -7,7 +7,7 @@ M=models/tern-tales.gguf
 [ $? -eq 2 ] && grep -q frobnicate "$TMP/out" && ok "an unknown command is named, exit 2" || not_ok "unknown command"
 "$TERN" --version >"$TMP/out" 2>&1 && grep -qE '^tern [0-9]+\.[0-9]+\.[0-9]+ \(([0-9a-f]{7,}|unknown)\)$' "$TMP/out" &&
   ok "--version prints the version and the commit" || not_ok "--version: $(cat "$TMP/out")"
-for v in run chat inspect tokenize embed classify eval bench convert; do
+for v in run chat inspect tokenize embed classify rerank eval bench convert; do
   "$TERN" $v --help >"$TMP/out" 2>&1 && grep -q "usage: tern $v" "$TMP/out" && ok "$v --help" || not_ok "$v --help"
   "$TERN" $v --no-such-flag >"$TMP/out" 2>&1 </dev/null
   [ $? -eq 2 ] && grep -q -- '--no-such-flag' "$TMP/out" && ok "$v: an unknown flag is named, exit 2" || not_ok "$v: unknown flag"
@@ -54,6 +54,22 @@ G=tests/golden/onnx
 printf 'the dog\ta cat\n' | "$TERN" classify -m $G/classify --pairs >"$TMP/out" 2>"$TMP/err" && grep -q '"label":"' "$TMP/out" &&
   "$TERN" classify -m $G/classify/model.onnx "the dog" | grep -q '"label":"bad","score":0.5844' &&
   ok "classify: texts and pairs, by folder and by file" || not_ok "classify: $(cat "$TMP/out" "$TMP/err")"
+cp -r tests/golden/hf-2026/bert-rerank "$TMP/rerank" && chmod -R u+w "$TMP/rerank" && cp $G/classify/tokenizer*.json "$TMP/rerank"
+printf 'a cat\nthe dog\na\n' | "$TERN" rerank -m "$TMP/rerank" "the dog" --json --top-n 2 >"$TMP/out" 2>"$TMP/err" &&
+  "$TERN" rerank -m "$TMP/rerank" "the dog" "a cat" "the dog" a >"$TMP/text" 2>>"$TMP/err" && python3 -c "
+import json
+r=json.load(open('$TMP/out'))['results']
+lines=[l.split(None,1) for l in open('$TMP/text').read().splitlines()]
+docs=['a cat','the dog','a']
+assert len(r)==2 and r[0]['relevance_score']>r[1]['relevance_score'] and all(x['document']['text']==docs[x['index']] for x in r)
+assert len(lines)==3 and [l[1] for l in lines[:2]]==[x['document']['text'] for x in r]
+assert abs(float(lines[0][0])-r[0]['relevance_score'])<1e-3" &&
+  ok "rerank: the best documents first, as text and as JSON" || not_ok "rerank: $(cat "$TMP/out" "$TMP/err")"
+fails_with "rerank with a classifier of three classes" "3 classes" -- "$TERN" rerank -m $G/classify x y
+fails_with "rerank with a model that embeds" "its task is embed" -- "$TERN" rerank -m $G/embed x y
+fails_with "rerank without a tokenizer" tokenizer -- "$TERN" rerank -m tests/golden/hf-2026/bert-rerank x y
+"$TERN" rerank -m "$TMP/rerank" >"$TMP/out" 2>&1
+[ $? -eq 2 ] && grep -q 'no query' "$TMP/out" && ok "rerank without a query: exit 2" || not_ok "rerank without a query"
 "$TERN" inspect $G/embed | grep -q 'embed: 16 dimensions from last_hidden_state, pooling: mean' &&
   ! "$TERN" classify -m $G/embed x 2>"$TMP/err" && grep -q 'its task is embed' "$TMP/err" &&
   ok "inspect shows the task of an ONNX model, and classify checks it" || not_ok "inspect of a graph: $(cat "$TMP/err")"
@@ -78,6 +94,28 @@ for m in gpt2 bloom falcon-mq glm4_moe; do
   works "convert $m" -- "$TERN" convert tests/golden/hf/$m "$TMP/$m.gguf" --type BF16
   works "eval $m with an F32 KV cache" -- "$TERN" eval logits -m "$TMP/$m.gguf" --golden tests/golden/hf/$m/golden.safetensors --kv-type f32
 done
+# Encoders: vectors and scores of reference data; a head whose tensors are missing or of another shape.
+vectors() { # vectors WHAT FOLDER MODE...: the worst relative error is at most 1e-4 (--ref) or 3e-3
+  local what=$1 folder=$2 most=3e-3; shift 2
+  [ "$*" = --ref ] && most=1e-4
+  works "eval $what ${folder##*/} $*" -- "$TERN" eval $what "$folder" "$@"
+  python3 -c "import json; j = json.load(open('$TMP/out')); assert j['rel_err'] <= $most and j['sequences'] > 0, j" &&
+    ok "$what ${folder##*/} $* agrees" || not_ok "$what ${folder##*/} $*: $(cat "$TMP/out")"
+}
+vectors rerank tests/golden/hf-2026/bert-rerank --ref
+vectors rerank tests/golden/hf-2026/bert-rerank
+for d in "${TERN_SHARED:-../shared}"/fixtures/hf-2026/*-embed; do [ -d "$d" ] && vectors embed "$d" --ref && vectors embed "$d"; done
+for d in "${TERN_SHARED:-../shared}"/fixtures/hf-2026/*-rerank; do [ -d "$d" ] && vectors rerank "$d" --ref && vectors rerank "$d"; done
+fails_with "eval rerank of a model without scores" scores -- "$TERN" eval rerank tests/golden/hf/qwen2 --golden tests/golden/hf-2026/bert-rerank/golden.safetensors
+fails_with "eval rerank without sequences" input_ids.0 -- "$TERN" eval rerank tests/golden/hf-2026/bert-rerank --golden tests/golden/hf/qwen2/golden.safetensors
+cp -r tests/golden/hf-2026/bert-rerank "$TMP/headless"
+python3 - "$TMP/headless/model.safetensors" <<'P'
+import struct, sys
+b = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", b[:8])[0]
+open(sys.argv[1], "wb").write(b[:8] + b[8:8 + n].replace(b'"classifier.weight"', b'"clossifier.weight"') + b[8 + n:])
+P
+fails_with "a classifier without its matrix" classifier.weight -- "$TERN" eval rerank "$TMP/headless"
 fails_with "convert of a missing folder" nowhere -- "$TERN" convert "$TMP/nowhere" "$TMP/x.gguf"
 [ ! -e "$TMP/x.gguf" ] && ok "a failed convert leaves no file" || not_ok "a failed convert leaves a file"
 exit $failed

@@ -101,7 +101,7 @@ async function answers({ server, short, open }) {
 }
 
 async function ends({ server, tern }) {
-    await check('ai: abortSignal ends a stream and frees its sequences within 500 ms', () =>
+    await check('ai: abortSignal ends a stream and frees its sequences', () =>
         server.frees(async () => {
             const abort = new AbortController();
             let aborted = false;
@@ -120,15 +120,15 @@ async function ends({ server, tern }) {
         server.frees(async () => {
             const abort = new AbortController();
             const asked = generateText({ ...endless, model: tern, abortSignal: abort.signal });
-            until(() => server.busy(), 'it runs', 2000).then(() => abort.abort());
+            until(() => server.busy(), 'it runs', 60000).then(() => abort.abort());
             assert.equal((await thrown(asked)).name, 'AbortError');
         }, long.n),
     );
     await check('ai: the timeout raises its error and cancels the request', () =>
-        server.frees(async () => {
+        server.frees(async ms => {
             const more = { tern: { ignore_eos: true, n: 16 } };
             const e = await thrown(
-                generateText({ ...endless, model: tern, providerOptions: more, timeout: 150 }),
+                generateText({ ...endless, model: tern, providerOptions: more, timeout: ms }),
             );
             assert.match(e.name, /TimeoutError|AbortError/);
         }, 16),
@@ -155,7 +155,7 @@ async function refusals({ narrow, open }) {
         await until(
             async () => (await narrow.status()).requests.rejected.queue_full > before,
             'it is refused',
-            2000,
+            60000,
         );
         await release();
         assert.equal((await asked).usage.outputTokens, 4);

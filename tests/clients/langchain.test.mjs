@@ -94,7 +94,7 @@ async function answers({ chat, open, server }) {
 }
 
 async function ends({ server, endless }) {
-    await check('langchain: a signal ends a stream and frees its sequences within 500 ms', () =>
+    await check('langchain: a signal ends a stream and frees its sequences', () =>
         server.frees(async () => {
             const abort = new AbortController();
             const read = async () => {
@@ -116,13 +116,13 @@ async function ends({ server, endless }) {
         server.frees(async () => {
             const abort = new AbortController();
             const asked = endless().invoke(prompt, { signal: abort.signal });
-            until(() => server.busy(), 'it runs', 2000).then(() => abort.abort());
+            until(() => server.busy(), 'it runs', 60000).then(() => abort.abort());
             assert.match(String(await thrown(asked)), /abort/i);
         }, long.n),
     );
     await check('langchain: the timeout raises its error and cancels the request', () =>
-        server.frees(async () => {
-            const e = await thrown(endless({ n: 16, timeout: 150 }).invoke(prompt));
+        server.frees(async ms => {
+            const e = await thrown(endless({ n: 16, timeout: ms }).invoke(prompt));
             assert.match(`${e.name} ${e.message}`, /time.?out|timed out/i);
         }, 16),
     );
@@ -145,7 +145,7 @@ async function refusals({ narrow, open }) {
         await until(
             async () => (await narrow.status()).requests.rejected.queue_full > before,
             'it is refused',
-            2000,
+            60000,
         );
         await release();
         assert.equal((await asked).usage_metadata.output_tokens, 4);

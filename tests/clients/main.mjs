@@ -2,19 +2,25 @@
 
 import { check, result, serve } from './harness.mjs';
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import wire from './wire.test.mjs';
 import openaiAnswers from './openai.test.mjs';
+import openaiBatches from './openai-batches.test.mjs';
 import openaiEnds from './openai-ends.test.mjs';
 import openaiErrors from './openai-errors.test.mjs';
 import ai from './ai.test.mjs';
 import langchain from './langchain.test.mjs';
 import tools from './tools.test.mjs';
+import protocols from './protocols.test.mjs';
 
-const server = await serve();
+const data = mkdtempSync(`${tmpdir()}/tern-data-`);
+process.on('exit', () => rmSync(data, { recursive: true, force: true }));
+const server = await serve(['--data-dir', data]);
 /* One request runs, none may wait: the second is rejected. */
 const narrow = await serve(['--max-seqs', '1', '--max-requests', '1']);
 
-for (const tests of [wire, openaiAnswers, openaiEnds, openaiErrors, ai, langchain, tools])
+for (const tests of [wire, openaiAnswers, openaiBatches, openaiEnds, openaiErrors, ai, langchain, tools, protocols])
     await tests({ server, narrow });
 
 await check('afterwards no request runs or waits and no block is in use', async () => {

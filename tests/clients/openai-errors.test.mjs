@@ -34,7 +34,7 @@ export default async function ({ server }) {
     const wrong = [
         ['temperature', 'hot'],
         ['max_tokens', '10'],
-        ['max_tokens', -1],
+        ['max_tokens', -2],
         ['n', 0],
         ['top_p', 2],
         ['stream', 'yes'],
@@ -60,7 +60,7 @@ export default async function ({ server }) {
     });
     await check('openai: a prompt over the context raises BadRequestError with the limit', async () => {
         const e = await thrown(chat({ messages: [{ role: 'user', content: 'frog '.repeat(900) }] }));
-        checkError(e, OpenAI.BadRequestError, 400, 'context_exceeded');
+        checkError(e, OpenAI.BadRequestError, 400, 'context_length_exceeded');
         assert.match(e.message, /\b512\b/);
         assert.ok(
             e.message.match(/\d+/g).some(n => Number(n) > 512),

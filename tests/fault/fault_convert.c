@@ -5,9 +5,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "convert/quantize.h"
-#include "convert/sums.h"
 #include "convert/togguf.h"
 #include "convert/tohf.h"
+#include "format/manifest.h"
 
 #include <glob.h>
 #include <stdio.h>
@@ -40,7 +40,8 @@ static int convert_to_folder(void *arg, struct err *e)
     int rc = tohf_run(&opt, &r, e);
 
     (void)arg;
-    if (rc == OK) rc = sums_write_folder(out_folder, e);
+    if (rc == OK)
+        rc = manifest_write(out_folder, &(struct manifest_opt){ .n_threads = 1 }, NULL, e);
     return rc;
 }
 

@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "grammar/grammar.h"
+#include "kv/park.h"
 #include "pool/pool.h"
 #include "pool/prompter.h"
 #include "tern.h"
@@ -89,6 +90,31 @@ static void an_engine_without_memory_reports_it(void **state)
     (void)state;
     fault_run("engine: attention", run_engine, (void *)repo("tests/golden/hf/qwen2"));
     fault_run("engine: recurrent state", run_engine, (void *)repo("tests/golden/hf/mamba2"));
+}
+
+/* A request, its KV blocks parked in a folder, and restored into the next engine. */
+static int run_parked(void *arg, struct err *e)
+{
+    struct engine_opt o = options();
+    struct engine *g = NULL;
+    struct park *p = NULL;
+    int n, rc = park_open(&p, &(struct park_opt){ .max_bytes = 1 << 20, .dir = temp_dir() }, e);
+
+    o.park = p;
+    for (int i = 0; i < 2 && rc == OK; i++) {
+        if ((rc = engine_open(&g, arg, &o, e)) == OK) rc = submit_ids(g, false, e);
+        if (rc == OK) engine_stop(g), rc = engine_park(g, p, &n, e);
+        engine_close(g);
+        g = NULL;
+    }
+    park_close(p);
+    return rc;
+}
+
+static void parking_without_memory_reports_it(void **state)
+{
+    (void)state;
+    fault_run("engine: parked KV blocks", run_parked, (void *)repo("tests/golden/hf/qwen2"));
 }
 
 /* With its thread, and the warm-up. */
@@ -446,6 +472,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_engine_without_memory_reports_it),
+        cmocka_unit_test(parking_without_memory_reports_it),
         cmocka_unit_test(an_engine_with_a_thread_without_memory_reports_it),
         cmocka_unit_test(a_request_without_memory_leaves_the_engine_as_it_was),
         cmocka_unit_test(an_embedding_without_memory_is_an_error),

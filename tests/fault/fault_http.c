@@ -287,6 +287,17 @@ static struct ask model_asks[] = {
     ASK("embeddings", "/v1/embeddings", "{\"input\":[\"one\",\"two\"]}", "\"usage\":"),
     ASK("embeddings as base64", "/v1/embeddings",
         "{\"input\":\"one\",\"encoding_format\":\"base64\",\"dimensions\":8}", "\"usage\":"),
+    ASK("a completion in llama-server's form", "/completion",
+        "{\"prompt\":\"Once\",\"temperature\":0,\"n_predict\":3,\"n_probs\":1,\"return_tokens\":"
+        "true,\"stop\":[\"|\"],\"response_fields\":[\"content\",\"timings/predicted_n\"]}",
+        "\"predicted_n\":3"),
+    ASK("a response after a call of a tool", "/v1/responses",
+        "{\"max_output_tokens\":2,\"temperature\":0,\"input\":[{\"type\":\"custom_tool_call\","
+        "\"call_id\":\"1\",\"name\":\"f\",\"input\":\"x\"},{\"type\":\"custom_tool_call_output\","
+        "\"call_id\":\"1\",\"output\":"
+        "\"y\"},{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}]}",
+        "\"object\":\"response\""),
 };
 
 static struct ask other_asks[] = {
@@ -317,7 +328,7 @@ static struct ask other_asks[] = {
     ASK("ready", "/ready", NULL, "ready"),
     ASK("status", "/status", NULL, "\"settings\":"),
     ASK("metrics", "/metrics", NULL, "tern_build_info"),
-    ASK("the web page", "/", NULL, "</html>"),
+    ASK("the web page", "/index.html", NULL, "</html>"),
 };
 
 static uint64_t count_refused(const char *reason)

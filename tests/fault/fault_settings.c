@@ -18,7 +18,7 @@ static int load(int argc, char **argv, struct err *e)
     int rc = settings_load(&s, argc, argv, &helped, e);
 
     if (rc != OK) return rc;
-    settings_json(&s, &json);
+    settings_json(&s, NULL, &json);
     rc = buf_check(&json, e);
     buf_release(&json);
     settings_release(&s);

@@ -218,7 +218,7 @@ static void write_failure(void *arg, struct http_req *q, int status, const char 
                           const char *why, struct buf *body)
 {
     (void)arg, (void)q, (void)status;
-    fail_write_body(body, "error", code, why, NULL, "");
+    fail_write_body(body, FAIL_OPENAI, &(struct fail){ 500, "error", code }, why, NULL, "");
 }
 
 /* Without faults. */

@@ -7,6 +7,7 @@
 #include "api/deadline.c"
 #include "api/params.c"
 #include "api/params_grammar.c"
+#include "api/params_rerank.c"
 #include "api/params_text.c"
 #include "api/params_tools.c"
 
@@ -30,9 +31,11 @@ static void read_all_params(const struct params *p)
         read_string(p->msgs[i].role), read_string(p->msgs[i].content);
     for (int i = 0; i < p->n_stops; i++) read_string(p->stops[i]);
     for (int i = 0; i < p->n_prompts; i++) {
-        read_string(p->prompts[i].text);
+        read_string(p->prompts[i].text), read_string(p->prompts[i].second);
         for (size_t k = 0; k < p->prompts[i].n_ids; k++) sink += (unsigned)p->prompts[i].ids[k];
     }
+    read_string(p->query.text);
+    for (size_t k = 0; k < p->query.n_ids; k++) sink += (unsigned)p->query.ids[k];
     for (size_t k = 0; k < p->n_tokens; k++) sink += (unsigned)p->tokens[k];
     params_sample(p, &o);
     for (int i = 0; i < o.n_bias; i++) sink += (unsigned)o.bias[i].id;
@@ -40,12 +43,14 @@ static void read_all_params(const struct params *p)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static const enum body_kind kinds[] = { BODY_CHAT, BODY_TEXT, BODY_TOKENIZE, BODY_DETOKENIZE };
+    static const enum body_kind kinds[] = { BODY_CHAT,       BODY_TEXT,  BODY_TOKENIZE,
+                                            BODY_DETOKENIZE, BODY_EMBED, BODY_CLASSIFY,
+                                            BODY_RERANK };
     char *copy = mem_dup(data, n); /* exactly n bytes: the sanitizer finds reads past them */
     int64_t ms;
     int priority;
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 7; i++) {
         struct params p = { 0 };
         struct err e = { 0 };
         int rc = params_read(&p, kinds[i], str_of(copy, n), &e);

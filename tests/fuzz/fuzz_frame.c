@@ -48,6 +48,7 @@ static void read_payload(const struct frame *f)
         struct msg_room room;
         struct msg_plan plan;
         struct msg_admit admit;
+        struct msg_sleep sleep;
         struct msg_asleep asleep;
         struct msg_failure failure;
         struct msg_progress progress;
@@ -64,6 +65,7 @@ static void read_payload(const struct frame *f)
     case FRAME_ROOM: msg_read_room(&m->room, &a, p, &e); break;
     case FRAME_PLAN: msg_read_plan(&m->plan, &a, p, &e); break;
     case FRAME_ADMIT: msg_read_admit(&m->admit, &a, p, &e); break;
+    case FRAME_SLEEP: msg_read_sleep(&m->sleep, &a, p, &e); break;
     case FRAME_ASLEEP: msg_read_asleep(&m->asleep, &a, p, &e); break;
     case FRAME_REFUSE:
     case FRAME_FAILED: msg_read_failure(&m->failure, &a, p, &e); break;

@@ -73,8 +73,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t piece;
 
     if (size < 3) return 0;
-    lim = (struct httpmsg_limits){ 64 + (size_t)data[0] * 4, 64 + (size_t)data[0] * 16,
-                                   (size_t)data[1] * 8 };
+    lim = (struct httpmsg_limits){ .line_bytes = 64 + (size_t)data[0] * 4,
+                                   .head_bytes = 64 + (size_t)data[0] * 16,
+                                   .body_bytes = (size_t)data[1] * 8 };
     piece = 1 + data[2];
     httpmsg_init(&a, lim);
     httpmsg_init(&b, lim);

@@ -26,7 +26,9 @@ static void make_shortest(const struct pda *a)
     }
     if (matcher_min_bytes(&x) == 0) {
         if (!matcher_may_end(&x)) __builtin_trap();
-        v = json_loadb(text.p, text.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        /* Integers of any size are valid JSON; jansson takes large ones as reals only. */
+        v = json_loadb(text.p, text.n, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
+                       NULL);
         if (!v && text.n < 2000) __builtin_trap();
         json_decref(v);
     }

@@ -51,7 +51,7 @@ static void check_ranges(const struct settings *s)
     }
     if (s->n_models > SETTINGS_MODELS || s->n_aliases > SETTINGS_MODELS) abort();
     check_models(s);
-    settings_json(s, &b);
+    settings_json(s, NULL, &b);
     buf_release(&b);
 }
 

@@ -39,7 +39,10 @@ static inline void cache_open_as(struct cache *k, enum dtype type, int heads, in
                               dim_v,
                               kb,
                               vb,
-                              latent };
+                              latent,
+                              NULL,
+                              0,
+                              0 };
     memset(k->lc.k, 0xff, k->k_bytes);
     if (!latent) memset(k->lc.v, 0xff, k->v_bytes);
     k->lg = k->lc;

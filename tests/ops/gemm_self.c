@@ -70,7 +70,7 @@ static void run_gemm(const struct gemm *g, const struct shape *s)
     struct tensor xt = { DT_F32, s->tokens, s->cols, COLS + GAP, x[0] },
                   to = { DT_F32, s->tokens, s->rows, ROWS + GAP, out[0] };
     struct gemm_job job = {
-        t, w, s->rows, s->cols, s->tokens, &to, s->bias ? bias : NULL, s->scale, s->add
+        t, w, s->rows, s->cols, s->tokens, &to, s->bias ? bias : NULL, s->scale, s->add, NULL
     };
 
     memset(packed, 0xff, sizeof packed);

@@ -113,7 +113,10 @@ static void world_open(struct world *w, struct attend_opt opt, enum dtype type, 
                                  opt.head_dim_v,
                                  kb,
                                  vb,
-                                 values_in_keys };
+                                 values_in_keys,
+                                 NULL,
+                                 0,
+                                 0 };
     /* NaN in every type except Q8_0, where the scale is NaN and the quants are -1. */
     memset(w->layer.k, 0xff, kb * (uint64_t)w->n_blocks);
     memset(w->layer.v, 0xff, vb * (uint64_t)w->n_blocks);
@@ -284,6 +287,24 @@ static void attention_agrees_for_all_ratios_of_heads_to_kv_heads(void **state)
                                              .head_dim = 32,
                                              .head_dim_v = 32 },
                         DT_F16);
+}
+
+/* Groups of 3 query heads and more multiply 4 elements of several keys at a time. */
+static void grouped_attention_agrees_for_all_kv_types_and_head_sizes(void **state)
+{
+    static const int dims[][2] = { { 64, 64 }, { 80, 96 }, { 128, 128 }, { 5, 7 }, { 33, 65 } };
+    static const int groups[] = { 3, 4, 5, 7, 8 };
+    (void)state;
+
+    for (int t = 0; t < N_TYPES; t++)
+        for (int i = t % THIN; i < 5; i += THIN) {
+            struct attend_opt opt = { .n_heads = groups[(i + t) % 5],
+                                      .n_kv_heads = 1,
+                                      .head_dim = dims[i][0],
+                                      .head_dim_v = dims[i][1] };
+            if (types[t] == DT_Q8_0 && (dims[i][0] % 32 || dims[i][1] % 32)) continue;
+            compare_batches(opt, types[t]);
+        }
 }
 
 static void attention_agrees_with_windows_soft_caps_sinks_and_slopes(void **state)
@@ -605,6 +626,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_agrees_for_all_kv_types_and_head_sizes),
         cmocka_unit_test(attention_agrees_for_all_ratios_of_heads_to_kv_heads),
+        cmocka_unit_test(grouped_attention_agrees_for_all_kv_types_and_head_sizes),
         cmocka_unit_test(attention_agrees_with_windows_soft_caps_sinks_and_slopes),
         cmocka_unit_test(bidirectional_attention_sees_later_tokens),
         cmocka_unit_test(latent_attention_takes_values_from_keys),

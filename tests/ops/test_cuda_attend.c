@@ -157,9 +157,17 @@ static void attention_covers_all_keys_of_a_long_context(void **state)
         uint64_t row = 0;
         assert_true(dtype_row_bytes(types[t], (uint64_t)dim, &row));
         size_t block = (size_t)row * (size_t)kv * KV_BLOCK;
-        struct kvlayer lc = {
-            mem_alloc(block * BLOCKS), mem_alloc(block * BLOCKS), kv, dim, dim, block, block, false
-        };
+        struct kvlayer lc = { mem_alloc(block * BLOCKS),
+                              mem_alloc(block * BLOCKS),
+                              kv,
+                              dim,
+                              dim,
+                              block,
+                              block,
+                              false,
+                              NULL,
+                              0,
+                              0 };
         struct kvlayer lg = lc;
         memset(lc.k, 0xff, block * BLOCKS), memset(lc.v, 0xff, block * BLOCKS);
         lg.k = device_copy(gpu, lc.k, block * BLOCKS),

@@ -240,6 +240,7 @@ static void the_delta_rule_continues_across_chunks_in_mixed_batches(void **state
         { .n_heads = 1, .n_k_heads = 1, .dim_k = 3, .dim_v = 5 },
         { .n_heads = 4, .n_k_heads = 2, .dim_k = 16, .dim_v = 16 },
         { .n_heads = 6, .n_k_heads = 2, .dim_k = 33, .dim_v = 70 },
+        { .n_heads = 6, .n_k_heads = 2, .dim_k = 16, .dim_v = 32, .tiled = true },
         { .n_heads = 2, .n_k_heads = 2, .dim_k = 128, .dim_v = 128 },
         { .n_heads = 3, .n_k_heads = 1, .dim_k = 192, .dim_v = 20 },
     };

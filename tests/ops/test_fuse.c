@@ -39,7 +39,7 @@ static void world_open(struct world *w)
     w->wq = weight_of(HEADS * DIM, EMBD), w->wk = w->wv = weight_of(KV_HEADS * DIM, EMBD);
     w->wo = weight_of(EMBD, HEADS * DIM), w->wg = w->wu = weight_of(FF, EMBD),
     w->wd = weight_of(EMBD, FF);
-    w->layer = (struct kvlayer){ w->v, w->k, KV_HEADS, DIM, DIM, 1, 1, false };
+    w->layer = (struct kvlayer){ w->v, w->k, KV_HEADS, DIM, DIM, 1, 1, false, NULL, 0, 0 };
     w->kv = (struct kvview){ .type = DT_F16,
                              .layers = &w->layer,
                              .n_layers = 1,

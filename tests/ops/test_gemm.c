@@ -146,7 +146,8 @@ static void gemm_run(const struct gemm *g, const struct world *m, const struct s
 {
     struct tensor x = { DT_F32, s->tokens, s->cols, (size_t)s->cols + 8, m->x };
     struct gemm_job job = {
-        s->type, m->w, s->rows, s->cols, s->tokens, out, s->bias ? m->bias : NULL, s->scale, s->add
+        s->type,  m->w,   s->rows, s->cols, s->tokens, out, s->bias ? m->bias : NULL,
+        s->scale, s->add, NULL
     };
     size_t xn = g->x_bytes(s->type, s->tokens, s->cols), sn = g->scratch_bytes(s->type, s->cols);
     void *xp = mem_aligned(xn), *scratch = mem_aligned(sn);

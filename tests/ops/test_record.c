@@ -193,10 +193,11 @@ static void open_world(struct world *w)
     w->be = (struct backend){ .name = "record", .self = &w->r };
     record_fill_table(&w->be);
     for (int i = 0; i < 8; i++)
-        w->w[i] = (struct weight){ DT_Q8_0, 16 + i, 32 + i, 1 + i, NULL, w->mem[i], 100, 7 + i };
+        w->w[i] =
+            (struct weight){ DT_Q8_0, 16 + i, 32 + i, 1 + i, NULL, w->mem[i], 100, 7 + i, NULL };
     for (int i = 0; i < 2; i++) {
-        w->layers[i] =
-            (struct kvlayer){ w->mem[i], w->mem[2 + i], 2 + i, 4 + i, 6 + i, 64, 96, true };
+        w->layers[i] = (struct kvlayer){ w->mem[i], w->mem[2 + i], 2 + i, 4 + i, 6 + i, 64,
+                                         96,        true,          NULL,  0,     0 };
         w->states[i] = (struct statelayer){ w->mem[i], w->mem[2 + i], 1 << 12, 1 << 13 };
     }
     w->kv = (struct kvview){ .type = DT_F16,
@@ -245,7 +246,15 @@ static void record_products(struct world *w)
                               { tensor_at(w), &w->w[1], address(w), true, 2 } };
     struct linear router = { .out = logits, .w = &w->w[2] };
     struct linear_heads_opt heads = { &w->w[3], 8, 24, 5 };
-    struct route_opt route = { ROUTE_SIGMOID, 2, true, 0.5f, address(w), 4, 2, 3, 0.25f };
+    struct route_opt route = { .route = ROUTE_SIGMOID,
+                               .n_used = 2,
+                               .norm = true,
+                               .scale = 0.5f,
+                               .bias = address(w),
+                               .n_groups = 4,
+                               .n_groups_used = 2,
+                               .group_top = 3,
+                               .jitter = 0.25f };
     struct experts_opt experts = { .n = 2,
                                    .n_used = 2,
                                    .gate = &w->w[0],
@@ -275,7 +284,16 @@ static void record_attention(struct world *w)
     struct backend *be = &w->be;
     struct tensor q = tensor_at(w), k = tensor_at(w), v = tensor_at(w), out = tensor_at(w),
                   table = tensor_at(w);
-    struct attend_opt opt = { 2, 1, 4, 6, 0.5f, 50, 128, true, address(w), address(w) };
+    struct attend_opt opt = { .n_heads = 2,
+                              .n_kv_heads = 1,
+                              .head_dim = 4,
+                              .head_dim_v = 6,
+                              .scale = 0.5f,
+                              .softcap = 50,
+                              .window = 128,
+                              .bidirectional = true,
+                              .sinks = address(w),
+                              .slopes = address(w) };
 
     be->rope_table(be, &table, (int32_t *)address(w), address(w), 4, 0.5f);
     be->rope(be, &q, 2, 4, 4, &table, ROPE_PAIR);
@@ -287,11 +305,19 @@ static void record_recurrent(struct world *w)
 {
     struct backend *be = &w->be;
     struct tensor out = tensor_at(w), x = tensor_at(w);
-    struct conv_opt conv = { address(w), address(w), 4, true };
+    struct conv_opt conv = { .w = address(w), .bias = address(w), .k = 4, .silu = true };
     struct scan_in in = { tensor_at(w), tensor_at(w), tensor_at(w), tensor_at(w) };
     struct scan_opt scan = { 4, 2, 3, 5, true, address(w), address(w), address(w), 0.5f, 2 };
     struct delta_in din = { tensor_at(w), tensor_at(w), tensor_at(w), tensor_at(w), tensor_at(w) };
-    struct delta_opt delta = { 4, 2, 3, 5, address(w), address(w), 0.5f, 2 };
+    struct delta_opt delta = { .n_heads = 4,
+                               .n_k_heads = 2,
+                               .dim_k = 3,
+                               .dim_v = 5,
+                               .a = address(w),
+                               .dt_bias = address(w),
+                               .q_scale = 0.5f,
+                               .k_scale = 2,
+                               .tiled = true };
 
     be->conv(be, &out, &x, &w->st, 1, &conv);
     be->scan(be, &out, &in, &w->st, 1, &scan);

@@ -331,10 +331,9 @@ static void delta_plain(const struct delta_world *w, const struct delta_opt *o)
             memset(h, 0, (size_t)(o->dim_k * o->dim_v) * sizeof *h);
             for (int t = 0; t < lens[s]; t++) {
                 size_t row = (size_t)(s * LEN + t);
-                const float *q =
-                    w->q + row * (size_t)nk + head / (o->n_heads / o->n_k_heads) * o->dim_k;
-                const float *k =
-                    w->k + row * (size_t)nk + head / (o->n_heads / o->n_k_heads) * o->dim_k;
+                int key = o->tiled ? head % o->n_k_heads : head / (o->n_heads / o->n_k_heads);
+                const float *q = w->q + row * (size_t)nk + key * o->dim_k;
+                const float *k = w->k + row * (size_t)nk + key * o->dim_k;
                 double g = exp(o->a[head] *
                                softplus((double)w->alpha[row * (size_t)o->n_heads + (size_t)head] +
                                         o->dt_bias[head]));
@@ -396,6 +395,7 @@ static void the_delta_rule_continues_across_chunks_in_mixed_batches(void **state
         { .n_heads = 1, .n_k_heads = 1, .dim_k = 3, .dim_v = 5 },
         { .n_heads = 4, .n_k_heads = 2, .dim_k = 16, .dim_v = 16 },
         { .n_heads = 6, .n_k_heads = 2, .dim_k = 33, .dim_v = 70 },
+        { .n_heads = 6, .n_k_heads = 2, .dim_k = 16, .dim_v = 32, .tiled = true },
         { .n_heads = 2, .n_k_heads = 2, .dim_k = 128, .dim_v = 128 },
     };
     (void)state;

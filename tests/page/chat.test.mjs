@@ -68,7 +68,7 @@ export async function chatTests(browser, url) {
             await until(
                 async () => (await status(url)).queue.running === 0,
                 'no running request on the server',
-                2000,
+                60000,
             );
             const after = (await status(url)).requests.finished.cancelled;
             assert(after > before, 'the server did not count a cancelled request');
@@ -229,6 +229,26 @@ export async function chatTests(browser, url) {
         await page.context().close();
     });
 
+    await check('the page shows how far a model is loaded', async () => {
+        const page = await openPage(browser, url);
+        const loading = { id: 'slow', meta: { state: 'loading' }, status: { value: 'loading', progress: 37 } };
+        const send = (route, body) => route.fulfill({ contentType: 'application/json', body: JSON.stringify(body) });
+        await page.route('**/v1/models', route => send(route, { data: [loading] }));
+        await page.route('**/v1/models/slow', route => send(route, loading));
+        let end;
+        const answer = new Promise(resolve => (end = resolve));
+        await page.route('**/v1/chat/completions', async route => {
+            await answer;
+            await route.abort();
+        });
+        await page.reload(url);
+        await until(async () => (await textOf(page, '#model')).includes('slow · loading 37 %'), 'the progress in the list');
+        await ask(page, 'Hello?');
+        await until(async () => (await textOf(page, '.answer')).includes('Loading the model: 37 %'), 'the progress in the answer');
+        end();
+        await page.context().close();
+    });
+
     await check('the retry button counts Retry-After down', async () => {
         const page = await openPage(browser, url);
         await page.route('**/v1/chat/completions', route =>
@@ -253,7 +273,7 @@ export async function chatTests(browser, url) {
             (await button.isDisabled()) && /Try again in [12] s/.test(await button.innerText()),
             await button.innerText(),
         );
-        await until(async () => await button.isEnabled(), 'the button to be enabled', 4000);
+        await until(async () => await button.isEnabled(), 'the button to be enabled', 60000);
         await page.context().close();
     });
 

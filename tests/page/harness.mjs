@@ -28,7 +28,7 @@ export function result() {
 export const sleep = ms => new Promise(done => setTimeout(done, ms));
 
 /* Waits until fn returns a true value, and returns it. */
-export async function until(fn, says, ms = 10000) {
+export async function until(fn, says, ms = 60000) {
     const end = Date.now() + ms;
     for (;;) {
         const value = await fn();

@@ -1,0 +1,215 @@
+"""Workers, gateways and a NATS server for tests of the gateway: processes on loopback ports, or on hosts that are
+network namespaces joined by a bridge (hosts.py)."""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+TERN = os.path.join(os.environ.get("TERN_BUILD", "build"), "tern")
+MODEL = os.environ.get("TERN_CLUSTER_MODEL", "models/tern-tales.gguf")
+# Without a home, so that no worker writes into that of whoever runs the tests.
+ENV = {k: v for k, v in os.environ.items() if not k.startswith("TERN_") and k not in ("HOME", "XDG_STATE_HOME")}
+failed = 0
+
+
+def check(name, good, found=""):
+    global failed
+    print(f"ok {name}" if good else f"not ok {name}: {str(found)[:600]}", flush=True)
+    failed |= not good
+    return good
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Process:
+    """A tern process that listens; restarts keep the port."""
+
+    def __init__(self, folder, name, args, host=None, address="127.0.0.1"):
+        self.folder, self.name, self.args, self.host, self.address = folder, name, args, host, address
+        self.port = free_port()
+        self.p = None
+        self.log = os.path.join(folder, name + ".log")
+
+    @property
+    def url(self):
+        return f"http://{self.address}:{self.port}"
+
+    def start(self):
+        command = [TERN, *self.args, "--host", self.address, "--port", str(self.port)]
+        if self.host:
+            command = ["ip", "netns", "exec", self.host, *command]
+        self.p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=open(self.log, "a"), env=ENV)
+        return self
+
+    def wait_ready(self, seconds=90):
+        end = time.time() + seconds
+        while time.time() < end:
+            if self.p.poll() is not None:
+                break
+            try:
+                if self.get("/ready", timeout=5)[0] == 200:
+                    return self
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise SystemExit(f"not ok {self.name} is ready: {open(self.log).read()[-1500:]}")
+
+    def signal(self, sig):
+        self.p.send_signal(sig)
+
+    def kill(self):
+        self.p.kill()
+        self.p.wait()
+
+    def stop(self, seconds=30):
+        if not self.p or self.p.poll() is not None:
+            return
+        self.p.send_signal(signal.SIGCONT)
+        self.p.terminate()
+        try:
+            self.p.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            self.p.wait()
+
+    def connect(self, timeout=120):
+        return http.client.HTTPConnection(self.address, self.port, timeout=timeout)
+
+    def get(self, path, headers=None, timeout=60):
+        return self.ask("GET", path, None, headers, timeout)
+
+    def ask(self, method, path, body=None, headers=None, timeout=120):
+        c = self.connect(timeout)
+        try:
+            data = None if body is None else body if isinstance(body, (str, bytes)) else json.dumps(body)
+            c.request(method, path, data, {"Content-Type": "application/json", **(headers or {})} if data is not None else headers or {})
+            r = c.getresponse()
+            return r.status, r.read().decode("utf-8", "replace"), {k.lower(): v for k, v in r.getheaders()}
+        finally:
+            c.close()
+
+    def status(self):
+        return json.loads(self.get("/status")[1])
+
+
+class Worker(Process):
+    def __init__(self, folder, name, *more, **kw):
+        super().__init__(folder, name, ["serve", "-m", MODEL, "--threads", "1", "--ctx", "2048", "--max-seqs", "16", "--drain-timeout", "5s", *more], **kw)
+
+
+class Gateway(Process):
+    def __init__(self, folder, name, *more, **kw):
+        super().__init__(folder, name, ["gateway", *more], **kw)
+
+    def wait_workers(self, n, seconds=90):
+        end = time.time() + seconds
+        while time.time() < end:
+            try:
+                if sum(w["state"] == "ready" for w in self.status()["workers"]) >= n:
+                    return self
+            except (OSError, ValueError, http.client.HTTPException):
+                pass
+            time.sleep(0.05)
+        raise SystemExit(f"not ok {self.name} has {n} ready workers: {self.get('/status')[1][-1500:]}\n{open(self.log).read()[-1500:]}")
+
+    def worker(self, url):
+        return next(w for w in self.status()["workers"] if w["url"] == url)
+
+    def wait_state(self, url, state, seconds=30):
+        end = time.time() + seconds
+        while time.time() < end:
+            try:
+                if self.worker(url)["state"] == state:
+                    return True
+            except (OSError, ValueError, StopIteration):
+                pass
+            time.sleep(0.01)
+        return False
+
+
+def chat(prompt, max_tokens=32, **more):
+    return {"messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens, "temperature": 0, **more}
+
+
+def completion(prompt, max_tokens=32, **more):
+    return {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, **more}
+
+
+class Stream:
+    """A streamed answer, read event by event. `raw` has every byte of the body."""
+
+    def __init__(self, server, path, body, headers=None, timeout=120):
+        self.c = server.connect(timeout)
+        self.c.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json", **(headers or {})})
+        self.r = self.c.getresponse()
+        self.status = self.r.status
+        self.raw, self.events, self.text, self.finish, self.error, self.done, self.ids = b"", [], "", None, None, False, set()
+
+    def next(self):
+        """The next event; None: the end."""
+        while True:
+            line = self.r.readline()
+            if not line:
+                return None
+            self.raw += line
+            line = line.strip()
+            if not line.startswith(b"data: "):
+                continue
+            if line == b"data: [DONE]":
+                self.done = True
+                continue
+            e = json.loads(line[6:])
+            self.events.append(e)
+            if "error" in e:
+                self.error = e["error"]
+                return e
+            self.ids.add((e.get("id"), e.get("created")))
+            for c in e.get("choices", []):
+                self.text += c.get("text") or (c.get("delta") or {}).get("content") or ""
+                self.finish = c.get("finish_reason") or self.finish
+            return e
+
+    def rest(self):
+        while self.next() is not None:
+            pass
+        self.c.close()
+        return self
+
+    def close(self):
+        # shutdown, not only close: the response holds a second reference to the socket
+        try:
+            self.c.sock.shutdown(socket.SHUT_RDWR)
+        except (OSError, AttributeError):
+            pass
+        self.r.close()
+        self.c.close()
+
+
+class Events(Stream):
+    """A stream of any protocol: objects of data lines, or a line each (NDJSON). `events` has them as they are."""
+
+    def next(self):
+        while True:
+            line = self.r.readline()
+            if not line:
+                return None
+            self.raw += line
+            line = line.strip().removeprefix(b"data: ")
+            if line.startswith(b"{"):
+                e = json.loads(line)
+                if e.get("type") != "ping":
+                    self.events.append(e)
+                    return e
+
+
+def metric(text, name):
+    """The sum over all series of a metric."""
+    return sum(float(m.group(1)) for m in re.finditer(rf"^{name}(?:{{[^}}]*}})? ([0-9.e+-]+)$", text, re.M))
