@@ -93,7 +93,7 @@ static void measure_case(const struct gemm *g, struct result *res, struct par *p
     for (int i = 0; i < s.tokens * s.cols; i++) x[i] = rng_normal(&rng);
     r.x = tensor_f32(x, s.tokens, s.cols);
     r.out = tensor_f32(out, s.tokens, s.rows);
-    r.job = (struct gemm_job){ s.type, w, s.rows, s.cols, s.tokens, &r.out, NULL, 1, false };
+    r.job = (struct gemm_job){ s.type, w, s.rows, s.cols, s.tokens, &r.out, NULL, 1, false, NULL };
     r.xp = alloc_or_exit(g->x_bytes(s.type, s.tokens, s.cols));
     for (int i = 0; i < s.threads; i++)
         r.scratch[i] = alloc_or_exit(g->scratch_bytes(s.type, s.cols));

@@ -6,6 +6,9 @@
  * that no cache holds it; `share` compares them with a plain loop that reads the same memory with
  * the same threads.
  *
+ * Beside types the layouts of quantized folders have names: int4-g128, int4-g32, int8-row, fp8-128,
+ * nvfp4, ternary.
+ *
  * -c  one copy: a small matrix stays in the cache, and arithmetic is the limit
  * -x  microseconds by number of tokens for each of the three implementations alone (vectors, gemm
  *     for few tokens, gemm for many), to see where one overtakes the other */
@@ -124,13 +127,26 @@ static double measure_product(struct bench *b, struct matmul *mm, struct weight 
     return best;
 }
 
-static void bench_type(struct bench *b, enum dtype t)
+/* Layouts of quantized folders (base/grouped.h). */
+static const struct layout_name {
+    const char *name;
+    struct grouped g;
+} layouts[] = {
+    { "int4-g128",
+      { .code = CODE_U4, .scale = SCALE_F16, .zeros = true, .zero = 1, .group = 128 } },
+    { "int4-g32", { .code = CODE_U4, .scale = SCALE_BF16, .zero = 8, .group = 32 } },
+    { "int8-row", { .code = CODE_U8, .scale = SCALE_BF16, .zero = 128, .group = 1 << 20 } },
+    { "fp8-128", { .code = CODE_E4M3, .scale = SCALE_F32, .group = 128 } },
+    { "nvfp4", { .code = CODE_E2M1, .scale = SCALE_E4M3, .group = 16 } },
+    { "ternary", { .code = CODE_U2, .scale = SCALE_NONE, .zero = 1, .group = 1 << 20 } },
+};
+
+static void bench_weight(struct bench *b, struct weight w, const char *name)
 {
-    struct weight w = { .type = t, .rows = b->rows, .cols = b->cols, .n = 1 };
-    uint64_t row = 0;
-    if (!dtype_row_bytes(t, (uint64_t)b->cols, &row)) return;
-    size_t bytes = (size_t)row * (size_t)b->rows;
-    int copies = fill_set(b, t, bytes);
+    size_t row = weight_row_bytes(&w);
+    if (!row) return;
+    size_t bytes = row * (size_t)b->rows;
+    int copies = fill_set(b, w.type, bytes);
     if (!copies) return;
     double one = measure_product(b, b->mm, &w, bytes, copies, 1),
            four = measure_product(b, b->mm, &w, bytes, copies, 4);
@@ -138,9 +154,35 @@ static void bench_type(struct bench *b, enum dtype t)
            many = measure_product(b, b->mm, &w, bytes, copies, 512);
     double gb = (double)bytes / 1e6, macs = (double)b->rows * b->cols / 1e6;
 
-    printf("%-8s %7.1f %6.0f%% %8.1f %8.1f %10.0f\n", dtype_name((int)t), gb / one,
-           100 * gb / one / b->read_gbs, gb / four, gb / eight, 512 * macs / many);
+    printf("%-9s %6.1f %6.0f%% %8.1f %8.1f %10.0f\n", name, gb / one, 100 * gb / one / b->read_gbs,
+           gb / four, gb / eight, 512 * macs / many);
     fflush(stdout);
+}
+
+static void bench_type(struct bench *b, enum dtype t)
+{
+    bench_weight(b, (struct weight){ .type = t, .rows = b->rows, .cols = b->cols, .n = 1 },
+                 dtype_name((int)t));
+}
+
+static void bench_layout(struct bench *b, const struct layout_name *l)
+{
+    struct grouped g = l->g;
+
+    g.cols = b->cols, g.factor = 1;
+    if (g.group > g.cols) g.group = g.cols;
+    grouped_measure(&g);
+    bench_weight(b,
+                 (struct weight){
+                     .type = DT_GROUPED, .rows = b->rows, .cols = b->cols, .n = 1, .group = &g },
+                 l->name);
+}
+
+static const struct layout_name *find_layout(const char *name)
+{
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        if (strcmp(layouts[i].name, name) == 0) return &layouts[i];
+    return NULL;
 }
 
 static int one_token(enum dtype t)
@@ -242,10 +284,13 @@ int main(int argc, char **argv)
     if (optind < argc) {
         for (int i = optind; i < argc; i++) {
             enum dtype t = dtype_by_name(str_c(argv[i]));
-            if (matmul_can(b.mm, t)) one(&b, t);
+            if (find_layout(argv[i])) bench_layout(&b, find_layout(argv[i]));
+            else if (t != DT_GROUPED && matmul_can(b.mm, t)) one(&b, t);
         }
     } else {
         for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) one(&b, usual[i]);
+        for (size_t i = 0; one == bench_type && i < sizeof layouts / sizeof *layouts; i++)
+            bench_layout(&b, &layouts[i]);
     }
 out:
     if (rc != OK) fprintf(stderr, "kernels: %s\n", e.msg);

@@ -124,10 +124,10 @@ def load_command(url, *flags):
 def load(url, *flags, errors=0.0):
     """Runs tern load and returns its report. A larger error rate than `errors` ends the program."""
     p = subprocess.run(load_command(url, "--max-error-rate", errors, *flags), capture_output=True, text=True)
-    if p.returncode not in (0, 3):
+    if p.returncode not in (0, 1) or not p.stdout:
         die(f"tern load {' '.join(map(str, flags))}: {p.stderr.strip()}")
     r = json.loads(p.stdout)
-    if p.returncode == 3:
+    if p.returncode == 1:
         die(f"tern load {' '.join(map(str, flags))}: {r['failed']} requests failed: {r['errors']}")
     return r
 
