@@ -534,6 +534,8 @@ void backend_close(struct backend *be); /* NULL is allowed */
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e);
 /* Whether backend_opt.isa may have this value: OK, or an error that names the sets of this CPU. */
 int cpu_check_isa(const char *name, struct err *e);
+/* The instruction set that a CPU backend with these options uses, or NULL: this CPU lacks it. */
+const char *cpu_isa_name(const struct backend_opt *opt);
 /* Whether backend_opt.numa may have this value: OK, or an error that names the nodes. */
 int cpu_check_numa(const char *mode, struct err *e);
 

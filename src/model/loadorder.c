@@ -28,7 +28,7 @@ int loadorder_fill(struct loadorder *o, const struct loadplan *p, const struct g
     fits = put_text(o->version, sizeof o->version, TERN_VERSION) &&
            put_text(o->path, sizeof o->path, p->path) &&
            put_text(o->arch, sizeof o->arch, p->facts.arch) &&
-           put_text(o->isa, sizeof o->isa, l->backend.isa) &&
+           put_text(o->isa, sizeof o->isa, cpu_isa_name(&l->backend)) &&
            put_text(o->numa, sizeof o->numa, l->backend.numa);
     if (!fits) return err_set(e, E_INVALID, "%.100s...: a path or name is too long", p->path);
     o->model = (struct fingerprint)FINGERPRINT_START;

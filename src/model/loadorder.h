@@ -23,7 +23,9 @@ struct loadorder {
     int32_t n_ctx, kv_tokens, max_batch, max_seqs, max_out, kv_type;
     int32_t n_threads;
     uint8_t reference, allow_nan, no_prefix;
-    char isa[16], numa[16];
+    char isa[16]; /* the set that the leader computes with: sets differ in their roundings, and
+                     members that choose experts by other sums would add up different ones */
+    char numa[16];
 };
 
 struct loadreply {

@@ -98,8 +98,11 @@ bool weight_is_copied(const struct weight_item *w, struct backend *be)
 }
 
 /* Do the member's columns begin and end between blocks of the type? */
-static bool cuts_between_blocks(const struct weight_item *w, const struct dtype_info *d)
+static bool cuts_between_blocks(const struct weight_item *w, enum dtype t,
+                                const struct dtype_info *d)
 {
+    /* Types with a head have one scale at the start of a row: columns have none of their own. */
+    if (weight_is_narrow(w) && dtype_head(t)) return false;
     return !weight_is_narrow(w) || !d->quantized ||
            (w->cols.at % d->block == 0 && w->cols.n % d->block == 0);
 }
@@ -123,7 +126,7 @@ enum dtype weight_copy_type(const struct weight_item *w, struct backend *be, int
     if (from == DT_GROUPED && backend_is_host(be)) to = DT_F32;
     /* ORDER_KV_B transposes the keys: quantized blocks cannot be kept. */
     if (be->weight_supported(be, from) && (quant_can_encode(from) || layout_in_place(&w->lay)) &&
-        cuts_between_blocks(w, d) && !(w->lay.order == ORDER_KV_B && d->quantized))
+        cuts_between_blocks(w, from, d) && !(w->lay.order == ORDER_KV_B && d->quantized))
         to = from;
     if (dtype_row_bytes(to, cols, row_bytes)) return to;
     *row_bytes = cols * sizeof(float);

@@ -302,6 +302,12 @@ int cpu_check_isa(const char *name, struct err *e)
     return kernels_find(&k, name, e);
 }
 
+const char *cpu_isa_name(const struct backend_opt *opt)
+{
+    struct kernels k;
+    return kernels_find(&k, opt->reference ? "ref" : opt->isa, NULL) == OK ? k.name : NULL;
+}
+
 int cpu_check_numa(const char *mode, struct err *e)
 {
     struct numa m;
