@@ -5,6 +5,7 @@
 #include "http_world.h"
 
 #include "net/query.h"
+#include "net/traceparent.h"
 
 #define HOST "Host: a\r\n"
 
@@ -543,9 +544,40 @@ static void a_query_is_a_list_of_values(void **state)
     assert_false(query_next(&q, "a", &v));
 }
 
+/* ---- trace ids ---- */
+
+static void trace_ids_are_kept_or_made(void **state)
+{
+    static const char *const wrong[] = {
+        "",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",      /* no flags */
+        "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",   /* upper case */
+        "00-00000000000000000000000000000000-b7ad6b7169203331-01",   /* no trace */
+        "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",   /* no span */
+        "00-0af7651916cd43dd8448eb211c80319-cb7ad6b7169203331-01",   /* a dash in another place */
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\n", /* a line feed */
+    };
+    const char *right = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    char a[TRACEPARENT_BYTES], b[TRACEPARENT_BYTES];
+    struct rng rng;
+    (void)state;
+
+    rng_seed(&rng, 7);
+    traceparent_take(a, str_c(right), &rng);
+    assert_string_equal(a, right);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_false(traceparent_is_valid(str_c(wrong[i])));
+        traceparent_take(a, str_c(wrong[i]), &rng);
+        traceparent_take(b, str_c(wrong[i]), &rng);
+        assert_true(traceparent_is_valid(str_c(a)));
+        assert_string_not_equal(a, b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trace_ids_are_kept_or_made),
         cmocka_unit_test(malformed_requests_get_400),
         cmocka_unit_test(malformed_chunks_get_400),
         cmocka_unit_test(unsupported_features_get_their_status),

@@ -24,6 +24,7 @@
 #include "net/loop.h"
 #include "net/query.h"
 #include "net/sse.h"
+#include "net/traceparent.h"
 #include "server/settings.h"
 
 #include <math.h>
@@ -50,7 +51,7 @@ struct relay {
     struct http_req *q; /* NULL: answered */
     struct gw_who who;
     enum relay_kind kind;
-    char correlation[72], peer[96], path[160], method[16], trace[64];
+    char correlation[72], peer[96], path[160], method[16], trace[TRACEPARENT_BYTES];
     char name[64];     /* of the tenant */
     struct buf target; /* path and query, as the client sent them */
     struct str body;
@@ -320,7 +321,7 @@ static void pass_headers(struct relay *r)
         http_set_header(r->q, name, value);
         rest = str_skip(rest, (size_t)lf + 1);
     }
-    if (r->trace[0]) http_set_header(r->q, "traceparent", r->trace);
+    http_set_header(r->q, "traceparent", r->trace);
 }
 
 static bool begin_reply(struct relay *r)
@@ -539,7 +540,7 @@ static void write_headers(struct relay *r, struct buf *b)
     add_header(r, b, "Idempotency-Key");
     add_header(r, b, "anthropic-version");
     add_deadline(r, b);
-    if (r->trace[0]) buf_printf(b, "traceparent: %s\r\n", r->trace);
+    buf_printf(b, "traceparent: %s\r\n", r->trace);
     if (r->kind == RELAY_COMPUTE) buf_printf(b, "X-Tern-Call: %s\r\n", r->call);
     if (r->kind != RELAY_GENERATE) return;
     buf_printf(b,
@@ -838,7 +839,7 @@ static struct relay *relay_open(struct gateway *g, struct http_req *q, const str
     copy_str(r->peer, sizeof r->peer, str_c(http_peer(q)));
     copy_str(r->path, sizeof r->path, http_path(q));
     copy_str(r->method, sizeof r->method, http_method_name(q));
-    if (trace.n >= 55 && trace.n < sizeof r->trace) copy_str(r->trace, sizeof r->trace, trace);
+    traceparent_take(r->trace, trace, &g->rng);
     r->start_ns = http_start_ns(q);
     r->body = http_body(q);
     r->timer = loop_timer(g->loop, on_timer, r);

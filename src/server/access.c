@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/http.h"
+#include "net/traceparent.h"
 #include "server/limit.h"
 #include "server/routes.h"
 #include "server/server_impl.h"
@@ -20,19 +21,8 @@ enum { TRACES_MAX = 4096 };
 /* The traceparent header of a request that the API answers, kept for its line in the log. */
 struct trace {
     struct trace *next;
-    char correlation[72], parent[64];
+    char correlation[72], parent[TRACEPARENT_BYTES];
 };
-
-/* W3C Trace Context: "00-<32 hex>-<16 hex>-<2 hex>", and what later versions append. */
-static bool is_traceparent(struct str s)
-{
-    if (s.n < 55 || s.n > 63) return false;
-    for (size_t i = 0; i < s.n; i++)
-        if (!((s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f') ||
-              s.p[i] == '-'))
-            return false;
-    return s.p[2] == '-' && s.p[35] == '-' && s.p[52] == '-';
-}
 
 /* Copies what the log needs: q is invalid after the reply. */
 void visit_begin(struct visit *t, struct server *v, struct http_req *q)
@@ -87,7 +77,7 @@ static void set_common_headers(struct visit *t)
         http_set_header(t->q, "Access-Control-Expose-Headers",
                         "X-Correlation-Id, x-request-id, Retry-After");
     }
-    if (is_traceparent(trace)) {
+    if (traceparent_is_valid(trace)) {
         char copy[64];
         snprintf(copy, sizeof copy, "%.*s", STR_ARG(trace));
         http_set_header(t->q, "traceparent", copy);
@@ -169,7 +159,7 @@ void visit_hand_over(struct visit *t)
     struct trace *trace;
 
     set_common_headers(t);
-    if (!is_traceparent(parent) || v->n_traces >= TRACES_MAX) return;
+    if (!traceparent_is_valid(parent) || v->n_traces >= TRACES_MAX) return;
     if (!(trace = mem_new(struct trace))) return;
     memcpy(trace->correlation, t->who.correlation, sizeof trace->correlation);
     memcpy(trace->parent, parent.p, parent.n);

@@ -29,6 +29,24 @@ def free_port():
         return s.getsockname()[1]
 
 
+def wait_for(fn, seconds=120):
+    """Whether fn() comes true in time; what it cannot ask yet is asked again."""
+    end = time.time() + seconds
+    while time.time() < end:
+        try:
+            if fn():
+                return True
+        except (OSError, ValueError, StopIteration, KeyError):
+            pass
+        time.sleep(0.02)
+    return False
+
+
+def logged(processes, text):
+    """Whether one of the processes has logged the text: a request's line may be written after its reply."""
+    return wait_for(lambda: any(text in open(p.log).read() for p in processes))
+
+
 class Process:
     """A tern process that listens; restarts keep the port."""
 

@@ -8,7 +8,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fleet
-from fleet import Gateway, Stream, Worker, check, completion
+from fleet import Gateway, Stream, Worker, check, completion, wait_for
 
 folder = sys.argv[1]
 tag = f"t{os.getpid() % 10000}"
@@ -44,18 +44,6 @@ def clean():
     for h in hosts:
         ip("netns", "del", h, check_rc=False)
     ip("link", "del", f"{tag}br", check_rc=False)
-
-
-def wait_for(fn, seconds=120):
-    end = time.time() + seconds
-    while time.time() < end:
-        try:
-            if fn():
-                return True
-        except (OSError, ValueError, StopIteration):
-            pass
-        time.sleep(0.02)
-    return False
 
 
 if os.geteuid() != 0:

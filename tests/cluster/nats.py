@@ -9,7 +9,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fleet
-from fleet import ENV, TERN, Gateway, Stream, Worker, check, completion, free_port, metric
+from fleet import ENV, TERN, Gateway, Stream, Worker, check, completion, free_port, metric, wait_for
 
 folder = sys.argv[1]
 LONG = "Once upon a time there was a little frog who wanted to see the whole wide world, and so"
@@ -43,18 +43,6 @@ def script(name, text):
     with open(path, "w") as f:
         f.write(text)
     return path
-
-
-def wait_for(fn, seconds=120):
-    end = time.time() + seconds
-    while time.time() < end:
-        try:
-            if fn():
-                return True
-        except (OSError, ValueError, StopIteration, KeyError):
-            pass
-        time.sleep(0.05)
-    return False
 
 
 def states(g):

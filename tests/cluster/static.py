@@ -1,6 +1,7 @@
 """A gateway with a static list of workers. usage: static.py FOLDER"""
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -70,7 +71,13 @@ def test_routes():
     check("an error of a worker comes as it is", code == 400 and "error" in json.loads(text), text)
     code, text, headers = gw.ask("POST", "/v1/completions", completion("x", 1), {"X-Correlation-Id": "corr-1"})
     check("the correlation id goes over all hops", headers.get("x-correlation-id") == "corr-1" and
-          any("corr-1" in open(w.log).read() for w in workers), headers)
+          fleet.logged(workers, "corr-1"), headers)
+    made = headers.get("traceparent", "")
+    check("a trace id is made for a client that sends none, and goes over all hops",
+          re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01", made) and fleet.logged(workers, made), headers)
+    sent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    _, _, headers = gw.ask("POST", "/v1/completions", completion("x", 1), {"traceparent": sent})
+    check("a client's trace id is kept", headers.get("traceparent") == sent, headers)
     check("a wrong body is refused by the worker", gw.ask("POST", "/v1/completions", "{nonsense")[0] == 400)
     code, text, _ = gw.ask("POST", "/v1/completions", completion("x", 1), {"X-Deadline": "1000"})
     check("a deadline in the past is 504", code == 504, text)
@@ -442,7 +449,7 @@ def test_keys():
         time.sleep(0.05)
     check("a gateway with keys refuses a request without one", g.ask("POST", "/v1/completions", completion("x", 1))[0] == 401)
     check("a key of the gateway is enough", g.ask("POST", "/v1/completions", completion("x", 1), {"Authorization": "Bearer sk-user"})[0] == 200)
-    check("the worker sees the tenant", "alice" in open(w.log).read())
+    check("the worker sees the tenant", fleet.logged([w], "alice"))
     check("/status needs an admin", g.get("/status", {"Authorization": "Bearer sk-user"})[0] in (401, 403) and g.get("/status", g_admin)[0] == 200)
     check("the worker refuses a gateway with another cluster key",
           w.ask("POST", "/v1/completions", completion("x", 1), {"X-Tern-Hop": "1", "X-Tern-Cluster-Key": "wrong"})[0] == 401)
