@@ -78,6 +78,16 @@ function nameOf(m) {
     return isLoading(m) ? `${m.id} · loading ${m.status?.progress ?? 0} %` : m.id;
 }
 
+/* The page of a gateway shows its cluster. Without the right to see /status the name stays. */
+async function nameDashboard() {
+    try {
+        const { role } = await getJson('/status');
+        if (role === 'gateway') $('tab-dash').textContent = 'Cluster';
+    } catch {
+        /* the view itself says why it has no numbers */
+    }
+}
+
 async function loadModels() {
     const picker = $('model');
     clearTimeout(retryTimer);
@@ -89,6 +99,7 @@ async function loadModels() {
         for (const m of data) contexts.set(m.id, m.meta?.context ?? 0);
         setModel(settings.model);
         if (data.some(isLoading)) retryTimer = setTimeout(loadModels, 1000);
+        nameDashboard();
     } catch (e) {
         picker.replaceChildren(h('option', { value: '' }, e.status === 401 ? 'API key required' : 'server unreachable'));
         if (e.status === 401) openSettings(true);

@@ -1,7 +1,9 @@
-// The dashboard: polls GET /status once a second while it is visible.
+// The dashboard: polls GET /status once a second while it is visible. A gateway's status has another form, which
+// cluster.js shows.
 
 import { getJson } from './api.js';
 import { Chart } from './charts.js';
+import { ClusterView } from './cluster.js';
 import { $, fmtInt, fmtMs, fmtRate, fmtSpan, h } from './dom.js';
 import {
     CallsCard, MemoryCard, ModelsCard, NumberCard, SettingsCard, TotalsCard, percent,
@@ -91,11 +93,23 @@ export class Dashboard {
         this.gap = chartCard('Inter-token latency', 'p50', ['recent mean', 'p95'], fmtMs);
         this.charts = [this.rate, this.load, this.kv, this.first, this.gap];
         this.panels = [MemoryCard, CallsCard, TotalsCard, ModelsCard, SettingsCard].map(Panel => new Panel());
-        $('dash').replaceChildren(h('header', { class: 'dash-head' }, this.state, this.about), this.fault,
-            h('div', { class: 'cards' }, [...this.charts, ...this.panels].map(c => c.el)));
+        this.cards = h('div', { class: 'cards' }, [...this.charts, ...this.panels].map(c => c.el));
+        $('dash').replaceChildren(h('header', { class: 'dash-head' }, this.state, this.about), this.fault, this.cards);
+    }
+
+    showCluster(s) {
+        if (!this.cluster) {
+            this.cluster = new ClusterView();
+            this.cards.replaceChildren(...this.cluster.els);
+        }
+        const [state, about] = this.cluster.head(s);
+        this.state.textContent = this.state.dataset.state = state;
+        this.about.textContent = about;
+        this.cluster.show(s, Date.now());
     }
 
     show(s) {
+        if (s.role === 'gateway') return this.showCluster(s);
         const now = Date.now(), kv = sumKv(s.models ?? []);
         this.head(s);
         this.numbers(s, kv);

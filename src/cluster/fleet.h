@@ -70,7 +70,9 @@ struct worker {
     struct worker_model *models;
     int n_models;
     int running, waiting;
-    struct buf list; /* the elements of GET /v1/models, separated by commas */
+    double kv_free; /* share of the KV cache, of the loaded model that has least; 1: none loaded */
+    char devices[160]; /* for people: "cpu (avx512, 2 threads), ..." */
+    struct buf list;   /* the elements of GET /v1/models, separated by commas */
 
     /* signs of life */
     struct hop *beat; /* on its way */

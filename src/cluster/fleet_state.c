@@ -84,6 +84,24 @@ static bool is_same_list(const struct worker *w, const struct worker_model *m, i
     return true;
 }
 
+/* For people: the first devices, as far as there is room. */
+static void read_devices(struct worker *w, const json_t *list)
+{
+    size_t at = 0;
+
+    w->devices[0] = 0;
+    for (size_t i = 0; i < json_array_size(list) && at < sizeof w->devices; i++) {
+        const json_t *d = json_array_get(list, i);
+        const char *name = json_string_value(json_object_get(d, "name")),
+                   *detail = json_string_value(json_object_get(d, "detail"));
+        int n;
+        if (!name) continue;
+        n = snprintf(w->devices + at, sizeof w->devices - at,
+                     detail && *detail ? "%s%s (%s)" : "%s%s", at ? ", " : "", name, detail);
+        if (n > 0) at += (size_t)n;
+    }
+}
+
 static int take_state(struct worker *w, const json_t *root, struct err *e)
 {
     const char *instance = json_string_value(json_object_get(root, "instance"));
@@ -111,8 +129,13 @@ static int take_state(struct worker *w, const json_t *root, struct err *e)
     w->list = text;
     w->store = json_is_true(json_object_get(root, "store")) ? STORE_THERE : STORE_NONE;
     w->says_draining = json_is_true(json_object_get(root, "draining"));
+    read_devices(w, json_object_get(root, "devices"));
     w->running = w->waiting = 0;
-    for (int i = 0; i < n; i++) w->running += models[i].running, w->waiting += models[i].waiting;
+    w->kv_free = 1;
+    for (int i = 0; i < n; i++) {
+        w->running += models[i].running, w->waiting += models[i].waiting;
+        if (models[i].loaded && models[i].kv_free < w->kv_free) w->kv_free = models[i].kv_free;
+    }
     w->is_new = w->instance[0] && strcmp(w->instance, instance) != 0;
     w->has_changed = !same;
     snprintf(w->instance, sizeof w->instance, "%s", instance);

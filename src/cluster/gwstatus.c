@@ -27,6 +27,8 @@ static void write_worker(struct jsonw *w, const struct worker *o)
     for (int i = 0; i < o->n_models; i++)
         if (o->models[i].loaded) jsonw_str(w, str_c(o->models[i].id));
     jsonw_end(w);
+    jsonw_key(w, "devices"), jsonw_str(w, str_c(o->devices));
+    jsonw_key(w, "kv_free"), jsonw_num(w, o->kv_free);
     jsonw_key(w, "weight"), jsonw_num(w, o->weight);
     jsonw_key(w, "in_flight"), jsonw_int(w, o->in_flight);
     jsonw_key(w, "tokens_outstanding"), jsonw_int(w, (int64_t)o->outstanding);

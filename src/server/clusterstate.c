@@ -1,6 +1,7 @@
 /* clusterstate.c - GET /cluster/state: what a gateway needs to know of this worker, in one small reply. */
 #include "api/api.h"
 #include "base/jsonw.h"
+#include "engine/info.h"
 #include "engine/stats.h"
 #include "pool/pool.h"
 #include "server/health.h"
@@ -8,6 +9,8 @@
 #include "server/registration.h"
 #include "server/server_impl.h"
 #include "server/visit.h"
+
+#include <string.h>
 
 static void write_load(struct jsonw *w, struct server *v, int i)
 {
@@ -18,6 +21,34 @@ static void write_load(struct jsonw *w, struct server *v, int i)
     jsonw_key(w, "waiting"), jsonw_int(w, s ? gauge_get(&s->waiting) : 0);
     jsonw_key(w, "kv_free"),
         jsonw_num(w, total > 0 ? 1 - (double)gauge_get(&s->kv_used) / total : 1);
+}
+
+/* The devices of the models that are ready, each once: "cpu (avx512, 2 threads)". */
+static void write_devices(struct jsonw *w, struct server *v)
+{
+    struct {
+        const char *name, *detail;
+    } seen[16];
+    int n = 0, k;
+
+    jsonw_key(w, "devices"), jsonw_arr(w);
+    for (int i = 0; i < pool_n(v->pool); i++) {
+        struct engine_info info;
+        if (!pool_is_listed(v->pool, i) || !server_engine_info(v, i, &info)) continue;
+        for (int d = 0; d < info.n_devices; d++) {
+            const char *name = info.device[d].name, *detail = info.device[d].detail;
+            for (k = 0; k < n; k++)
+                if (strcmp(seen[k].name, name) == 0 && strcmp(seen[k].detail, detail) == 0) break;
+            if (k < n || n == 16) continue;
+            seen[n].name = name;
+            seen[n++].detail = detail;
+            jsonw_obj(w);
+            jsonw_key(w, "name"), jsonw_str(w, str_c(name));
+            jsonw_key(w, "detail"), jsonw_str(w, str_c(detail));
+            jsonw_end(w);
+        }
+    }
+    jsonw_end(w);
 }
 
 /* instance changes with every start of the process: what a gateway knew of its cache is void then. */
@@ -35,6 +66,7 @@ void clusterstate_get(struct visit *t)
     jsonw_key(&w, "version"), jsonw_str(&w, STR(TERN_VERSION));
     jsonw_key(&w, "draining"), jsonw_bool(&w, v->life != LIFE_RUN);
     jsonw_key(&w, "store"), jsonw_bool(&w, v->jobs != NULL);
+    write_devices(&w, v);
     jsonw_key(&w, "models"), jsonw_arr(&w);
     for (int i = 0; i < pool_n(v->pool); i++) {
         if (!pool_is_listed(v->pool, i)) continue;
