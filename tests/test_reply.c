@@ -237,7 +237,7 @@ static void every_error_has_its_status_and_code(void **state)
         { E_DEADLINE, 504, "deadline_exceeded", "timeout_error" },
         { E_CANCELLED, 499, "cancelled", "cancelled_error" },
         { E_NOMEM, 503, "memory_admission", "server_error" },
-        { E_DEVICE_MEMORY, 503, "device_oom", "server_error" },
+        { E_DEVICE_MEMORY, 500, "device_oom", "server_error" },
         { E_DEVICE, 503, "device_failed", "server_error" },
         { E_DAMAGED, 500, "model_damaged", "server_error" },
         { E_IO, 500, "model_load_failed", "server_error" },

@@ -31,7 +31,7 @@ struct fail fail_lookup(int err_code)
         { E_LOADING,     { 503, "server_error",          "model_loading" } },
         { E_DEADLINE,    { 504, "timeout_error",         "deadline_exceeded" } },
         { E_CANCELLED,   { 499, "cancelled_error",       "cancelled" } },
-        { E_DEVICE_MEMORY, { 503, "server_error",        "device_oom" } },
+        { E_DEVICE_MEMORY, { 500, "server_error",        "device_oom" } },
         { E_DEVICE,      { 503, "server_error",          "device_failed" } },
         { E_WORKER,      { 503, "server_error",          "worker_lost" } },
         { E_FULL,        { 507, "server_error",          "disk_full" } },
