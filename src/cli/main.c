@@ -132,6 +132,7 @@ int main(int argc, char **argv)
 
     mem_return_large();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write(), not the end of the process */
+    signal(SIGXFSZ, SIG_IGN); /* nor is a file that reaches the limit of the process */
     if (level && *level)
         log_set_level(*level == 'd' ? LOG_DEBUG : *level == 'i' ? LOG_INFO : LOG_WARN);
     if (argc > 2 && str_is(str_c(verb), "help") && argv[2][0] != '-')

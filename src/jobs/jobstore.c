@@ -116,7 +116,7 @@ void jobstore_end_list(struct jsonw *w, const char *first, const char *last, boo
 int jobstore_errno(struct err *e, const char *what, const char *path)
 {
     int n = errno;
-    int code = n == ENOSPC || n == EDQUOT                ? E_FULL
+    int code = n == ENOSPC || n == EDQUOT || n == EFBIG  ? E_FULL
                : n == EROFS || n == EACCES || n == EPERM ? E_READONLY
                                                          : E_IO;
 

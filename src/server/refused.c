@@ -35,6 +35,10 @@ static const struct {
     { "out_of_memory", "memory_admission", 503 },
     { "memory_admission", "memory_admission", 0 },
     { "deadline_exceeded", "deadline_exceeded", 0 },
+    { "conflict", "conflict", 0 },
+    { "store_unavailable", "store_unavailable", 0 },
+    { "read_only", "read_only", 0 },
+    { "disk_full", "disk_full", 0 },
     { "shutting_down", "shutting_down", 0 },
     { "other", NULL, 0 },
 };

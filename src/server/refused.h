@@ -8,7 +8,7 @@
 
 #include "base/stat.h"
 
-#define REFUSED_MAX 32
+#define REFUSED_MAX 48
 
 struct refused {
     struct counter n[REFUSED_MAX]; /* by reason, in the order of the list */

@@ -2,11 +2,13 @@
 import http.client
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from abuse import MODEL, ask, open_servers, raw, run, serve, serving
 
@@ -268,11 +270,63 @@ def test_draining():
     assert s.process.wait(60) == 0
 
 
+def upload_file(server, data):
+    parts = b"".join(b'--x\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n' % p for p in (
+        (b"purpose", b"", b"batch"), (b"file", b'; filename="a.jsonl"', data)))
+    return ask(server, "POST", "/v1/files", parts + b"--x--\r\n", {"Content-Type": "multipart/form-data; boundary=x"})
+
+
+def test_jobs_that_cannot_be_stored():
+    job = {**ONCE, "durable": True}
+    with tempfile.TemporaryDirectory() as d:
+        s = serve("--data-dir", d)
+        path = "/v1/jobs/" + post(s, job).json["id"]
+        while ask(s, "GET", path).json["status"] != "completed":
+            time.sleep(0.02)
+        with counted(s, "conflict"):
+            check(post(s, b"", path + "/cancel"), 409, "conflict")
+        other = serve("--data-dir", d)
+        with counted(other, "store_unavailable"):
+            check(post(other, job), 503, "store_unavailable")
+        resource.prlimit(s.process.pid, resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))    # no file may grow beyond this: a full disk
+        with counted(s, "disk_full"):
+            check(upload_file(s, b"{}\n" * 50_000), 507, "disk_full")
+        assert post(s).status == 200
+
+
+def test_jobs_in_a_folder_that_cannot_be_written():
+    """Root without its right to write everywhere is refused as any other user is."""
+    drop = ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory() as d:
+        s = serving.Server([*drop, serving.TERN, "serve", "-m", MODEL, "--log-level", "warn", "--data-dir", d + "/jobs"])
+        open_servers.append(s)
+        os.chmod(d, 0o555)                               # a server does not start with such a folder
+        with counted(s, "read_only"):
+            check(post(s, {**ONCE, "durable": True}), 503, "read_only")
+        os.chmod(d, 0o755)
+
+
+def test_a_process_that_dies_with_its_request():
+    """The request is given to the next process once; it is killed, too, as are later ones."""
+    s = serve("--isolate")
+    model = lambda: ask(s, "GET", "/status").json["models"][0]  # noqa: E731
+    with counted(s, "worker_lost"), ThreadPoolExecutor() as threads:
+        answer = threads.submit(post, s, {**ONCE, "n": 16, "max_tokens": 4000, "ignore_eos": True})
+        killed = {None}
+        while not answer.done():
+            m = model()
+            if m["state"] == "ready" and m["pid"] not in killed and ask(s, "GET", "/status").json["calls"]:
+                os.kill(m["pid"], signal.SIGKILL)
+                killed.add(m["pid"])
+            time.sleep(0.02)
+        check(answer.result(), 503, "worker_lost")
+
+
 def test_every_reason_was_seen():
-    """But for out_of_memory, which needs a failed allocation (tests/fault), failures of devices and of worker processes, and other: codes that the
-    list lacks."""
+    """But for out_of_memory, which needs a failed allocation (tests/fault), failures of devices, and other: codes that the list
+    lacks."""
     s = serve()
-    assert set(counts(s)) - seen == {"out_of_memory", "device_failed", "device_oom", "worker_lost", "other"}, set(counts(s)) - seen
+    assert set(counts(s)) - seen == {"out_of_memory", "device_failed", "device_oom", "other"}, set(counts(s)) - seen
     assert counts(s)["other"] == 0
 
 
