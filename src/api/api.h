@@ -39,6 +39,7 @@ struct api_who {
     uint32_t tenant;      /* its index */
     bool keyed;           /* by a key: there may be other tenants, and it has a share only */
     bool admin;           /* may cancel requests of other tenants */
+    bool may_keep;        /* "durable": true in the body makes it a job: opt.keep */
     int priority_max;     /* higher priorities are lowered to it */
     int route;            /* of the server's table; the API only passes it on to opt.ended */
     char correlation[72]; /* id for logs and error bodies: http_id */
@@ -87,7 +88,10 @@ struct api_opt {
     /* Called when an error is sent as the whole answer. ran: a part of the request was accepted by
      * an engine before. */
     void (*failed)(void *arg, int status, const char *code, bool ran);
-    /* Called once for every handler call, after its HTTP request was answered and its engine
+    /* Takes over a request whose body says "durable": true, of a who.may_keep: it ends q, now or later,
+     * and frees body (mem_free). opt.ended is not called. who: valid during the call only. */
+    void (*keep)(void *arg, struct http_req *q, const struct api_who *who, char *body, size_t n);
+    /* Called once for every other handler call, after its HTTP request was answered and its engine
      * requests ended. For limits, metrics and the access log. */
     void (*ended)(void *arg, const struct api_end *end);
     void *arg;

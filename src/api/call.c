@@ -599,6 +599,7 @@ static void call_free(struct call *c)
     }
     pool_release(c->model);
     json_decref(c->source);
+    mem_free(c->kept);
     reply_release(&c->reply);
     pieces_release(&c->pieces);
     params_release(&c->p);
@@ -630,6 +631,6 @@ void call_end_if_done(struct call *c)
         c->q = NULL;
     }
     if (c->n_choices || c->fw.on) api_remember_call(c->api, c);
-    report_end(c);
+    if (!c->is_job) report_end(c);
     call_free(c);
 }

@@ -104,7 +104,11 @@ struct call {
     int64_t n_items;    /* of the body, that were read so far */
     struct str body;    /* of the HTTP request, borrowed; empty once it was read */
     size_t body_bytes;
-    struct { /* headers, borrowed; p NULL: absent */
+    char
+        *kept; /* [n_kept] a copy of the body, of a request that becomes a job; NULL: it does not */
+    size_t n_kept;
+    bool is_job; /* opt.keep has its HTTP request */
+    struct {     /* headers, borrowed; p NULL: absent */
         struct str deadline, timeout, priority;
         bool no_load; /* ?autoload=false: a model that is not loaded is an error */
     } head;
@@ -187,6 +191,11 @@ bool call_stop(struct call *c, enum stop why);
 void call_note_gone_away(struct call *c); /* the client of a call that may be away is gone */
 /* Frees a parsed body of so many bytes, a large one on a request thread. */
 void prepare_free_json(struct api *a, uint32_t tenant, size_t bytes, json_t *root);
+
+/* ---- handoff.c ---- */
+/* On a request thread: sets c->kept if the body says "durable": true. */
+int call_find_durable(struct call *c, struct err *e);
+void call_hand_to_jobs(struct call *c); /* on the loop: c->kept and the HTTP request */
 
 /* ---- forward.c ---- */
 /* On a request thread: takes the call for another process, if its model runs there. */

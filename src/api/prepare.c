@@ -84,6 +84,11 @@ static void run_job(struct work *w)
     struct call *c = call_of(w);
 
     c->job_rc = call_check_stop(c, &c->job_err);
+    if (c->job_rc == OK) c->job_rc = call_find_durable(c, &c->job_err);
+    if (c->kept) {
+        put_ready(c);
+        return;
+    }
     if (c->job_rc == OK && !forward_claims(c)) c->job_rc = c->job->work(c, &c->job_err);
     if (c->fw.on) c->job_rc = OK;                 /* the rest is done by another process */
     if (c->job_rc == E_LOADING && c->cold >= 0) { /* the body is read on when the model is there */
@@ -284,7 +289,9 @@ static void take_back(struct call *c)
     if (c->q && !c->gone) {
         note_unknown_fields(c);
         if (why != STOP_NO) rc = set_stop_error(why, &c->job_err);
-        if (rc == OK) rc = c->fw.on ? forward_start(c, &c->job_err) : c->job->then(c, &c->job_err);
+        if (rc == OK && c->kept) call_hand_to_jobs(c);
+        else if (rc == OK)
+            rc = c->fw.on ? forward_start(c, &c->job_err) : c->job->then(c, &c->job_err);
         if (rc != OK) call_fail(c, &c->job_err, c->p.param);
     }
     call_end_handler(c);

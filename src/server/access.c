@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "net/http.h"
 #include "net/traceparent.h"
+#include "server/auth.h"
 #include "server/limit.h"
 #include "server/routes.h"
 #include "server/server_impl.h"
@@ -72,6 +73,8 @@ static void set_common_headers(struct visit *t)
 {
     struct str trace = http_header(t->q, "traceparent");
 
+    if (t->headed) return;
+    t->headed = true;
     if (t->v->s->cors) {
         http_set_header(t->q, "Access-Control-Allow-Origin", "*");
         http_set_header(t->q, "Access-Control-Expose-Headers",
@@ -179,6 +182,17 @@ static struct trace *remove_trace(struct server *v, const char *correlation)
             return found;
         }
     return NULL;
+}
+
+void visit_take_back(struct visit *t, struct server *v, struct http_req *q,
+                     const struct api_who *who)
+{
+    visit_begin(t, v, q);
+    t->who = *who;
+    t->who.name = auth_name(v->auth, who->tenant);
+    t->route = who->route;
+    t->headed = true;
+    mem_free(remove_trace(v, who->correlation));
 }
 
 /* Members that a request does not have are left out. */

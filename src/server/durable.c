@@ -5,12 +5,12 @@
  * same job. */
 #include "server/work.h"
 
-#include "base/jsonpeek.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "jobs/jobs.h"
 #include "net/http.h"
 #include "server/limit.h"
+#include "server/routes.h"
 #include "server/server_impl.h"
 
 #include <stdio.h>
@@ -23,24 +23,6 @@ struct post_op {
     char *body;
     char key[KEY_MAX + 1];
 };
-
-/* Most bodies do not have the word, and are not looked at any further. */
-bool durable_is_asked(const struct http_req *q)
-{
-    struct jsonpeek_member m = { .key = "durable" };
-
-    if (!http_body(q).n || str_find(http_body(q), STR("\"durable\"")) < 0) return false;
-    jsonpeek_members(http_body(q), &m, 1);
-    return m.found == JSONPEEK_FOUND && !m.is_text && str_is(m.value, "true");
-}
-
-static bool is_streamed(const struct http_req *q)
-{
-    struct jsonpeek_member m = { .key = "stream" };
-
-    jsonpeek_members(http_body(q), &m, 1);
-    return m.found == JSONPEEK_FOUND && str_is(m.value, "true");
-}
 
 static int read_key(struct post_op *p, struct str key, struct err *e)
 {
@@ -84,35 +66,31 @@ static void on_post(struct journal_op *op)
     free_post(p);
 }
 
-/* The body is copied: that of the connection counts against the limits of the tenant. */
-static int fill_post(struct post_op *p, struct visit *t, struct err *e)
+static int fill_post(struct post_op *p, const struct visit *t, struct err *e)
 {
-    struct str body = http_body(t->q);
-
-    if (is_streamed(t->q))
-        return err_set(e, E_INVALID, "stream must be false in a request with \"durable\": true");
-    if (!(p->body = mem_dup(body.p, body.n))) return err_nomem(e, "the request");
-    p->j.body = str_of(p->body, body.n);
     jobstore_make_id(p->j.id, "job_");
     snprintf(p->j.tenant, sizeof p->j.tenant, "%s", t->who.name);
-    snprintf(p->j.endpoint, sizeof p->j.endpoint, "%.*s", STR_ARG(str_take(http_path(t->q), 63)));
+    snprintf(p->j.endpoint, sizeof p->j.endpoint, "%s", routes_name(t->route));
     return read_key(p, http_header(t->q, "Idempotency-Key"), e);
 }
 
-void durable_post(struct visit *t)
+/* A request thread has read the body: its size is a client's. */
+void durable_post(void *arg, struct http_req *q, const struct api_who *who, char *body, size_t n)
 {
     struct post_op *p = mem_new(struct post_op);
     struct err e = { 0 };
+    struct visit t;
 
-    if (!p || fill_post(p, t, &e) != OK) {
-        if (!p) err_nomem(&e, "the request");
+    visit_take_back(&t, arg, q, who);
+    if (p) p->body = body, p->j.body = str_of(body, n);
+    if (!p || fill_post(p, &t, &e) != OK) {
+        if (!p) err_nomem(&e, "the request"), mem_free(body);
         else free_post(p);
-        limit_give(t->v->limit, t->who.tenant);
-        visit_fail(t, &e);
+        limit_give(t.v->limit, t.who.tenant);
+        visit_fail(&t, &e);
         return;
     }
-    http_release_body(t->q);
-    p->w.t = *t;
+    p->w.t = t;
     work_add(&p->w, run_post, on_post);
 }
 

@@ -366,11 +366,10 @@ static void follow_route(struct visit *t, const struct route_row *r)
     if ((r->access != ANYONE && find_tenant(t, r->access, &who, &e) != OK) ||
         check_life(t->v, r, &e) != OK || (r->limited && check_limits(t, who, true, &e) != OK)) {
         visit_fail(t, &e);
-    } else if (r->durable && durable_is_asked(t->q)) {
-        durable_post(t);
     } else if (r->own) {
         r->own(t);
     } else {
+        t->who.may_keep = r->durable;
         visit_hand_over(t);
         r->api(t->v->api, t->q, &t->who);
     }

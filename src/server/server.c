@@ -439,6 +439,7 @@ static int open_api(struct server *v, struct err *e)
     o.forward = v->workers ? &supervisor_forward : NULL;
     o.failed = access_failed;
     o.ended = access_ended;
+    o.keep = durable_post;
     o.arg = v;
     return api_open(&v->api, &o, e);
 }

@@ -16,8 +16,9 @@ struct visit {
     struct server *v;
     struct http_req *q;
     struct api_who who;
-    int route;  /* index in the table of routes; -1: none */
-    bool quiet; /* successful ones are logged at level debug */
+    int route;   /* index in the table of routes; -1: none */
+    bool quiet;  /* successful ones are logged at level debug */
+    bool headed; /* the headers that all replies have are set */
     char peer[96], path[160], method[16];
     uint64_t start_ns;
 };
@@ -35,6 +36,9 @@ bool visit_begin_stream(struct visit *t, int status, const char *type);
 void visit_end_stream(struct visit *t, int status);
 /* Before the API's handler is called: sets the headers that the API does not know of. */
 void visit_hand_over(struct visit *t);
+/* The API gives it back unanswered: the visit begins again. */
+void visit_take_back(struct visit *t, struct server *v, struct http_req *q,
+                     const struct api_who *who);
 
 /* Handlers of the server's own routes (metrics.c, status.c; health.h has two more). */
 void metrics_get(struct visit *t);

@@ -55,9 +55,8 @@ void batches_post(struct visit *t);
 void batches_list(struct visit *t);
 void batches_get(struct visit *t);
 void batches_cancel(struct visit *t);
-bool durable_is_asked(const struct http_req *q); /* "durable": true in the body */
-/* After the limits were taken; gives them back. */
-void durable_post(struct visit *t);
+/* api_opt.keep. The limits were taken; gives them back. */
+void durable_post(void *arg, struct http_req *q, const struct api_who *who, char *body, size_t n);
 void durable_list(struct visit *t);
 void durable_get(struct visit *t);
 void durable_cancel(struct visit *t);

@@ -147,9 +147,9 @@ def test_a_stream_of_another_tenant_goes_on():
     crowd.join()
 
 
-def serve_with_a_long_queue():
+def serve_with_a_long_queue(*flags):
     """A server whose request threads have eight heavy bodies to parse, again and again until crowd.join()."""
-    s = serve()
+    s = serve(*flags)
     crowd = Crowd(s)
     for i in range(8):
         crowd.add("heavy", "POST", "/v1/completions", heavy(), again=True)
@@ -179,6 +179,31 @@ def test_a_request_in_the_queue_can_be_cancelled():
     assert (a.status, a.json["cancelled"]) == (200, True), a.body
     crowd.join()
     assert crowd.answers.count((499, "cancelled")) == 1, crowd.answers
+
+
+def test_a_durable_request_is_read_by_the_request_threads():
+    """It waits for one of them before it becomes a job: until then it is a request that can be cancelled."""
+    with tempfile.TemporaryDirectory() as d:
+        s, crowd = serve_with_a_long_queue("--data-dir", d)
+        durable = heavy()[:-1] + b',"durable":true}'
+        for i in range(50):
+            name = f"victim-{i}"
+            crowd.add(name, "POST", "/completions", durable, {"X-Correlation-Id": name})
+            while name not in crowd.order and not any(c["correlation_id"] == name for c in calls(s)):
+                time.sleep(0.01)
+            a = ask(s, "POST", f"/v1/requests/{name}/cancel", "{}")
+            if a.status == 200:
+                break
+        assert (a.status, a.json["cancelled"]) == (200, True), a.body
+        crowd.join()
+        assert crowd.answers.count((499, "cancelled")) == 1, crowd.answers
+        kept = crowd.answers.count((202, ""))
+        assert kept == i and len(ask(s, "GET", "/v1/jobs").json["data"]) == min(kept, 20), (kept, i)
+        a = ask(s, "POST", "/completions", heavy(10)[:-1] + b',"durable":true}', {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"})
+        assert a.status == 202 and a.headers.get_all("traceparent") == ["00-" + "a" * 32 + "-" + "b" * 16 + "-01"], a.headers
+        while (job := ask(s, "GET", a.headers["Location"]).json)["status"] not in ("completed", "failed"):
+            time.sleep(0.02)
+        assert "not_found" not in json.dumps(job), job       # a path without /v1 is the same endpoint
 
 
 def test_clients_that_leave_cost_nothing_more():
