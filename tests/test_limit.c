@@ -93,6 +93,41 @@ static void limits_may_change_between_requests(void **state)
     limit_close(l);
 }
 
+/* Jobs wait, and leave room to live requests where the limit is above one. */
+static void jobs_leave_room_to_live_requests(void **state)
+{
+    struct limit *l;
+    struct err e = { 0 };
+
+    (void)state;
+    limit_open(&l, &e);
+    for (int n = 0; n < 2; n++) {
+        assert_true(limit_has_room(l, 1, 0, 3, 1, SECOND));
+        limit_take_room(l, 1, 0);
+    }
+    assert_false(limit_has_room(l, 1, 0, 3, 1, SECOND));
+    assert_true(limit_has_room(l, 1, 0, 3, 0, SECOND));
+    assert_int_equal(limit_take(l, 1, 0, 3, SECOND, &e), OK);
+    assert_int_equal(limit_take(l, 1, 0, 3, SECOND, &e), E_CONCURRENCY);
+    assert_true(limit_has_room(l, 2, 0, 1, 1, SECOND)); /* there is one place only */
+    limit_take_room(l, 2, 0);
+    assert_false(limit_has_room(l, 2, 0, 1, 1, SECOND));
+    limit_give(l, 2);
+
+    for (int n = 0; n < 2; n++) {
+        assert_true(limit_has_room(l, 3, 3, 0, 1, SECOND));
+        limit_take_room(l, 3, 3);
+    }
+    assert_false(limit_has_room(l, 3, 3, 0, 1, SECOND));
+    assert_true(limit_has_room(l, 3, -1, 0, 1, SECOND)); /* it was counted before */
+    limit_take_room(l, 3, -1);
+    assert_int_equal(limit_running(l, 3), 3);
+    assert_int_equal(limit_take(l, 3, 3, 0, SECOND, &e), OK);
+    assert_int_equal(limit_take(l, 3, 3, 0, SECOND, &e), E_RATE);
+    assert_true(limit_has_room(l, 4, 1, 0, 1, SECOND)); /* one request a minute */
+    limit_close(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -100,6 +135,7 @@ int main(void)
         cmocka_unit_test(tenants_have_separate_limits),
         cmocka_unit_test(running_requests_are_counted_until_they_end),
         cmocka_unit_test(a_refused_request_is_not_counted),
+        cmocka_unit_test(jobs_leave_room_to_live_requests),
         cmocka_unit_test(limits_may_change_between_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

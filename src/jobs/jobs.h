@@ -2,7 +2,8 @@
  *
  * The journal (journal.h) has them on the disk; the runner submits jobs to the API, a bounded number
  * at a time, and stores their answers. Lines of batches run in the gaps of live traffic: opt.room
- * says how many may run. A job that finds no room (429, 503) waits and is tried again. Nothing is
+ * says how many may run. A job whose tenant is at its limits (opt.may_run), or that finds no room in
+ * the API (429, 503), waits and is tried again; jobs of other tenants go on meanwhile. Nothing is
  * opened before the first file, batch or durable request, unless the folder has a database.
  *
  * Everything here belongs to the loop's thread. */
@@ -30,6 +31,8 @@ struct jobs_opt {
                    void *user, bool batch);
     void (*stop)(void *arg, void *user); /* cancels it: it is answered soon */
     struct jobs_room (*room)(void *arg);
+    /* May another job of the tenant begin now? submit then counts it. NULL: always. */
+    bool (*may_run)(void *arg, const char *tenant, bool batch);
     void *arg;
 };
 
@@ -46,7 +49,7 @@ const char *jobs_dir(const struct jobs *j);
 /* After the commit: */
 void jobs_batch_added(struct jobs *j, const char *id, int64_t expires);
 void jobs_batch_cancelled(struct jobs *j, const char *id);
-void jobs_job_added(struct jobs *j);
+void jobs_job_added(struct jobs *j, const char *tenant);
 void jobs_job_cancelled(struct jobs *j, int64_t seq);
 
 struct jobs_stats {

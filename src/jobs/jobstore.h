@@ -124,7 +124,8 @@ int jobstore_finish_step(struct jobstore *s, const char *id, int64_t *after, boo
 /* Batches past their time become finalizing. */
 int jobstore_expire_batches(struct jobstore *s, int64_t now, struct err *e);
 
-/* Batches that have not ended, in the order of their creation, for the runner. */
+/* Batches that have not ended, in the order of their creation, and tenants that have durable requests
+ * (id "", in progress), for the runner. */
 struct jobstore_active {
     char id[STORE_ID], tenant[STORE_TENANT];
     int status;
@@ -141,10 +142,10 @@ struct jobstore_job { /* one to run; freed by jobstore_free_jobs */
     size_t n_body;
     struct jobstore_job *next;
 };
-/* Up to max queued jobs after `seq`: lines of a batch, or with batch "" durable requests. *last: the
- * list ends with the last one there is now. */
-int jobstore_fetch_jobs(struct jobstore *s, const char *batch, int64_t seq, int max,
-                        struct jobstore_job **out, bool *last, struct err *e);
+/* Up to max queued jobs after `seq`: lines of a batch, or with batch "" durable requests of the tenant.
+ * *last: the list ends with the last one there is now. */
+int jobstore_fetch_jobs(struct jobstore *s, const char *batch, const char *tenant, int64_t seq,
+                        int max, struct jobstore_job **out, bool *last, struct err *e);
 void jobstore_free_jobs(struct jobstore_job *list);
 
 struct jobstore_new_job {

@@ -283,8 +283,11 @@ int jobstore_list_active(struct jobstore *s, struct jobstore_active **out, int *
     int cap = 0, rc = OK, rc_end;
 
     *n = 0;
-    query_begin(&q, s->db,
-                "SELECT id,tenant,status,expires FROM batches WHERE status<4 ORDER BY seq");
+    query_begin(
+        &q, s->db,
+        "SELECT id,tenant,status,expires,seq FROM batches WHERE status<4 UNION ALL "
+        "SELECT '',tenant,1,0,min(seq) FROM jobs WHERE batch='' AND state=0 GROUP BY tenant "
+        "ORDER BY 5");
     while (rc == OK && query_row(&q)) {
         struct jobstore_active *a;
         if (!mem_ensure(list, cap, *n + 1)) {

@@ -259,8 +259,8 @@ static int open_input(struct jobstore *s, const char *batch, int *fd, struct err
     return OK;
 }
 
-int jobstore_fetch_jobs(struct jobstore *s, const char *batch, int64_t seq, int max,
-                        struct jobstore_job **out, bool *last, struct err *e)
+int jobstore_fetch_jobs(struct jobstore *s, const char *batch, const char *tenant, int64_t seq,
+                        int max, struct jobstore_job **out, bool *last, struct err *e)
 {
     struct jobstore_job *list = NULL, **end = &list;
     struct query q;
@@ -269,9 +269,10 @@ int jobstore_fetch_jobs(struct jobstore *s, const char *batch, int64_t seq, int 
     if (rc != OK) return rc;
     query_begin(&q, s->db,
                 "SELECT seq,id,tenant,endpoint,deadline,at,bytes,body FROM jobs WHERE batch=? AND "
-                "state=0 AND seq>? ORDER BY seq LIMIT ?");
+                "state=0 AND seq>? AND (batch<>'' OR tenant=?) ORDER BY seq LIMIT ?");
     query_text(&q, str_c(batch));
     query_int(&q, seq);
+    query_text(&q, str_c(tenant));
     query_int(&q, max);
     while (rc == OK && query_row(&q)) {
         struct jobstore_job *j = mem_new(struct jobstore_job);

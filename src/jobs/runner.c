@@ -1,12 +1,13 @@
 /* runner.c - which job runs next, and what becomes of its answer.
  *
- *     source: a batch, or all durable requests
+ *     source: a batch, or the durable requests of a tenant
  *     store ──fetch──► source.queue ──start──► flight: the API ──► answer ──► store
  *                           ▲                     │
  *                           └──no room, stopped───┘
  *
  * Each source has at most one operation of the journal under way (`busy`), which moves it through its
- * status: validating, in progress, finalizing. Sources take turns. A flight lives until its answer is
+ * status: validating, in progress, finalizing. Sources take turns; one whose tenant is at its limits
+ * waits, with at most FETCH jobs in memory. A flight lives until its answer is
  * committed; an answer that cannot be written is kept and written again later. */
 #include "jobs/jobs.h"
 
@@ -33,7 +34,8 @@ enum {
 enum op_kind { OP_LOAD, OP_STEP, OP_EXPIRE, OP_COUNT, OP_PURGE, N_OPS };
 
 struct source {
-    char id[STORE_ID];              /* "": durable requests */
+    char id[STORE_ID];              /* "": durable requests of the tenant */
+    char tenant[STORE_TENANT];      /* "": of a batch */
     int status;                     /* enum batch_status */
     int64_t expires, cursor, after; /* cursor: last job fetched; after: of jobstore_finish_step */
     bool busy, drained;
@@ -71,9 +73,9 @@ struct jobs {
     struct jobs_opt opt;
     struct journal *journal;
     struct loop_timer *timer;
-    struct source *sources, durable; /* durable is the first of the list */
-    struct source *turn;             /* that started a job last */
-    struct flight *flights;          /* newest first */
+    struct source *sources;
+    struct source *turn[2]; /* that started a job last: of durable requests, of batches */
+    struct flight *flights; /* newest first */
     struct pause pauses[PAUSES];
     int n_lines, n_durable; /* that run in the API */
     bool draining, closing, in_turn, loaded;
@@ -95,6 +97,8 @@ static struct source *source_of(struct journal_op *op)
 {
     return (struct source *)((char *)op - offsetof(struct source, op));
 }
+
+static bool is_durable(const struct source *s) { return !*s->id; }
 
 static bool is_ended(int status) { return status >= BATCH_COMPLETED; }
 
@@ -136,20 +140,23 @@ static bool is_paused(struct jobs *j, int64_t seq)
 
 /* ---- sources ---- */
 
-static struct source *find_source(struct jobs *j, const char *id)
+/* tenant: "" for a batch. */
+static struct source *find_source(struct jobs *j, const char *id, const char *tenant)
 {
     for (struct source *s = j->sources; s; s = s->next)
-        if (strcmp(s->id, id) == 0) return s;
+        if (strcmp(s->id, id) == 0 && strcmp(s->tenant, tenant) == 0) return s;
     return NULL;
 }
 
-static struct source *add_source(struct jobs *j, const char *id, int status, int64_t expires)
+static struct source *add_source(struct jobs *j, const char *id, const char *tenant, int status,
+                                 int64_t expires)
 {
-    struct source *s = find_source(j, id), **end = &j->sources;
+    struct source *s = find_source(j, id, tenant), **end = &j->sources;
 
     if (s) return s;
     if (!(s = mem_new(struct source))) return NULL;
     snprintf(s->id, sizeof s->id, "%s", id);
+    snprintf(s->tenant, sizeof s->tenant, "%s", tenant);
     s->status = status;
     s->expires = expires;
     s->jobs = j;
@@ -172,7 +179,8 @@ static void remove_source(struct jobs *j, struct source *s)
             *p = s->next;
             break;
         }
-    if (j->turn == s) j->turn = NULL;
+    for (int i = 0; i < 2; i++)
+        if (j->turn[i] == s) j->turn[i] = NULL;
     clear_queue(s);
     mem_free(s);
 }
@@ -220,7 +228,7 @@ static int run_step(struct jobstore *st, struct journal_op *op, struct err *e)
     if (s->begun == BATCH_VALIDATING) {
         rc = jobstore_validate_step(st, s->id, &s->more, e);
     } else if (s->begun == BATCH_IN_PROGRESS) {
-        rc = jobstore_fetch_jobs(st, s->id, s->cursor, FETCH, &s->fetched, &last, e);
+        rc = jobstore_fetch_jobs(st, s->id, s->tenant, s->cursor, FETCH, &s->fetched, &last, e);
         s->more = !last;
     } else {
         rc = jobstore_finish_step(st, s->id, &s->after, &s->more, e);
@@ -250,7 +258,7 @@ static void on_step(struct journal_op *op)
 
     s->busy = false;
     if (op->rc != OK) {
-        log_warn("%s: %s", *s->id ? s->id : "durable requests", op->err.msg);
+        log_warn("%s: %s", is_durable(s) ? "durable requests" : s->id, op->err.msg);
         s->not_before = clock_ns() + STORE_RETRY_MS * 1000000ull;
         s->after = 0;
         jobstore_free_jobs(s->fetched);
@@ -324,7 +332,7 @@ static int run_answer(struct jobstore *st, struct journal_op *op, struct err *e)
 
 static void count_answer(struct jobs *j, const struct flight *f)
 {
-    bool good = f->call.status == 200, line = f->source != &j->durable;
+    bool good = f->call.status == 200, line = !is_durable(f->source);
 
     if (!f->is_first) return;
     if (line) good ? j->stats.lines_done++ : j->stats.lines_failed++;
@@ -370,7 +378,7 @@ static void collect_flights(struct jobs *j)
         next = f->next;
         if (f->running && f->call.ended) {
             f->running = false;
-            if (f->source == &j->durable) j->n_durable--;
+            if (is_durable(f->source)) j->n_durable--;
             else j->n_lines--;
             if (f->cancelled) {
                 free_flight(j, f);
@@ -392,7 +400,7 @@ static void collect_flights(struct jobs *j)
 static bool start_job(struct jobs *j, struct source *s, struct jobstore_job *job)
 {
     struct flight *f = mem_new(struct flight);
-    bool line = s != &j->durable;
+    bool line = !is_durable(s);
 
     if (!f) {
         push_job(s, job, true);
@@ -431,7 +439,7 @@ static void stop_lines(struct jobs *j, const struct source *only, int keep)
     int n = j->n_lines;
 
     for (struct flight *f = j->flights; f; f = f->next) {
-        if (!f->running || f->source == &j->durable || (only && f->source != only)) continue;
+        if (!f->running || is_durable(f->source) || (only && f->source != only)) continue;
         if (!only && n-- <= keep) return;
         stop_flight(j, f, only != NULL);
     }
@@ -439,19 +447,26 @@ static void stop_lines(struct jobs *j, const struct source *only, int keep)
 
 /* ---- a turn ---- */
 
-/* The next source, after the one that started a job last, with a job for now. */
-static struct jobstore_job *next_line(struct jobs *j, struct source **out)
+/* The jobs of a source in memory are all of one tenant. */
+static bool may_run(const struct jobs *j, const struct source *s)
 {
-    struct source *s = j->turn ? j->turn->next : NULL;
+    if (s->status != BATCH_IN_PROGRESS || !s->queue) return false;
+    return !j->opt.may_run || j->opt.may_run(j->opt.arg, s->queue->tenant, !is_durable(s));
+}
+
+/* The next source of the kind, after the one that started a job last, with a job for now. */
+static struct jobstore_job *next_job(struct jobs *j, bool line, struct source **out)
+{
+    struct source *s = j->turn[line] ? j->turn[line]->next : NULL;
     struct jobstore_job *job;
     int n = 0;
 
     for (const struct source *x = j->sources; x; x = x->next) n++;
     for (; n-- > 0; s = s->next) {
         if (!s) s = j->sources;
-        if (s == &j->durable || s->status != BATCH_IN_PROGRESS) continue;
+        if (is_durable(s) == line || !may_run(j, s)) continue;
         if (!(job = pop_job(j, s))) continue;
-        *out = s;
+        *out = j->turn[line] = s;
         return job;
     }
     return NULL;
@@ -462,7 +477,7 @@ static bool has_lines(const struct jobs *j)
     bool has = j->n_lines > 0;
 
     for (const struct source *s = j->sources; s; s = s->next)
-        has |= s != &j->durable && s->n_queue > 0;
+        has |= !is_durable(s) && s->n_queue > 0;
     return has;
 }
 
@@ -473,12 +488,10 @@ static void start_jobs(struct jobs *j)
     struct source *s;
 
     if (j->n_lines > room.keep) stop_lines(j, NULL, room.keep);
-    while (j->n_durable < j->opt.max_durable && (job = pop_job(j, &j->durable)))
-        if (!start_job(j, &j->durable, job)) return;
-    while (j->n_lines < room.start && (job = next_line(j, &s))) {
-        j->turn = s;
+    while (j->n_durable < j->opt.max_durable && (job = next_job(j, false, &s)))
         if (!start_job(j, s, job)) return;
-    }
+    while (j->n_lines < room.start && (job = next_job(j, true, &s)))
+        if (!start_job(j, s, job)) return;
 }
 
 static bool has_answers_to_write(const struct jobs *j, const struct source *s)
@@ -494,13 +507,14 @@ static void advance_source(struct jobs *j, struct source *s)
     if (s->busy || clock_ns() < s->not_before) return;
     if (s->status == BATCH_IN_PROGRESS) {
         if (!s->drained && s->n_queue < FETCH / 2) start_step(j, s);
+        else if (is_durable(s) && s->drained && !s->queue && s->n_flying == 0) remove_source(j, s);
     } else if (s->status == BATCH_VALIDATING) {
         start_step(j, s);
     } else if (!is_ended(s->status)) {
         clear_queue(s);
         stop_lines(j, s, 0);
         if (!has_answers_to_write(j, s)) start_step(j, s);
-    } else if (s != &j->durable && s->n_flying == 0) {
+    } else if (s->n_flying == 0) {
         remove_source(j, s);
     }
 }
@@ -516,16 +530,20 @@ static int run_load(struct jobstore *st, struct journal_op *op, struct err *e)
 static void on_load(struct journal_op *op)
 {
     struct jobs *j = jobs_of(op, OP_LOAD);
+    int n_batches = 0;
 
     j->op_busy[OP_LOAD] = false;
     if (op->rc != OK) return;
     j->loaded = true;
     for (int i = 0; i < j->n_active; i++) {
         const struct jobstore_active *a = &j->active[i];
-        if (!add_source(j, a->id, a->status, a->expires))
-            log_error("out of memory: %s goes on after the next start", a->id);
+        n_batches += *a->id != 0;
+        if (!add_source(j, a->id, *a->id ? "" : a->tenant, a->status,
+                        *a->id ? a->expires : INT64_MAX))
+            log_error("out of memory: %s goes on after the next start",
+                      *a->id ? a->id : "a durable request");
     }
-    if (j->n_active) log_info("%d batches go on", j->n_active);
+    if (n_batches) log_info("%d batches go on", n_batches);
     mem_free(j->active);
     j->active = NULL;
     j->n_active = 0;
@@ -546,8 +564,7 @@ static void on_expire(struct journal_op *op)
     j->op_busy[OP_EXPIRE] = false;
     if (op->rc != OK) return;
     for (struct source *s = j->sources; s; s = s->next)
-        if (s != &j->durable && s->expires < now &&
-            (s->status == BATCH_VALIDATING || s->status == BATCH_IN_PROGRESS))
+        if (s->expires < now && (s->status == BATCH_VALIDATING || s->status == BATCH_IN_PROGRESS))
             s->status = BATCH_FINALIZING;
 }
 
@@ -598,8 +615,7 @@ static bool is_some_expired(const struct jobs *j)
     int64_t now = jobstore_now();
 
     for (const struct source *s = j->sources; s; s = s->next)
-        if (s != &j->durable && s->expires < now &&
-            (s->status == BATCH_VALIDATING || s->status == BATCH_IN_PROGRESS))
+        if (s->expires < now && (s->status == BATCH_VALIDATING || s->status == BATCH_IN_PROGRESS))
             return true;
     return false;
 }
@@ -641,8 +657,7 @@ static void on_timer(void *arg)
 {
     struct jobs *j = arg;
 
-    loop_timer_set(j->timer,
-                   j->flights || j->durable.queue || j->sources->next ? TICK_MS : SLOW_MS);
+    loop_timer_set(j->timer, j->flights || j->sources ? TICK_MS : SLOW_MS);
     if (!j->loaded) return;
     take_turn(j);
     if (!j->draining) keep_house(j);
@@ -671,41 +686,50 @@ const char *jobs_dir(const struct jobs *j) { return journal_dir(j->journal); }
 
 void jobs_batch_added(struct jobs *j, const char *id, int64_t expires)
 {
-    if (!add_source(j, id, BATCH_VALIDATING, expires))
+    if (!add_source(j, id, "", BATCH_VALIDATING, expires))
         log_error("out of memory: %s begins after the next start", id);
     loop_timer_set(j->timer, 1);
 }
 
 void jobs_batch_cancelled(struct jobs *j, const char *id)
 {
-    struct source *s = find_source(j, id);
+    struct source *s = find_source(j, id, "");
 
     if (s && !is_ended(s->status) && s->status != BATCH_FINALIZING) s->status = BATCH_CANCELLING;
     loop_timer_set(j->timer, 1);
 }
 
-void jobs_job_added(struct jobs *j)
+void jobs_job_added(struct jobs *j, const char *tenant)
 {
-    j->durable.drained = false;
+    struct source *s = add_source(j, "", tenant, BATCH_IN_PROGRESS, INT64_MAX);
+
+    if (s) s->drained = false;
+    else log_error("out of memory: a durable request begins after the next start");
     loop_timer_set(j->timer, 1);
+}
+
+/* false: it is not in the queue. */
+static bool remove_job(struct source *s, int64_t seq)
+{
+    struct jobstore_job *before = NULL, *job = s->queue;
+
+    while (job && job->seq != seq) before = job, job = job->next;
+    if (!job) return false;
+    if (before) before->next = job->next;
+    else s->queue = job->next;
+    if (s->queue_last == job) s->queue_last = before;
+    s->n_queue--;
+    job->next = NULL;
+    jobstore_free_jobs(job);
+    return true;
 }
 
 void jobs_job_cancelled(struct jobs *j, int64_t seq)
 {
     for (struct flight *f = j->flights; f; f = f->next)
-        if (f->source == &j->durable && f->job->seq == seq) stop_flight(j, f, true);
-    for (struct jobstore_job **p = &j->durable.queue, *job; (job = *p); p = &job->next) {
-        if (job->seq != seq) continue;
-        *p = job->next;
-        if (j->durable.queue_last == job)
-            for (j->durable.queue_last = j->durable.queue;
-                 j->durable.queue_last && j->durable.queue_last->next;)
-                j->durable.queue_last = j->durable.queue_last->next;
-        j->durable.n_queue--;
-        job->next = NULL;
-        jobstore_free_jobs(job);
-        return;
-    }
+        if (is_durable(f->source) && f->job->seq == seq) stop_flight(j, f, true);
+    for (struct source *s = j->sources; s; s = s->next)
+        if (is_durable(s) && remove_job(s, seq)) return;
 }
 
 void jobs_drain(struct jobs *j)
@@ -740,10 +764,6 @@ int jobs_open(struct jobs **out, const struct jobs_opt *opt, struct err *e)
 
     if (!j) return err_nomem(e, "the jobs of the server");
     j->opt = *opt;
-    j->durable.status = BATCH_IN_PROGRESS;
-    j->durable.expires = INT64_MAX;
-    j->durable.jobs = j;
-    j->sources = &j->durable;
     if ((rc = journal_open(&j->journal, opt->dir, &opt->lim, on_journal, j, e)) != OK) {
         mem_free(j);
         return rc;
@@ -765,8 +785,7 @@ void jobs_close(struct jobs *j)
     j->draining = j->closing = true;
     journal_close(j->journal);
     while (j->flights) free_flight(j, j->flights);
-    while (j->sources->next) remove_source(j, j->sources->next);
-    clear_queue(&j->durable);
+    while (j->sources) remove_source(j, j->sources);
     loop_timer_close(j->timer);
     mem_free(j);
 }

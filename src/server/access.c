@@ -252,7 +252,8 @@ static void add_phases(struct server *v, const struct api_end *end)
     hist_add(&v->phases[PHASE_TOTAL], total / 1e3);
 }
 
-/* Once for every request that visit_hand_over passed on, and for every job. A job has no route: the
+/* Once for every request that visit_hand_over passed on, and for every job. A job has no route, and
+ * counts against the limits of its tenant as requests do (submit_job); the
  * figures of requests are those of live ones. */
 void access_ended(void *arg, const struct api_end *end)
 {
@@ -260,6 +261,7 @@ void access_ended(void *arg, const struct api_end *end)
     struct trace *trace = remove_trace(v, end->who->correlation);
 
     if (end->who->route < 0) {
+        limit_give(v->limit, end->who->tenant);
         if (v->s->access_log) log_end_of_call(end, trace);
         mem_free(trace);
         return;

@@ -58,7 +58,7 @@ static void on_post(struct journal_op *op)
     if (op->rc != OK) {
         work_fail(&p->w.t, &op->err);
     } else {
-        if (p->w.seq) jobs_job_added(v->jobs);
+        if (p->w.seq) jobs_job_added(v->jobs, p->j.tenant);
         snprintf(place, sizeof place, "/v1/jobs/%s", p->j.id);
         http_set_header(p->w.t.q, "Location", place);
         visit_reply_buf(&p->w.t, 202, "application/json", &p->w.out);

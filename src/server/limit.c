@@ -93,6 +93,25 @@ int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurren
     return OK;
 }
 
+bool limit_has_room(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency, int spare,
+                    uint64_t now_ns)
+{
+    struct bucket *b = find_or_add_bucket(l, tenant);
+    int places = concurrency > spare ? concurrency - spare : 1;
+
+    if (!b || (concurrency > 0 && b->running >= places)) return false;
+    if (rate_per_min < 0) return true;
+    refill_bucket(b, rate_per_min, now_ns);
+    return rate_per_min == 0 || b->left >= fmin(1 + spare, rate_per_min);
+}
+
+void limit_take_room(struct limit *l, uint32_t tenant, int rate_per_min)
+{
+    assert(tenant < l->cap);
+    if (rate_per_min > 0) l->b[tenant].left -= 1;
+    l->b[tenant].running++;
+}
+
 /* Without memory it counts as the first. */
 int limit_count_refusal(struct limit *l, uint32_t tenant, uint64_t now_ns)
 {

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct limit;
@@ -19,6 +20,13 @@ int limit_check(struct limit *l, uint32_t tenant, int rate_per_min, int concurre
  * name both numbers and set retry_ms; E_NOMEM. A limit of 0 is none. */
 int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency, uint64_t now_ns,
                struct err *e);
+/* For jobs, which wait instead of being refused: has the tenant room for another one now? `spare` places,
+ * and requests of its rate, are left to live requests, where the limit is above that. rate_per_min < 0:
+ * the job was counted before. false also without memory. */
+bool limit_has_room(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency, int spare,
+                    uint64_t now_ns);
+/* Counts a job that limit_has_room found room for, as limit_take does. */
+void limit_take_room(struct limit *l, uint32_t tenant, int rate_per_min);
 /* Counts a refused request of the tenant. How many there were in the current second, with this one. */
 int limit_count_refusal(struct limit *l, uint32_t tenant, uint64_t now_ns);
 void limit_give(struct limit *l, uint32_t tenant);

@@ -399,15 +399,16 @@ static enum http_admission admit_upload(struct visit *t, const struct route_row 
     return HTTP_ANSWERED;
 }
 
-void routes_submit(struct server *v, const char *path, struct http_req *q,
+bool routes_submit(struct server *v, const char *path, struct http_req *q,
                    const struct api_who *who)
 {
     for (int i = 0; i < N_ROUTES; i++)
         if (routes[i].api && routes[i].limited && strcmp(routes[i].path, path) == 0) {
             routes[i].api(v->api, q, who);
-            return;
+            return true;
         }
     fail_send_status(q, 404, "not_found", "route not found", who->correlation);
+    return false;
 }
 
 /* http_admit_fn, before a large body is read. A request that its key or its limits refuse is

@@ -15,10 +15,11 @@ void routes_fail(void *arg, struct http_req *q, int status, const char *code, co
 /* http_opt.vital: health checks. */
 bool routes_is_vital(void *arg, const struct http_req *q);
 
-/* A request of the server itself, a job, to the handler of the API that has this path. */
+/* A request of the server itself, a job, to the handler of the API that has this path. false: there is
+ * none, and q was answered. */
 struct api_who;
 struct server;
-void routes_submit(struct server *v, const char *path, struct http_req *q,
+bool routes_submit(struct server *v, const char *path, struct http_req *q,
                    const struct api_who *who);
 
 /* By index; a route has the same index for the life of the program. */

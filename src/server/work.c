@@ -13,6 +13,7 @@
 #include "net/query.h"
 #include "pool/pool.h"
 #include "server/auth.h"
+#include "server/limit.h"
 #include "server/routes.h"
 #include "server/server_impl.h"
 
@@ -53,13 +54,43 @@ static void name_folder(struct server *v, struct buf *out)
         if (out->p[at] == '/') out->p[at] = '_';
 }
 
+/* ---- limits of tenants ---- */
+
+/* A tenant whose keys were removed has the limits of the server. Whoever sent a durable request was
+ * counted against the rate with it. Jobs leave a place to live requests, if there is more than one. */
+struct job_limits {
+    uint32_t tenant;
+    int rate, at_once;
+};
+
+static struct job_limits find_limits(const struct server *v, const char *tenant, bool batch)
+{
+    const struct tenant *t = auth_find(v->auth, tenant);
+    struct job_limits m = { .tenant = t ? t->index : 0, .rate = -1 };
+
+    m.at_once = t && t->concurrency >= 0 ? t->concurrency : (int)v->s->concurrency;
+    if (batch) m.rate = t && t->rate_per_min >= 0 ? t->rate_per_min : (int)v->s->rate_per_min;
+    return m;
+}
+
+/* jobs_opt.may_run */
+static bool may_run_job(void *arg, const char *tenant, bool batch)
+{
+    struct server *v = arg;
+    struct job_limits m = find_limits(v, tenant, batch);
+
+    return limit_has_room(v->limit, m.tenant, m.rate, m.at_once, 1, clock_ns());
+}
+
+/* jobs_opt.submit, after may_run_job. access_ended gives the place back. */
 static void submit_job(void *arg, struct http_req *q, const char *endpoint, const char *tenant,
                        void *user, bool batch)
 {
     struct server *v = arg;
     const struct tenant *t = auth_find(v->auth, tenant);
+    struct job_limits m = find_limits(v, tenant, batch);
     struct api_who who = { .name = tenant,
-                           .tenant = t ? t->index : 0,
+                           .tenant = m.tenant,
                            .keyed = !auth_is_open(v->auth),
                            .priority_max = t ? t->priority_max : PRIORITY_BATCH,
                            .route = -1,
@@ -67,7 +98,8 @@ static void submit_job(void *arg, struct http_req *q, const char *endpoint, cons
 
     snprintf(who.correlation, sizeof who.correlation, "%s", http_id(q));
     if (batch && who.priority_max > PRIORITY_LINES) who.priority_max = PRIORITY_LINES;
-    routes_submit(v, endpoint, q, &who);
+    limit_take_room(v->limit, m.tenant, m.rate);
+    if (!routes_submit(v, endpoint, q, &who)) limit_give(v->limit, m.tenant);
 }
 
 static void stop_job(void *arg, void *user)
@@ -114,6 +146,7 @@ int work_open(struct server *v, struct err *e)
                           .submit = submit_job,
                           .stop = stop_job,
                           .room = get_room,
+                          .may_run = may_run_job,
                           .arg = v };
     struct buf dir = { 0 };
     int rc;

@@ -195,4 +195,74 @@ def test_unknown_fields_are_logged_once():
     assert log.count("'x_thing'") == 1 and log.count("'y_thing'") == 1, log
 
 
+def start_batch(server, name, n, **body):
+    """The id of a batch of n lines."""
+    lines = "".join(json.dumps({"custom_id": f"c{i}", "method": "POST", "url": "/v1/completions",
+                                "body": {"prompt": f"Once {i}", **body}}) + "\n" for i in range(n))
+    form = "".join(f'--x\r\nContent-Disposition: form-data; name="{k}"{more}\r\n\r\n{v}\r\n' for k, more, v in (
+        ("purpose", "", "batch"), ("file", '; filename="a.jsonl"', lines)))
+    a = ask(server, "POST", "/v1/files", form + "--x--\r\n", {"Content-Type": "multipart/form-data; boundary=x", **key(name)})
+    a = ask(server, "POST", "/v1/batches", {"input_file_id": a.json["id"], "endpoint": "/v1/completions",
+                                            "completion_window": "24h"}, key(name))
+    return a.json["id"]
+
+
+def batch(server, name, id):
+    return ask(server, "GET", f"/v1/batches/{id}", headers=key(name)).json
+
+
+def jobs(server):
+    return ask(server, "GET", "/status", headers=key("admin")).json["jobs"]
+
+
+def test_lines_of_a_batch_wait_for_the_concurrency_of_their_tenant():
+    """One place of two is left to live requests."""
+    with tempfile.TemporaryDirectory() as d:
+        s = serve_keys(["sk-one name=one concurrency=2"], "--data-dir", d)
+        id = start_batch(s, "one", 6, max_tokens=200, ignore_eos=True)
+        most = 0
+        while (b := batch(s, "one", id))["status"] not in ("completed", "failed"):
+            most = max(most, jobs(s)["lines_running"])
+            assert ask(s, "POST", "/v1/completions", {"prompt": "a", "max_tokens": 1}, key("one")).status == 200
+        assert most <= 1, most
+        assert (b["status"], b["request_counts"]) == ("completed", {"total": 6, "completed": 6, "failed": 0}), b
+
+
+def test_lines_of_a_batch_wait_for_the_rate_of_their_tenant():
+    """Two a minute, of which one is left to live requests: lines that have to wait neither fail nor are lost."""
+    with tempfile.TemporaryDirectory() as d:
+        begin = time.monotonic()
+        s = serve_keys(["sk-one name=one rate=2/min", "sk-two name=two"], "--data-dir", d)
+        id = start_batch(s, "one", 30, max_tokens=1)
+        while not batch(s, "one", id)["request_counts"]["completed"]:
+            time.sleep(0.02)
+        assert ask(s, "POST", "/v1/completions", {"prompt": "a", "max_tokens": 1}, key("one")).status == 200
+        other = start_batch(s, "two", 30, max_tokens=1)      # another tenant goes on
+        while batch(s, "two", other)["status"] != "completed":
+            time.sleep(0.02)
+        n = batch(s, "one", id)["request_counts"]
+        assert 1 <= n["completed"] <= 1 + (time.monotonic() - begin) / 30 and n["failed"] == 0, n
+        assert refused(s, "rate_limited") == 0
+        ask(s, "POST", f"/v1/batches/{id}/cancel", b"", key("one"))
+
+
+def test_durable_requests_wait_for_the_concurrency_of_their_tenant():
+    """Those of another tenant do not wait for them, however many there are before."""
+    with tempfile.TemporaryDirectory() as d:
+        s = serve_keys(["sk-one name=one concurrency=2", "sk-two name=two"], "--data-dir", d)
+        ids = []
+        for i in range(60):                              # more than the server has in memory at a time
+            a = ask(s, "POST", "/v1/completions", {"prompt": "a", "max_tokens": 3000, "ignore_eos": True, "durable": True}, key("one"))
+            assert a.status == 202, a.body
+            ids.append(a.json["id"])
+        assert jobs(s)["durable_running"] <= 1
+        a = ask(s, "POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "durable": True}, key("two"))
+        while ask(s, "GET", a.headers["Location"], headers=key("two")).json["status"] == "queued":
+            assert jobs(s)["durable_running"] <= 2
+        queued = ask(s, "GET", "/v1/jobs?limit=100", headers=key("one")).json["data"]
+        assert sum(j["status"] == "queued" for j in queued) > 10, len(queued)
+        for j in ids:
+            ask(s, "POST", f"/v1/jobs/{j}/cancel", b"", key("one"))
+
+
 run(globals())

@@ -76,7 +76,7 @@ static int use_store(struct jobstore *s, struct err *e)
     if (rc != OK || (rc = jobstore_begin(s, e)) != OK) return rc;
     if ((rc = jobstore_add_batch(s, &b, e)) != OK) goto out;
     while (rc == OK && more) rc = jobstore_validate_step(s, b.id, &more, e);
-    if (rc == OK) rc = jobstore_fetch_jobs(s, b.id, 0, 10, &list, &last, e);
+    if (rc == OK) rc = jobstore_fetch_jobs(s, b.id, "", 0, 10, &list, &last, e);
     for (struct jobstore_job *j = list; j && rc == OK; j = j->next)
         rc = jobstore_answer_job(s, j->seq, &answer, &first, &ended, e);
     for (more = true; rc == OK && more;) rc = jobstore_finish_step(s, b.id, &after, &more, e);
