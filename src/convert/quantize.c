@@ -31,12 +31,13 @@ static struct source_tensor describe_item(const struct gguf_item *it)
 /* Fills q->list with the folder's tensors under their GGUF names. */
 static int list_folder(struct quantize *q, struct err *e)
 {
-    struct gguf_extra extra[2];
+    const struct gguf_extra *extra = q->rest.list;
     int n, n_extra, rc;
 
     if ((rc = hparams_read(&q->hp, &q->arena, q->src, e)) != OK) return rc;
     if ((rc = naming_plan(&q->hp, q->src, &q->arena, &q->items, &n, e)) != OK) return rc;
-    n_extra = naming_extras(&q->hp, &q->arena, extra);
+    if ((rc = naming_rest(&q->rest, &q->hp, q->src, &q->arena, e)) != OK) return rc;
+    n_extra = q->rest.n;
     struct source_tensor *t = arena_array(&q->arena, (size_t)(n + n_extra), sizeof *t);
     q->list = arena_array(&q->arena, (size_t)(n + n_extra), sizeof *q->list);
     if ((rc = arena_check(&q->arena, e)) != OK) return rc;
@@ -45,13 +46,16 @@ static int list_folder(struct quantize *q, struct err *e)
         t[i] = describe_item(it);
         if (naming_room(it) > q->read_room) q->read_room = naming_room(it);
     }
-    for (int i = 0; i < n_extra; i++)
+    for (int i = 0; i < n_extra; i++) {
+        bool matrix = extra[i].dims[0] > 0;
         t[n + i] = (struct source_tensor){ .name = str_c(extra[i].name),
                                            .type = DT_F32,
-                                           .n_dims = 1,
-                                           .dims = { extra[i].n, 1, 1, 1 },
+                                           .n_dims = matrix ? 2 : 1,
+                                           .dims = { matrix ? extra[i].dims[0] : extra[i].n,
+                                                     matrix ? extra[i].dims[1] : 1, 1, 1 },
                                            .data = extra[i].data,
                                            .bytes = (size_t)extra[i].n * sizeof(float) };
+    }
     q->n_list = n + n_extra;
     for (int i = 0; i < q->n_list; i++) q->list[i] = &t[i];
     return OK;
@@ -79,6 +83,7 @@ static int write_keys(void *arg, struct ggufw *w, struct err *e)
     int rc = naming_keys(&q->hp, w, e);
 
     if (rc != OK) return rc;
+    naming_head_keys(&q->hp, q->rest.head, w);
     return togguf_write_keys(w, q->src, -1, false, e);
 }
 

@@ -29,6 +29,7 @@ struct quantize {
     /* Of a folder: its tensors as GGUF has them; list is NULL for a GGUF file. */
     struct hparams hp;
     struct gguf_item *items;
+    struct gguf_rest rest;
     const struct source_tensor **list;
     int n_list;
     size_t read_room; /* floats that reading a row needs besides the row */

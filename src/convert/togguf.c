@@ -46,6 +46,7 @@ struct job {
     struct par *par;
     struct item *items;
     int n_items;
+    struct gguf_rest rest;
     uint64_t bytes; /* of all items */
     /* The piece being encoded: rows [row0, row0 + n_rows) of item. */
     const struct item *item;
@@ -179,6 +180,7 @@ static int write_keys(struct job *j, struct err *e)
 {
     int rc = naming_keys(&j->hp, j->out, e);
 
+    if (rc == OK) naming_head_keys(&j->hp, j->rest.head, j->out);
     if (rc == OK)
         rc = togguf_write_keys(j->out, j->src, file_type_of(j->opt->type), j->opt->bare, e);
     for (int i = 0; i < j->n_items && !j->opt->bare && rc == OK; i++) {
@@ -200,15 +202,20 @@ static void add_scales(struct job *j, const struct item *it)
     ggufw_tensor(j->out, name, DT_F32, &n, 1);
 }
 
-/* GGUF carries rotary frequency factors as tensors; naming_extras makes them from config.json. */
+/* GGUF carries rotary frequency factors as tensors, and the head of a classifier. */
 static int write_all(struct job *j, struct togguf_result *r, struct err *e)
 {
-    struct gguf_extra extra[2];
-    int n_extra = naming_extras(&j->hp, &j->arena, extra), rc;
+    const struct gguf_extra *extra = j->rest.list;
+    int n_extra, rc;
 
-    if ((rc = arena_check(&j->arena, e)) != OK) return rc;
+    if ((rc = naming_rest(&j->rest, &j->hp, j->src, &j->arena, e)) != OK) return rc;
+    n_extra = j->rest.n;
     if ((rc = write_keys(j, e)) != OK) return rc;
-    for (int i = 0; i < n_extra; i++) ggufw_tensor(j->out, extra[i].name, DT_F32, &extra[i].n, 1);
+    for (int i = 0; i < n_extra; i++) {
+        bool matrix = extra[i].dims[0] > 0;
+        ggufw_tensor(j->out, extra[i].name, DT_F32, matrix ? extra[i].dims : &extra[i].n,
+                     matrix ? 2 : 1);
+    }
     for (int i = 0; i < j->n_items; i++) {
         const struct item *it = &j->items[i];
         ggufw_tensor(j->out, it->to->name, it->type, it->to->dims, it->to->n_dims);

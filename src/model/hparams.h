@@ -152,6 +152,7 @@ struct hparams {
     bool tied;    /* the output head is the embedding */
     bool encoder; /* bidirectional attention, no output head */
     enum pooling pooling;
+    bool ranks;         /* a classifier's head follows: vechead.h */
     int n_types;        /* token types */
     unsigned bias;      /* BIAS_*: biases that must exist */
     bool bare_norm;     /* norms have no weights */

@@ -1,5 +1,6 @@
 /* hparams_encoder.c - hyper-parameters of encoders, and the pooling of hidden states (any model). */
 #include "model/config.h"
+#include "model/vechead.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -138,7 +139,7 @@ void hparams_encoder_gguf_rest(struct hparams *hp, const struct source *src)
 
 /* ---- pooling ---- */
 
-/* GGUF has a number (1 mean, 2 cls, 3 last); folders have the file 1_Pooling/config.json of
+/* GGUF has a number (1 mean, 2 cls, 3 last, 4 rank: as its head says, vechead.h); folders have the file 1_Pooling/config.json of
  * sentence-transformers, in an old and a new form. */
 int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e)
 {
@@ -154,12 +155,14 @@ int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e)
     bool on;
 
     hp->pooling = hp->encoder ? POOL_MEAN : POOL_LAST;
+    hp->ranks = vechead_is_classifier(src);
     snprintf(key, sizeof key, "%s.pooling_type", hp->arch);
     if (source_i64(src, key, &type)) {
-        if (type > 3)
-            return err_set(e, E_UNSUPPORTED, "%s: the key %s is %lld: must be between 0 and 3",
+        if (type > 4)
+            return err_set(e, E_UNSUPPORTED, "%s: the key %s is %lld: must be between 0 and 4",
                            source_path(src), key, (long long)type);
-        if (type > 0) hp->pooling = type == 1 ? POOL_MEAN : type == 2 ? POOL_CLS : POOL_LAST;
+        if (type > 0 && type < 4)
+            hp->pooling = type == 1 ? POOL_MEAN : type == 2 ? POOL_CLS : POOL_LAST;
         return OK;
     }
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {

@@ -12,6 +12,7 @@
 #include "kernel/quant.h"
 #include "model/model.h"
 #include "model/rotary.h"
+#include "model/vechead.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -141,8 +142,8 @@ static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct er
 }
 
 /* Tensors that may be left out: buffers, tied heads, layers for multi-token prediction, the vision
- * part of multimodal models, and the pooler of encoders: only classifiers use it, which are refused
- * for their own tensors. */
+ * part of multimodal models, and the pooler of encoders: only classifiers use it, whose head is
+ * written by naming_head.c. */
 static bool may_be_dropped(const struct hparams *hp, struct str name)
 {
     char prefix[128];
@@ -282,7 +283,7 @@ int naming_plan(const struct hparams *hp, const struct source *src, struct arena
         struct str name = source_tensor(src, i)->name;
         uint64_t one;
         if (!map_get(&p.used, name, &one) && !may_be_dropped(hp, name) &&
-            !is_beside_weights(src, name))
+            !is_beside_weights(src, name) && !vechead_has(src, name))
             rc = err_set(e, E_UNSUPPORTED, "%s: GGUF has no name for the tensor '%.*s' of %s",
                          source_path(src), STR_ARG(name), hp->arch);
     }

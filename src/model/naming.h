@@ -7,6 +7,8 @@
 #include "model/layout.h"
 #include "model/tiling.h"
 
+struct vec_head;
+
 /* A tensor of the GGUF file, and how its rows are made from the folder. */
 struct gguf_item {
     char name[128];
@@ -42,13 +44,29 @@ void naming_row(const struct gguf_item *it, int64_t r, enum dtype to, void *dst,
  * E_NOMEM; errors of the file are the writer's, reported by ggufw_close. */
 int naming_keys(const struct hparams *hp, struct ggufw *w, struct err *e);
 
-/* Rotary factors, which GGUF stores as F32 tensors. */
+/* Tensors that are written as F32, whatever the others are: rotary factors, and the head of a
+ * classifier. */
 struct gguf_extra {
     const char *name;
     const float *data;
-    int64_t n;
+    int64_t n;       /* numbers */
+    int64_t dims[2]; /* of a matrix, slowest first; zeros: a vector of n */
 };
 /* Fills in at most 2, with data allocated from a, and returns their number. Without memory it
  * returns 0 and the arena has failed: check arena_check. */
 int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra out[2]);
+
+/* The head of a classifier, with the tensors of naming_extras in front: what the file has beside the
+ * items. A zeroed one has none. */
+struct gguf_rest {
+    struct gguf_extra list[8];
+    int n;
+    const struct vec_head *head; /* NULL: the model does not classify */
+};
+/* naming_head.c. Everything is in a, or borrowed from it. E_UNSUPPORTED: a head that GGUF has no names
+ * for. */
+int naming_rest(struct gguf_rest *out, const struct hparams *hp, const struct source *src,
+                struct arena *a, struct err *e);
+/* The keys of the head: labels, and what differs from llama.cpp's rule. */
+void naming_head_keys(const struct hparams *hp, const struct vec_head *head, struct ggufw *w);
 #endif

@@ -119,9 +119,11 @@ static void put_properties(struct key_writer *k)
     if (hp->norm_after) put_bool(k, "norm_after", true);
     if (hp->norm_residual) put_bool(k, "norm_residual", true);
     if (!hp->last_norm) put_bool(k, "last_norm", false);
+    if (hp->ranks) put_int(k, "pooling_type", 4);
     if (!hp->encoder) return;
     put_bool(k, "attention.causal", false);
-    put_int(k, "pooling_type", hp->pooling == POOL_MEAN ? 1 : hp->pooling == POOL_CLS ? 2 : 3);
+    if (!hp->ranks)
+        put_int(k, "pooling_type", hp->pooling == POOL_MEAN ? 1 : hp->pooling == POOL_CLS ? 2 : 3);
     ggufw_u32(k->w, "tokenizer.ggml.token_type_count", (uint32_t)hp->n_types);
 }
 
@@ -209,14 +211,18 @@ int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra o
     int n = r->n_rot / 2;
     if (hp->n_rope == 0) return 0;
     if (r->scaling == ROPE_LONGROPE) {
-        out[0] = (struct gguf_extra){ "rope_factors_long.weight", r->long_factor, n };
-        out[1] = (struct gguf_extra){ "rope_factors_short.weight", r->short_factor, n };
+        out[0] = (struct gguf_extra){ .name = "rope_factors_long.weight",
+                                      .data = r->long_factor,
+                                      .n = n };
+        out[1] = (struct gguf_extra){ .name = "rope_factors_short.weight",
+                                      .data = r->short_factor,
+                                      .n = n };
         return 2;
     }
     if (r->n_turn) { /* divisors that make the frequencies behind them 0 */
         float *f = arena_array(a, (size_t)n, sizeof *f);
         for (int i = 0; f && i < n; i++) f[i] = 2 * i < r->n_turn ? 1 : 1e30f;
-        out[0] = (struct gguf_extra){ "rope_freqs.weight", f, n };
+        out[0] = (struct gguf_extra){ .name = "rope_freqs.weight", .data = f, .n = n };
         return f != NULL;
     }
     if (r->scaling == ROPE_LLAMA3) {
@@ -228,7 +234,7 @@ int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra o
         rotary_freq(&plain, 0, f);
         rotary_freq(r, 0, scaled);
         for (int i = 0; i < n; i++) f[i] /= scaled[i];
-        out[0] = (struct gguf_extra){ "rope_freqs.weight", f, n };
+        out[0] = (struct gguf_extra){ .name = "rope_freqs.weight", .data = f, .n = n };
         return 1;
     }
     return 0;

@@ -15,6 +15,7 @@ static int read_floats(const float **out, struct arena *a, const struct source *
                        const char *name, int64_t rows, int64_t cols, struct err *e)
 {
     const struct source_tensor *t = source_find(src, name);
+    uint64_t row_bytes;
     int64_t n = 1;
     float *f;
 
@@ -23,14 +24,13 @@ static int read_floats(const float **out, struct arena *a, const struct source *
     if (n != rows * cols || (cols > 1 && (t->n_dims != 2 || t->dims[1] != cols)))
         return err_set(e, E_FORMAT, "%s: tensor %s has %lld numbers, expected [%lld, %lld]",
                        source_path(src), name, (long long)n, (long long)rows, (long long)cols);
-    if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16)
+    if (t->quant || !quant_can_decode(t->type) ||
+        !dtype_row_bytes(t->type, (uint64_t)cols, &row_bytes))
         return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16 or BF16",
                        source_path(src), name, dtype_name((int)t->type));
     if (!(f = arena_array(a, (size_t)n, sizeof *f))) return err_nomem(e, "the head of a model");
     for (int64_t r = 0; r < rows; r++)
-        quant_decode(t->type,
-                     (const char *)t->data + (size_t)(r * cols) * (t->type == DT_F32 ? 4 : 2),
-                     f + r * cols, cols);
+        quant_decode(t->type, (const char *)t->data + (uint64_t)r * row_bytes, f + r * cols, cols);
     *out = f;
     return OK;
 }
@@ -57,6 +57,21 @@ static int read_layer(struct vec_head *h, struct arena *a, const struct source *
     return OK;
 }
 
+/* "bert.NAME": a key of a GGUF file, with its architecture in front. */
+struct arch_key {
+    char text[160];
+};
+
+static struct arch_key arch_key(const struct source *src, const char *name)
+{
+    struct str arch = STR("");
+    struct arch_key k;
+
+    source_str(src, "general.architecture", &arch);
+    snprintf(k.text, sizeof k.text, "%.*s.%s", STR_ARG(str_take(arch, 64)), name);
+    return k;
+}
+
 /* Names of transformers and of torch. */
 static bool act_of(struct str name, enum vec_act *out)
 {
@@ -72,7 +87,31 @@ static bool act_of(struct str name, enum vec_act *out)
     return false;
 }
 
-/* id2label, or "LABEL_0", ... */
+const char *vec_act_name(enum vec_act act)
+{
+    static const char *const names[] = { "Identity", "tanh", "gelu", "silu", "relu" };
+
+    return names[act];
+}
+
+/* Of a folder, or of a GGUF file. */
+static bool find_label(const struct source *src, int i, struct str *out)
+{
+    struct value list, item;
+    char key[64];
+
+    if (source_kind(src) == SOURCE_HF) {
+        snprintf(key, sizeof key, "id2label.%d", i);
+        return source_str(src, key, out);
+    }
+    if (!source_key(src, arch_key(src, "classifier.output_labels").text, &list) ||
+        !value_at(&list, (size_t)i, &item) || item.kind != VALUE_STR)
+        return false;
+    *out = item.s;
+    return true;
+}
+
+/* As the model names its classes, else "LABEL_0", ... */
 static int read_labels(struct vec_head *h, struct arena *a, const struct source *src, struct err *e)
 {
     struct str *labels = arena_array(a, (size_t)vechead_out(h), sizeof *labels);
@@ -80,8 +119,7 @@ static int read_labels(struct vec_head *h, struct arena *a, const struct source 
     if (!labels) return err_nomem(e, "the labels of a classifier");
     for (int i = 0; i < vechead_out(h); i++) {
         char key[64], *text;
-        snprintf(key, sizeof key, "id2label.%d", i);
-        if (source_str(src, key, &labels[i])) continue;
+        if (find_label(src, i, &labels[i])) continue;
         snprintf(key, sizeof key, "LABEL_%d", i);
         if (!(text = arena_alloc(a, strlen(key) + 1))) return err_nomem(e, "a label");
         memcpy(text, key, strlen(key) + 1);
@@ -148,6 +186,74 @@ static int read_classifier(struct vec_head *h, struct arena *a, const struct sou
     return rc == OK ? read_labels(h, a, src, e) : rc;
 }
 
+/* ---- GGUF ---- */
+
+/* What llama.cpp computes, or what tern's own keys say: the pooling and the activation of the layer
+ * "cls". */
+static int read_gguf_rule(struct vec_head *h, const struct source *src, enum vec_act *act,
+                          struct err *e)
+{
+    struct arch_key key = arch_key(src, "classifier.activation");
+    bool modern = str_starts(str_c(key.text), STR("modern-bert."));
+    struct str s;
+
+    *act = modern ? VEC_ACT_GELU : VEC_ACT_TANH;
+    h->mean = modern;
+    if (source_str(src, arch_key(src, "classifier.pooling").text, &s)) h->mean = str_is(s, "mean");
+    if (source_str(src, key.text, &s) && !act_of(s, act))
+        return err_set(e, E_UNSUPPORTED, "%s: the key %s is \"%.*s\"", source_path(src), key.text,
+                       STR_ARG(str_take(s, 32)));
+    return OK;
+}
+
+/* The dense layer in front of the last one; a norm may follow it. */
+static int read_gguf_dense(struct vec_head *h, struct arena *a, const struct source *src, int width,
+                           enum vec_act act, struct err *e)
+{
+    struct vec_layer *y = &h->layers[0];
+    int rc = read_layer(h, a, src, "cls", width, act, e);
+
+    if (rc != OK) return rc;
+    source_f64(src, arch_key(src, "attention.layer_norm_epsilon").text, &y->eps);
+    if ((rc = read_floats(&y->norm, a, src, "cls.norm.weight", y->out, 1, e)) != OK) return rc;
+    return read_floats(&y->norm_b, a, src, "cls.norm.bias", y->out, 1, e);
+}
+
+/* pooling_type 4: cls.weight and cls.output.weight, or one of them. The pooling of a causal model
+ * stays its own: the last token. */
+static int read_gguf_head(struct vec_head *h, struct arena *a, const struct source *src, int width,
+                          struct err *e)
+{
+    bool causal = true, dense = source_find(src, "cls.weight"),
+         last = source_find(src, "cls.output.weight");
+    enum vec_act act;
+    int rc;
+
+    if (!dense && !last)
+        return err_set(e, E_NOTFOUND,
+                       "%s: the key %s is 4 (rank), but the tensors cls.output.weight and "
+                       "cls.weight are missing",
+                       source_path(src), arch_key(src, "pooling_type").text);
+    source_bool(src, arch_key(src, "attention.causal").text, &causal);
+    if ((rc = read_gguf_rule(h, src, &act, e)) != OK) return rc;
+    h->mean = h->mean && !causal;
+    h->cls = !h->mean && !causal;
+    if (dense) rc = read_gguf_dense(h, a, src, width, last ? act : VEC_ACT_NONE, e);
+    if (rc == OK && last)
+        rc = read_layer(h, a, src, "cls.output", dense ? vechead_out(h) : width, VEC_ACT_NONE, e);
+    h->classifies = true;
+    return rc == OK ? read_labels(h, a, src, e) : rc;
+}
+
+static bool is_gguf_ranker(const struct source *src)
+{
+    int64_t type;
+
+    return source_i64(src, arch_key(src, "pooling_type").text, &type) && type == 4;
+}
+
+/* ---- sentence-transformers ---- */
+
 /* One Dense module of sentence-transformers: a folder with config.json and a matrix. */
 static int read_dense(struct vec_head *h, struct arena *a, const struct source *src,
                       struct str path, int width, struct err *e)
@@ -178,6 +284,25 @@ static int read_dense(struct vec_head *h, struct arena *a, const struct source *
     return rc;
 }
 
+bool vechead_is_classifier(const struct source *src)
+{
+    struct str s;
+
+    if (source_kind(src) == SOURCE_GGUF) return is_gguf_ranker(src);
+    return source_str(src, "architectures.0", &s) && str_ends(s, STR("ForSequenceClassification"));
+}
+
+bool vechead_has(const struct source *src, struct str tensor)
+{
+    static const char *const parts[] = { "classifier.",        "score.",
+                                         "head.dense.",        "head.norm.",
+                                         "bert.pooler.dense.", "pooler.dense." };
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && vechead_is_classifier(src); i++)
+        if (str_starts(tensor, str_c(parts[i]))) return true;
+    return false;
+}
+
 int vechead_read(const struct vec_head **out, struct arena *a, const struct source *src, int width,
                  struct err *e)
 {
@@ -187,10 +312,12 @@ int vechead_read(const struct vec_head **out, struct arena *a, const struct sour
     int rc = OK;
 
     *out = NULL;
-    if (source_kind(src) != SOURCE_HF) return OK;
+    if (source_kind(src) == SOURCE_GGUF && !is_gguf_ranker(src)) return OK;
     if (!(h = arena_new(a, struct vec_head))) return err_nomem(e, "the head of a model");
-    if (source_str(src, "architectures.0", &s) && str_ends(s, STR("ForSequenceClassification"))) {
-        if ((rc = read_classifier(h, a, src, width, e)) == OK) *out = h;
+    if (source_kind(src) == SOURCE_GGUF || vechead_is_classifier(src)) {
+        rc = source_kind(src) == SOURCE_GGUF ? read_gguf_head(h, a, src, width, e)
+                                             : read_classifier(h, a, src, width, e);
+        if (rc == OK) *out = h;
         return rc;
     }
     for (int i = 0; i < 16 && rc == OK; i++) {

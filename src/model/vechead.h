@@ -13,6 +13,7 @@
 #include "format/source.h"
 
 enum vec_act { VEC_ACT_NONE, VEC_ACT_TANH, VEC_ACT_GELU, VEC_ACT_SILU, VEC_ACT_RELU };
+const char *vec_act_name(enum vec_act act); /* "tanh", as vechead_read takes it */
 
 /* y = norm(act(W x + b)) */
 struct vec_layer {
@@ -34,7 +35,12 @@ struct vec_head {
     int n_labels;
 };
 
-/* Reads the head of a folder whose encoder has vectors of `width` numbers. *out is NULL if there is
+/* Is the model a classifier or reranker? A folder says so by its architecture, a GGUF file by
+ * pooling_type 4. */
+bool vechead_is_classifier(const struct source *src);
+/* Is the tensor part of a classifier's head? For folders. */
+bool vechead_has(const struct source *src, struct str tensor);
+/* Reads the head of a model whose encoder has vectors of `width` numbers. *out is NULL if there is
  * none. E_FORMAT, E_UNSUPPORTED: a matrix of another shape, an activation that tern does not know. */
 int vechead_read(const struct vec_head **out, struct arena *a, const struct source *src, int width,
                  struct err *e);

@@ -322,7 +322,7 @@ static bool stays_unquantized(struct str name, int n_dims)
                                          "shortconv.conv", "ssm_x",        "ssm_dt",
                                          "time_mix_",      "attn_rel_b",   "pos_embd",
                                          "position_embd",  "token_types",  "rope_freqs",
-                                         "rope_factors" };
+                                         "rope_factors",   "cls." };
     if (n_dims < 2 || !str_ends(name, STR("weight"))) return true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (str_find(name, str_c(parts[i])) >= 0) return true;

@@ -116,6 +116,34 @@ n = struct.unpack("<Q", b[:8])[0]
 open(sys.argv[1], "wb").write(b[:8] + b[8:8 + n].replace(b'"classifier.weight"', b'"clossifier.weight"') + b[8 + n:])
 P
 fails_with "a classifier without its matrix" classifier.weight -- "$TERN" eval rerank "$TMP/headless"
+# The same scores from a GGUF file: the head has llama.cpp's names, and stays F32 whatever the rest becomes.
+for d in tests/golden/hf-2026/bert-rerank "${TERN_SHARED:-../shared}"/fixtures/hf-2026/*-rerank; do
+  [ -d "$d" ] || continue
+  name=${d##*/}
+  rm -f "$TMP/$name.gguf" "$TMP/$name-q.gguf"
+  works "convert $name" -- "$TERN" convert "$d" "$TMP/$name.gguf" --type BF16
+  works "eval rerank of $name.gguf" -- "$TERN" eval rerank "$TMP/$name.gguf" --golden "$d/golden.safetensors"
+  python3 -c "import json; j = json.load(open('$TMP/out')); assert j['rel_err'] <= 3e-3 and j['sequences'] > 0, j" &&
+    ok "the GGUF file of $name agrees" || not_ok "the GGUF file of $name: $(cat "$TMP/out")"
+  works "quantize $name" -- "$TERN" quantize "$d" "$TMP/$name-q.gguf" --type Q8_0
+  "$TERN" inspect "$TMP/$name-q.gguf" --json >"$TMP/out" && python3 -c "
+import json
+t = {x['name']: x['type'] for x in json.load(open('$TMP/out'))['tensors']}
+assert t['cls.output.weight'] == t['cls.weight'] == 'F32' and 'Q8_0' in t.values(), t" &&
+    ok "quantize leaves the head of $name" || not_ok "quantize of $name: $(cat "$TMP/out")"
+done
+python3 - "$TMP/bert-rerank.gguf" "$TMP" <<'P'
+import sys
+b = open(sys.argv[1], "rb").read()
+gone = b.replace(b"cls.output.weight", b"cls_output.weight").replace(b"cls.weight", b"cls_weight")
+open(sys.argv[2] + "/no-head.gguf", "wb").write(gone)
+key = b"bert.pooling_type" + (4).to_bytes(4, "little") # the key, its type
+assert key + (4).to_bytes(4, "little") in b
+open(sys.argv[2] + "/pool-5.gguf", "wb").write(b.replace(key + (4).to_bytes(4, "little"), key + (5).to_bytes(4, "little")))
+P
+G2="--golden tests/golden/hf-2026/bert-rerank/golden.safetensors"
+fails_with "a GGUF reranker without its head" "cls.output.weight" -- "$TERN" eval rerank "$TMP/no-head.gguf" $G2
+fails_with "a GGUF file with another pooling" "pooling_type is 5" -- "$TERN" eval rerank "$TMP/pool-5.gguf" $G2
 fails_with "convert of a missing folder" nowhere -- "$TERN" convert "$TMP/nowhere" "$TMP/x.gguf"
 [ ! -e "$TMP/x.gguf" ] && ok "a failed convert leaves no file" || not_ok "a failed convert leaves a file"
 exit $failed
