@@ -1,4 +1,4 @@
-// All tests, one after the other: node main.mjs
+// All tests, one after the other: node main.mjs. Only some of them: node main.mjs matrix tools
 
 import { check, result, serve } from './harness.mjs';
 import assert from 'node:assert/strict';
@@ -13,6 +13,7 @@ import ai from './ai.test.mjs';
 import langchain from './langchain.test.mjs';
 import tools from './tools.test.mjs';
 import protocols from './protocols.test.mjs';
+import matrix from './matrix.test.mjs';
 
 const data = mkdtempSync(`${tmpdir()}/tern-data-`);
 process.on('exit', () => rmSync(data, { recursive: true, force: true }));
@@ -20,8 +21,9 @@ const server = await serve(['--data-dir', data]);
 /* One request runs, none may wait: the second is rejected. */
 const narrow = await serve(['--max-seqs', '1', '--max-requests', '1']);
 
-for (const tests of [wire, openaiAnswers, openaiBatches, openaiEnds, openaiErrors, ai, langchain, tools, protocols])
-    await tests({ server, narrow });
+const all = { wire, openaiAnswers, openaiBatches, openaiEnds, openaiErrors, ai, langchain, tools, protocols, matrix };
+const asked = process.argv.slice(2);
+for (const name of asked.length ? asked : Object.keys(all)) await all[name]({ server, narrow });
 
 await check('afterwards no request runs or waits and no block is in use', async () => {
     for (const s of [server, narrow]) {
