@@ -216,11 +216,22 @@ def cpu_name():
     return re.search(r"^Model name:\s*(.*)$", out, re.M)[1]
 
 
-def result_path(name):
-    slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\([a-z]*\)", "", cpu_name().lower())).strip("-")
+def result_path(name, slug=None):
+    """Below bench/results, without an ending. slug: the machine, if it is not the CPU."""
+    slug = slug or re.sub(r"[^a-z0-9]+", "-", re.sub(r"\([a-z]*\)", "", cpu_name().lower())).strip("-")
     folder = os.environ.get("TERN_BENCH_RESULTS", os.path.join(ROOT, "bench", "results"))
     os.makedirs(folder, exist_ok=True)
     return os.path.join(folder, f"{slug}-{name}")
+
+
+def gpu_names():
+    """Name, memory and driver of each GPU of this machine; empty without nvidia-smi."""
+    try:
+        p = subprocess.run(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"],
+                           capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in p.stdout.splitlines() if line.strip()] if p.returncode == 0 else []
 
 
 def manifest(load_before, peer=None):
@@ -230,6 +241,7 @@ def manifest(load_before, peer=None):
     memory = int(re.search(r"MemTotal:\s+(\d+)", open("/proc/meminfo").read())[1]) / 1048576
     lines = [f"Model name: {cpu_name()}", f"CPU(s): {os.cpu_count()}", f"Physical cores: {cores()}",
              f"Memory: {memory:.1f} GiB", f"Kernel: {os.uname().sysname} {os.uname().release}", f"tern: {sha}{changed}"]
+    lines += [f"GPU: {g}" for g in gpu_names()]
     if peer:
         lines.append(f"llama.cpp: {peer}")
     return lines + [f"Load before: {load_before}", time.strftime("Date: %Y-%m-%d", time.gmtime())]
@@ -244,6 +256,33 @@ def write_csv(path, head, rows):
         w = csv.writer(f, lineterminator="\n")
         w.writerow(head)
         w.writerows(rows)
+
+
+def table(head, rows):
+    """A table of Markdown; the first column is left-aligned."""
+    text = ["| " + " | ".join(map(str, r)) + " |" for r in (head, *rows)]
+    text.insert(1, "|---|" + "---:|" * (len(head) - 1))
+    return "\n".join(text)
+
+
+def write_page(name, title, intro, head, rows, settings, load_before, verdict, peer=None, slug=None):
+    """Writes bench/results/<cpu>-NAME.{csv,md}: the table, what was found, the settings, the machine and the commit. Returns the
+    path of the page."""
+    out = result_path(name, slug)
+    write_csv(out + ".csv", head, rows)
+    lines = [f"# {title}", "", intro, "", table(head, rows), ""]
+    lines += [*(f"- {v}" for v in verdict), ""] if verdict else []
+    lines += ["Settings:", "", *(f"- {s}" for s in settings), "", "The machine and the program:", "",
+              *(f"- {line}" for line in manifest(load_before, peer))]
+    with open(out + ".md", "w") as f:
+        f.write("\n".join(lines) + "\n")
+    return out + ".md"
+
+
+def effective(server):
+    """'NAME: knob value, …' of every loaded model: the settings that a server really uses, from /status."""
+    models = json.loads(server.get("/status")[1])["models"]
+    return [f"{m['id']}: " + ", ".join(f"{k} {v}" for k, v in m["effective"].items()) for m in models if m.get("effective")]
 
 
 def number(v, digits=1):

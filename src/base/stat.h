@@ -57,7 +57,7 @@ double hist_quantile(const struct hist *h, double q); /* interpolates linearly; 
 
 /* Bounds in seconds that dashboards for inference servers expect: time to first token, inter-token
  * latency, end-to-end latency. */
-extern const double hist_ttft[22], hist_itl[19], hist_e2e[21];
+extern const double hist_ttft[22], hist_itl[20], hist_e2e[21];
 /* 1, 2, 5, 10, ...: tokens per request. */
 extern const double hist_tokens[16];
 /* 1, 2, 5, ...: short durations in microseconds or milliseconds. */

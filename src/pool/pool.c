@@ -61,9 +61,9 @@ static struct slot *make_slot(const struct pool_model *m)
     s->m.key_command = m->key_command;
     s->m.kv_share = m->kv_share;
     engine_stats_init(&s->stats);
-    hist_init(&s->counts.load_s, hist_e2e, (int)(sizeof hist_e2e / sizeof *hist_e2e));
-    hist_init(&s->counts.switch_s, hist_e2e, (int)(sizeof hist_e2e / sizeof *hist_e2e));
-    hist_init(&s->counts.wait_s, hist_e2e, (int)(sizeof hist_e2e / sizeof *hist_e2e));
+    hist_init(&s->counts.load_s, hist_ttft, (int)(sizeof hist_ttft / sizeof *hist_ttft));
+    hist_init(&s->counts.switch_s, hist_ttft, (int)(sizeof hist_ttft / sizeof *hist_ttft));
+    hist_init(&s->counts.wait_s, hist_ttft, (int)(sizeof hist_ttft / sizeof *hist_ttft));
     s->asked = s->at_start = m->preload;
     s->asked_ns = clock_ns();
     atomic_init(&s->cached_1000, -1);
