@@ -266,15 +266,22 @@ stress: all
 agents: all
 	TERN_BUILD=$(B) tests/run tests/agents/run
 
-# Half an hour of a stress mix, ten thousand cancels, a thousand loads, sixty killed workers, twenty killed servers with a batch, and the long form of tests/abuse.
-soak: all $(B)/tests/test_pool_room
+# Half an hour of a stress mix, ten thousand cancels, a thousand loads of the shipped model and a hundred of one of 1.2 B, in the server
+# and isolated, eighty killed workers, twenty killed servers with a batch, and the long form of tests/abuse. SOAK_OUT: a file or a
+# folder for the results (tests/soak/record.py).
+SOAK_OUT ?= bench/results
+SOAK_1B  := llama-3.2-1b:Q4_K_M
+soak: all $(B)/tests/test_pool_room $(B)/tools/synth
 	TERN_BUILD=$(B) tests/soak/run 1800 soak
-	TERN_BUILD=$(B) tests/soak/chaos 10000
+	TERN_BUILD=$(B) tests/soak/chaos 10000 --out $(SOAK_OUT)
+	TERN_BUILD=$(B) tests/soak/chaos 10000 --isolate --out $(SOAK_OUT)
 	TERN_BUILD=$(B) TERN_CYCLES=1000 tests/run $(B)/tests/test_pool_room
-	TERN_BUILD=$(B) tests/soak/kills 20
+	TERN_BUILD=$(B) tests/soak/kills 20 --out $(SOAK_OUT)
 	TERN_BUILD=$(B) tests/soak/jobs 20 400
-	TERN_BUILD=$(B) tests/soak/cycles 1000
-	TERN_BUILD=$(B) tests/soak/cycles 1000 --isolate
+	TERN_BUILD=$(B) tests/soak/cycles 1000 --out $(SOAK_OUT)
+	TERN_BUILD=$(B) tests/soak/cycles 1000 --isolate --out $(SOAK_OUT)
+	TERN_BUILD=$(B) tests/soak/cycles 100 --model $(SOAK_1B) --out $(SOAK_OUT)
+	TERN_BUILD=$(B) tests/soak/cycles 100 --model $(SOAK_1B) --isolate --out $(SOAK_OUT)
 	TERN_BUILD=$(B) TERN_ABUSE=long tests/run tests/abuse/run
 	TERN_BUILD=$(B) TERN_CLUSTER_KILLS=60 TERN_CLUSTER_PAUSE=10 tests/run tests/cluster/run
 

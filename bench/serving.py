@@ -216,12 +216,16 @@ def cpu_name():
     return re.search(r"^Model name:\s*(.*)$", out, re.M)[1]
 
 
+def cpu_slug():
+    """The CPU as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\([a-z]*\)", "", cpu_name().lower())).strip("-")
+
+
 def result_path(name, slug=None):
     """Below bench/results, without an ending. slug: the machine, if it is not the CPU."""
-    slug = slug or re.sub(r"[^a-z0-9]+", "-", re.sub(r"\([a-z]*\)", "", cpu_name().lower())).strip("-")
     folder = os.environ.get("TERN_BENCH_RESULTS", os.path.join(ROOT, "bench", "results"))
     os.makedirs(folder, exist_ok=True)
-    return os.path.join(folder, f"{slug}-{name}")
+    return os.path.join(folder, f"{slug or cpu_slug()}-{name}")
 
 
 def gpu_names():
