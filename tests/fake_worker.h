@@ -15,6 +15,7 @@
 #include <assert.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,6 +27,8 @@ static struct fake {
     const char *id;
     const char *log; /* file for a line about SIGTERM */
     size_t flooded;
+    size_t body;   /* bytes of the request's body */
+    int64_t retry; /* the request was at so many processes before */
     bool woken;
     struct keyset *keys;
 } fake;
@@ -91,6 +94,7 @@ static void fake_end_stream(struct link_stream *s)
     struct buf b = { 0 };
 
     if (fake_behaves("ending")) end.code = "shutting_down";
+    if (fake.retry && fake_behaves("stream-pings-refused")) end.status = 400, end.code = "invalid";
     msg_write_end(&b, &end);
     link_end_stream(s, buf_str(&b));
     buf_release(&b);
@@ -129,6 +133,33 @@ static void fake_pour(struct link_stream *s)
     if (fake.flooded == sizeof bytes) fake_end_stream(s);
 }
 
+static void fake_read_request(const struct frame *f)
+{
+    struct msg_request m;
+    struct arena a = { 0 };
+
+    if (msg_read_request(&m, &a, frame_payload(f), NULL) != OK) _exit(5);
+    fake.retry = m.retry;
+    fake.body = 0;
+    arena_release(&a);
+}
+
+/* Its first process sends pings and dies; the next one answers, dies as well, or refuses. */
+static void fake_ping(struct link_stream *s)
+{
+    static const char pings[] = ": ping\n\nevent: ping\ndata: {}\n\n";
+    char text[64];
+
+    if (fake.retry == 0 || fake_behaves("stream-pings-twice")) {
+        link_write(s, pings, sizeof pings - 1, false);
+        link_flush(fake.link);
+        raise(SIGKILL);
+    }
+    snprintf(text, sizeof text, "data: {\"body\":%zu}\n\n", fake.body);
+    link_write(s, text, strlen(text), false);
+    fake_end_stream(s);
+}
+
 static void fake_answer(struct link_stream *s)
 {
     struct msg_reply m;
@@ -136,6 +167,8 @@ static void fake_answer(struct link_stream *s)
 
     if (fake_behaves("hold") || fake_behaves("no-end")) return;
     fake_make_head(&m);
+    if (fake.retry && fake_behaves("stream-pings-refused"))
+        m = (struct msg_reply){ .status = 400, .type = "application/json", .body_bytes = 11 };
     msg_write_reply(&b, &m);
     link_stream_send(s, FRAME_REPLY, buf_str(&b));
     buf_release(&b);
@@ -146,6 +179,10 @@ static void fake_answer(struct link_stream *s)
     }
     if (fake_behaves("flood")) {
         fake_pour(s);
+        return;
+    }
+    if (m.streamed && fake_behaves("stream-pings")) {
+        fake_ping(s);
         return;
     }
     link_write(s, "{\"ok\":true}", 11, false);
@@ -159,7 +196,8 @@ static void fake_frame(void *arg, struct link *l, struct link_stream *s, const s
     if (f->type == FRAME_SLEEP) fake_sleep(f);
     if (f->type == FRAME_WAKE) fake.woken = true;
     if (f->type == FRAME_ROOM && fake.woken) fake_opened(NULL, NULL);
-    if (f->type == FRAME_BODY) link_consumed(s, f->n);
+    if (f->type == FRAME_REQUEST) fake_read_request(f);
+    if (f->type == FRAME_BODY) link_consumed(s, f->n), fake.body += f->n;
     if ((f->type == FRAME_REQUEST || f->type == FRAME_BODY) && (f->flags & FRAME_LAST))
         fake_answer(s);
     if (f->type == FRAME_CANCEL && fake_behaves("hold")) fake_end_stream(s);

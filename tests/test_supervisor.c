@@ -416,6 +416,53 @@ static void a_stream_whose_process_dies_ends_with_an_error(void **state)
     close_world();
 }
 
+static int count_text(const char *in, const char *what)
+{
+    int n = 0;
+
+    for (const char *at = in; (at = strstr(at, what)); at++) n++;
+    return n;
+}
+
+/* The client sees one head and the answer of the next process, to which the body was sent again. */
+static void a_stream_that_has_only_pings_is_repeated_once(void **state)
+{
+    struct answer a;
+    char want[32];
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    add_model("stream-pings");
+    a = read_answer(send_to("stream-pings", ""));
+    assert_int_equal(a.status, 200);
+    snprintf(want, sizeof want, "\"body\":%zu",
+             strlen("{\"model\":\"stream-pings\",\"prompt\":\"x\"}"));
+    if (!strstr(a.body.p, want)) fail_msg("no %s in: %s", want, a.body.p);
+    assert_int_equal(count_text(a.body.p, "event: ping"), 1);
+    assert_int_equal(count_text(a.body.p, "HTTP/1.1"), 0);
+    assert_null(strstr(a.body.p, "worker_lost"));
+    answer_release(&a);
+    assert_int_equal(ask_worker("stream-pings", "starts"), 2);
+    close_world();
+}
+
+static void a_stream_that_cannot_be_repeated_ends_with_an_error(void **state)
+{
+    static const char *const ids[] = { "stream-pings-twice", "stream-pings-refused" };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct answer a;
+        open_world((struct supervisor_opt){ 0 });
+        add_model(ids[i]);
+        a = read_answer(send_to(ids[i], ""));
+        assert_int_equal(a.status, 200);
+        if (count_text(a.body.p, "worker_lost") != 1) fail_msg("%s: %s", ids[i], a.body.p);
+        answer_release(&a);
+        close_world();
+    }
+}
+
 static void a_death_while_the_server_drains_ends_the_calls(void **state)
 {
     int fd, pid;
@@ -548,6 +595,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_unload_of_what_sleeps_ends_its_process),
         cmocka_unit_test(parked_blocks_of_what_sleeps_count_and_go_for_a_model),
         cmocka_unit_test(a_stream_whose_process_dies_ends_with_an_error),
+        cmocka_unit_test(a_stream_that_has_only_pings_is_repeated_once),
+        cmocka_unit_test(a_stream_that_cannot_be_repeated_ends_with_an_error),
         cmocka_unit_test(a_death_while_the_server_drains_ends_the_calls),
         cmocka_unit_test(a_death_while_the_model_is_unloaded_ends_the_calls),
         cmocka_unit_test(an_operator_closes_the_breaker),

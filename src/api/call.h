@@ -116,9 +116,10 @@ struct call {
 
     uint64_t deadline_ns; /* clock_ns; 0: none */
     int priority;
-    struct buf out; /* stream chunks to send, or the body; reused */
-    bool head_sent; /* the stream has begun */
-    bool watches;   /* a stream of the states of models (watchers.c) */
+    struct buf out;       /* stream chunks to send, or the body; reused */
+    bool head_sent;       /* the stream has begun */
+    char stream_type[40]; /* of a forwarded call: its content type */
+    bool watches;         /* a stream of the states of models (watchers.c) */
     int next_model; /* of /sleep, /wake_up and /models/sse: where they look for the next model */
     bool gone;      /* the connection closed before the answer was complete */
     int holds;      /* functions that work on the call: it is not freed meanwhile */

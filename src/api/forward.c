@@ -101,6 +101,7 @@ int forward_start(struct call *c, struct err *e)
     f->model = c->model;
     f->start_ns = c->start_ns;
     f->on = true;
+    f->begun = false;
     c->model_id = c->model->id;
     rc = ops_of(c)->begin(f, e);
     if (rc != E_WORKER || f->lost) return rc;
@@ -112,11 +113,22 @@ int forward_start(struct call *c, struct err *e)
 /* ---- the answer ---- */
 
 /* From here on the request cannot be repeated: its body is not needed any more. */
-static void note_first_byte(struct call *c, int status)
+static void note_told(struct call *c)
 {
-    c->status = status;
-    c->first_ns = c->first_ns ? c->first_ns : clock_ns();
+    if (c->fw.told) return;
+    c->fw.told = true;
     http_release_body(c->q);
+}
+
+bool forward_has_head(const struct forward *f)
+{
+    return ((const struct call *)((const char *)f - offsetof(struct call, fw)))->head_sent;
+}
+
+/* A process that repeats a call goes on in the stream that another one has begun. */
+static bool may_go_on(const struct call *c, int status, const char *type)
+{
+    return status == c->status && strcmp(type, c->stream_type) == 0;
 }
 
 bool forward_begin(struct forward *f, int status, const char *type)
@@ -124,9 +136,12 @@ bool forward_begin(struct forward *f, int status, const char *type)
     struct call *c = call_of(f);
 
     if (!c->q || c->gone) return false;
+    if (c->head_sent) return f->begun = may_go_on(c, status, type);
     if (!http_begin(c->q, status, type)) return false;
-    note_first_byte(c, status);
-    c->head_sent = true;
+    snprintf(c->stream_type, sizeof c->stream_type, "%s", type);
+    c->status = status;
+    c->first_ns = c->first_ns ? c->first_ns : clock_ns();
+    c->head_sent = f->begun = true;
     return true;
 }
 
@@ -134,7 +149,8 @@ bool forward_write(struct forward *f, const void *p, size_t n)
 {
     struct call *c = call_of(f);
 
-    if (!c->q || c->gone || !c->head_sent) return false;
+    if (!c->q || c->gone || !f->begun) return false;
+    if (!f->told && !sse_is_idle(str_of(p, n))) note_told(c);
     c->last_ns = clock_ns();
     if (http_write(c->q, p, n)) return true;
     call_note_gone(c);
@@ -146,6 +162,10 @@ void forward_answer(struct forward *f, int status, const char *type, const void 
     struct call *c = call_of(f);
 
     if (!c->q || c->gone) return;
+    if (c->head_sent) { /* in a stream that another process has begun: forward_ended says so */
+        log_warn("call %s: its stream had begun, and the next process answered %d", c->id, status);
+        return;
+    }
     c->first_ns = c->first_ns ? c->first_ns : clock_ns();
     c->status = http_reply(c->q, status, type, p, n);
     c->q = f->q = NULL;
@@ -153,12 +173,16 @@ void forward_answer(struct forward *f, int status, const char *type, const void 
 
 /* ---- the end ---- */
 
-/* The process ended the call without an answer: it had no memory for one, or gave it up. */
+/* The process ended the call without an answer: it had no memory for one, gave it up, or refused to
+ * repeat a stream that has begun. */
 static void end_without_answer(struct call *c, const struct api_end *end)
 {
     struct err e = { 0 };
 
-    if (end->status == 499) err_set(&e, E_CANCELLED, "the request was cancelled");
+    if (c->head_sent && end->status >= 400 && end->status != 499)
+        err_set(&e, E_WORKER, "the process of model '%s' ended, and the next one refused: %s",
+                c->model_id, end->code[0] ? end->code : "no reason");
+    else if (end->status == 499) err_set(&e, E_CANCELLED, "the request was cancelled");
     else err_nomem(&e, "the request in the model's process");
     call_fail(c, &e, NULL);
 }
@@ -190,7 +214,7 @@ void forward_ended(struct forward *f, const struct api_end *end)
     f->relay = NULL;
     c->holds++;
     if (c->q && !c->gone) {
-        if (c->head_sent) end_stream(c, end);
+        if (f->begun) end_stream(c, end);
         else end_without_answer(c, end);
     }
     count_failure(c, end);
@@ -224,8 +248,8 @@ void forward_fill_end(const struct call *c, struct api_end *out)
 void forward_lost(struct forward *f, const struct err *e)
 {
     struct call *c = call_of(f);
-    bool again = c->q && !c->gone && !c->head_sent && !pool_is_ending(c->api->opt.pool) &&
-                 f->n_before++ == 0;
+    bool again =
+        c->q && !c->gone && !f->told && !pool_is_ending(c->api->opt.pool) && f->n_before++ == 0;
 
     f->relay = NULL;
     if (again) {

@@ -3,8 +3,9 @@
  * The API opens such a call as any other and finds its model; the instance has no engine. It then
  * passes the HTTP request on through api_opt.forward, whose owner sends it to the process and calls
  * the functions below with what comes back. The answer is not parsed. A call whose process dies
- * before a byte of the answer was sent is forwarded once more, when the model is there again; after
- * that it ends with E_WORKER: 503 "worker_lost", or an error event in a stream that has begun.
+ * before anything of the answer was sent, be it that a stream has its head and pings, is forwarded once
+ * more, when the model is there again; the client of such a stream sees one head. After that it ends
+ * with E_WORKER: 503 "worker_lost", or an error event in a stream that has begun.
  * Everything here belongs to the loop's thread. */
 #ifndef TERN_API_FORWARD_H
 #define TERN_API_FORWARD_H
@@ -27,8 +28,10 @@ struct forward {        /* for the owner of the operations: read only but for re
     int n_before; /* processes that had it before */
     void *relay;  /* the owner's; not NULL from begin until forward_ended or forward_lost */
     /* the API's */
-    bool on;   /* the call is forwarded */
-    bool lost; /* it waits until its model is there again */
+    bool on;    /* the call is forwarded */
+    bool lost;  /* it waits until its model is there again */
+    bool begun; /* the process that has it now has begun a stream */
+    bool told;  /* bytes of the answer went to the client: it cannot be repeated */
     uint64_t lost_ns;
     const struct api_end *end;
 };
@@ -42,6 +45,8 @@ struct forward_ops {
 };
 
 /* ---- for the owner of the operations ---- */
+/* Was the head of a stream sent, perhaps that of a process that died? Headers cannot be set then. */
+bool forward_has_head(const struct forward *f);
 /* A streamed answer begins. false: it cannot; cancel follows. */
 bool forward_begin(struct forward *f, int status, const char *type);
 bool forward_write(struct forward *f, const void *p, size_t n); /* false: the client is gone */

@@ -10,6 +10,10 @@ bool sse_data(struct http_req *q, struct str json); /* "data: ...\n\n"; false: c
 bool sse_event(struct http_req *q, const char *name, struct str json); /* with an "event:" line */
 bool sse_ping(struct http_req *q); /* a comment, so that proxies do not time the stream out */
 
+/* Are these bytes whole comments and "ping" events, and nothing else? Such a part of a stream tells the
+ * client nothing. Any bytes may be asked about; a part of an event is not idle. */
+bool sse_is_idle(struct str s);
+
 /* The same without copying: the caller builds "data: {json}\n\n" in a buf it reuses. sse_open_data
  * appends the prefix; sse_send appends the end, sends all of b and clears it. A failed b closes the
  * connection, since the stream would have a gap. */

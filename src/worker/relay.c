@@ -297,7 +297,7 @@ static void set_headers(struct relay *r)
             http_set_header(r->f->q, r->reply.headers[i].name, r->reply.headers[i].value);
 }
 
-/* The rest of the request's body is not sent any more: it may be freed from here on. */
+/* The rest of the request's body is not sent any more: it may be freed once bytes of the answer come. */
 static void on_reply(struct relay *r, const struct frame *fr)
 {
     struct err e = { 0 };
@@ -314,7 +314,7 @@ static void on_reply(struct relay *r, const struct frame *fr)
     }
     r->has_reply = true;
     if (!r->reply.streamed || !r->f || !r->f->q) return;
-    set_headers(r);
+    if (!forward_has_head(r->f)) set_headers(r);
     http_on_sent(r->f->q, on_sent, r);
     if (!forward_begin(r->f, (int)r->reply.status, r->reply.type) && r->f)
         cancel(r->f, FORWARD_GONE);
@@ -324,7 +324,7 @@ static void on_reply(struct relay *r, const struct frame *fr)
 static void answer(struct relay *r, const char *p, size_t n)
 {
     if (!r->f || !r->f->q) return;
-    set_headers(r);
+    if (!forward_has_head(r->f)) set_headers(r);
     forward_answer(r->f, (int)r->reply.status, r->reply.type, p, n);
 }
 
