@@ -418,6 +418,116 @@ static void the_delta_rule_continues_across_chunks_in_mixed_batches(void **state
         }
 }
 
+/* ---- many tokens by matrix products ---- */
+
+static const int borders[] = { 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 200 };
+static const float decays[] = { 1e-5f, 0.05f, 3, 500, INFINITY }; /* of a token, as -log */
+
+/* Both from the same state that is not zero. */
+static void compare_scans(const struct recur *r, int n, int heads, int channels, int n_state,
+                          float decay)
+{
+    int cols = heads * channels, floats = cols * n_state;
+    float *x = random_values(n * cols, 1), *dt = random_values(n * heads, 1),
+          *b = random_values(n * n_state, 1), *c = random_values(n * n_state, 1),
+          *h = random_values(floats, 1), *want_h = random_values(floats, 0),
+          *out = random_values(n * cols, 0), *want = random_values(n * cols, 0),
+          *a = random_values(heads, 0), *d = random_values(heads, 1);
+    struct scan_piece p = { n,
+                            channels,
+                            n_state,
+                            x,
+                            dt,
+                            b,
+                            c,
+                            (size_t)cols,
+                            (size_t)heads,
+                            (size_t)n_state,
+                            (size_t)n_state,
+                            out,
+                            (size_t)cols,
+                            h,
+                            (size_t)channels,
+                            a,
+                            0,
+                            d };
+
+    memcpy(want_h, h, (size_t)floats * sizeof *h);
+    for (int i = 0; i < heads; i++) a[i] = decay == INFINITY ? -1e30f : -decay * (float)(i + 1);
+    for (int i = 0; i < n * heads; i++) dt[i] = 0.1f + fabsf(dt[i]);
+    for (int i = 0; i < heads; i++) {
+        struct scan_piece one = p;
+        one.x += i * channels, one.dt += i, one.a += i, one.d += i;
+        one.out = want + i * channels;
+        one.h = want_h + i * channels * n_state;
+        recur_ref.scan(&one);
+    }
+    r->scan_chunks(&p, heads);
+    assert_close("outputs of scan_chunks", out, want, n * cols, 5e-6);
+    assert_close("state of scan_chunks", h, want_h, floats, 5e-6);
+    mem_free(x), mem_free(dt), mem_free(b), mem_free(c), mem_free(h), mem_free(want_h);
+    mem_free(out), mem_free(want), mem_free(a), mem_free(d);
+}
+
+static void compare_deltas(const struct recur *r, int n, int dim_k, int dim_v, float decay)
+{
+    int floats = dim_k * dim_v;
+    float *q = random_values(n * dim_k, 1), *k = random_values(n * dim_k, 1),
+          *v = random_values(n * dim_v, 1), *h = random_values(floats, 1),
+          *want_h = random_values(floats, 0), *out = random_values(n * dim_v, 0),
+          *want = random_values(n * dim_v, 0), *factor = random_values(n, 0),
+          *log_factor = random_values(n, 1), *beta = random_values(n, 1);
+    struct delta_piece p = { .n = n,
+                             .dim_k = dim_k,
+                             .dim_v = dim_v,
+                             .q = q,
+                             .k = k,
+                             .v = v,
+                             .q_stride = (size_t)dim_k,
+                             .k_stride = (size_t)dim_k,
+                             .v_stride = (size_t)dim_v,
+                             .decay = factor,
+                             .log_decay = log_factor,
+                             .beta = beta,
+                             .q_scale = 0.2f,
+                             .k_scale = 0.7f / sqrtf((float)dim_k),
+                             .out = want,
+                             .out_stride = (size_t)dim_v,
+                             .h = want_h };
+
+    memcpy(want_h, h, (size_t)floats * sizeof *h);
+    for (int i = 0; i < n; i++) {
+        log_factor[i] = -decay * (0.1f + fabsf(log_factor[i]));
+        factor[i] = expf(log_factor[i]);
+        beta[i] = 2 / (1 + expf(beta[i])); /* up to 2, as with beta_scale */
+    }
+    recur_ref.delta(&p);
+    p.out = out;
+    p.h = h;
+    r->delta_chunks(&p);
+    assert_close("outputs of delta_chunks", out, want, n * dim_v, 1e-5);
+    assert_close("state of delta_chunks", h, want_h, floats, 1e-5);
+    mem_free(q), mem_free(k), mem_free(v), mem_free(h), mem_free(want_h), mem_free(out);
+    mem_free(want), mem_free(factor), mem_free(log_factor), mem_free(beta);
+}
+
+static void matrix_products_give_what_a_loop_over_tokens_gives(void **state)
+{
+    static const int scans[][3] = { { 1, 3, 5 }, { 3, 20, 33 }, { 2, 64, 128 }, { 1, 80, 256 } };
+    static const int deltas[][2] = { { 3, 5 }, { 33, 70 }, { 128, 128 }, { 256, 16 } };
+    (void)state;
+
+    for (size_t set = 1; set < sizeof sets / sizeof *sets; set++) {
+        const struct recur *r = recur_by_name(sets[set]);
+        for (size_t i = 0; r && i < sizeof borders / sizeof *borders; i++)
+            for (size_t d = 0; d < sizeof decays / sizeof *decays; d++)
+                for (size_t k = 0; k < 4; k++) {
+                    compare_scans(r, borders[i], scans[k][0], scans[k][1], scans[k][2], decays[d]);
+                    compare_deltas(r, borders[i], deltas[k][0], deltas[k][1], decays[d]);
+                }
+    }
+}
+
 /* ---- slots ---- */
 
 static void a_state_that_is_too_small_is_refused(void **state)
@@ -468,6 +578,7 @@ int main(void)
         cmocka_unit_test(a_convolution_continues_across_chunks_in_mixed_batches),
         cmocka_unit_test(a_selective_scan_continues_across_chunks_in_mixed_batches),
         cmocka_unit_test(the_delta_rule_continues_across_chunks_in_mixed_batches),
+        cmocka_unit_test(matrix_products_give_what_a_loop_over_tokens_gives),
         cmocka_unit_test(a_state_that_is_too_small_is_refused),
     };
     rng_seed(&rng, 7);

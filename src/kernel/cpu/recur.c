@@ -18,6 +18,8 @@
 
 #define CHANNELS 64 /* channels per piece, where channels are independent */
 #define CHUNK 64    /* tokens whose gates are computed together */
+#define TOGETHER 8  /* heads at most that are scanned together: their states stay in the L2 cache */
+#define MANY 16     /* tokens of a run from which on matrix products are faster */
 
 const struct recur *recur_by_name(const char *name)
 {
@@ -182,16 +184,24 @@ static void clear_state(const struct scan_piece *p)
         memset(p->h + (size_t)r * p->h_stride, 0, (size_t)p->channels * sizeof *p->h);
 }
 
-/* Mamba 2. The state of a head is [n_state][head_dim]. */
+/* Mamba 2. The state of a head is [n_state][head_dim]. Heads of one group that follow each other are
+ * scanned together where the kernels can. */
 static void scan_heads(const void *arg, int begin, int end)
 {
     const struct scan *a = arg;
     const struct scan_opt *o = a->o;
+    const struct recur *r = a->c->recur;
+    int together = 1;
 
-    for (int i = begin; i < end; i++) {
+    for (int i = begin; i < end; i += together) {
         const struct state_run *run = &a->st->runs[i % a->st->n_runs];
-        int head = i / a->st->n_runs, group = head / (o->n_heads / o->n_groups);
+        int head = i / a->st->n_runs, per = o->n_heads / o->n_groups, group = head / per;
         struct scan_piece p = make_scan_piece(a, run);
+        bool many = r->scan_chunks && run->n >= MANY && o->n_state <= r->most_keys;
+
+        together = many && a->st->n_runs == 1 ? per - head % per : 1;
+        if (together > end - i) together = end - i;
+        if (together > TOGETHER) together = TOGETHER;
 
         p.channels = o->head_dim;
         p.x += (size_t)head * (size_t)o->head_dim;
@@ -203,8 +213,9 @@ static void scan_heads(const void *arg, int begin, int end)
         p.h_stride = (size_t)o->head_dim;
         p.a = o->a + head;
         p.d = o->d + head;
-        if (run->fresh) clear_state(&p);
-        a->c->recur->scan(&p);
+        if (run->fresh) memset(p.h, 0, (size_t)(together * o->n_state * o->head_dim) * sizeof *p.h);
+        if (many) r->scan_chunks(&p, together);
+        else r->scan(&p);
     }
 }
 
@@ -276,13 +287,15 @@ static void delta_head(const struct delta *a, const struct state_run *run, int h
     const struct delta_in *in = a->in;
     const struct delta_opt *o = a->o;
     size_t group = (size_t)delta_key_head(o, head), floats = (size_t)o->dim_k * (size_t)o->dim_v;
-    float decay[CHUNK], beta[CHUNK];
+    float decay[CHUNK], log_decay[CHUNK], beta[CHUNK];
+    const struct recur *r = a->c->recur;
     struct delta_piece p = { .dim_k = o->dim_k,
                              .dim_v = o->dim_v,
                              .q_stride = in->q.stride,
                              .k_stride = in->k.stride,
                              .v_stride = in->v.stride,
                              .decay = decay,
+                             .log_decay = log_decay,
                              .beta = beta,
                              .q_scale = o->q_scale,
                              .k_scale = o->k_scale,
@@ -295,7 +308,8 @@ static void delta_head(const struct delta *a, const struct state_run *run, int h
         int row = run->first + t0;
         p.n = run->n - t0 < CHUNK ? run->n - t0 : CHUNK;
         for (int t = 0; t < p.n; t++) {
-            decay[t] = expf(o->a[head] * tensor_row(&in->alpha, row + t)[head]);
+            log_decay[t] = o->a[head] * tensor_row(&in->alpha, row + t)[head];
+            decay[t] = expf(log_decay[t]);
             beta[t] = (o->beta_scale != 0 ? o->beta_scale : 1) /
                       (1 + expf(-tensor_row(&in->beta, row + t)[head]));
         }
@@ -303,7 +317,8 @@ static void delta_head(const struct delta *a, const struct state_run *run, int h
         p.k = tensor_row(&in->k, row) + group * (size_t)o->dim_k;
         p.v = tensor_row(&in->v, row) + (size_t)head * (size_t)o->dim_v;
         p.out = tensor_row(a->out, row) + (size_t)head * (size_t)o->dim_v;
-        a->c->recur->delta(&p);
+        if (r->delta_chunks && p.n >= MANY && o->dim_k <= r->most_keys) r->delta_chunks(&p);
+        else r->delta(&p);
     }
 }
 

@@ -30,8 +30,8 @@ struct delta_piece {
     int n, dim_k, dim_v;
     const float *q, *k, *v; /* of the first token */
     size_t q_stride, k_stride, v_stride;
-    const float *decay,
-        *beta; /* [n] per token: factor of the state; learning rate of the delta rule */
+    const float *decay, *log_decay, *beta; /* [n] per token: factor of the state, its logarithm;
+                                            * learning rate of the delta rule */
     float q_scale, k_scale;
     float *out;
     size_t out_stride;
@@ -48,6 +48,12 @@ struct recur {
     void (*scan)(const struct scan_piece *p);      /* Mamba 2: one dt and one a for all channels */
     void (*scan_wide)(const struct scan_piece *p); /* Mamba 1: one dt and one a per channel */
     void (*delta)(const struct delta_piece *p);
+    /* The same by matrix products, for many tokens (recur_chunk.h). NULL: there is none. States have
+     * at most most_keys rows. scan_chunks processes that many heads of one group from the first on;
+     * their states lie one after the other. */
+    void (*scan_chunks)(const struct scan_piece *first, int heads);
+    void (*delta_chunks)(const struct delta_piece *p);
+    int most_keys;
 };
 
 extern const struct recur recur_ref, recur_avx2, recur_avx512,

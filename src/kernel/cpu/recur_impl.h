@@ -181,7 +181,7 @@ static void simd_scan_wide(const struct scan_piece *p)
     }
 }
 
-/* ---- the gated simd_delta rule ---- */
+/* ---- the gated delta rule ---- */
 
 /* Applies one token to nv vectors of state columns from i on. One pass over the state computes k h
  * (known) and q h (said); the output follows without a second pass, because the new state h' =
@@ -244,6 +244,8 @@ static void simd_delta(const struct delta_piece *p)
     }
 }
 
+#include "kernel/cpu/recur_chunk.h"
+
 const struct recur RECUR = {
     .name = SIMD_NAME,
     .softplus = simd_softplus,
@@ -251,4 +253,7 @@ const struct recur RECUR = {
     .scan = simd_scan,
     .scan_wide = simd_scan_wide,
     .delta = simd_delta,
+    .scan_chunks = simd_scan_chunks,
+    .delta_chunks = simd_delta_chunks,
+    .most_keys = MOST_KEYS,
 };
