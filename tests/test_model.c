@@ -221,10 +221,8 @@ static void gguf_files_of_all_architectures_give_the_logits_of_their_folders(voi
 static bool is_folder_only(const char *name)
 {
     static const char *const names[] = {
-        "apertus",    "bamba",         "cohere2_moe", "deepseek_v32",     "deepseek_v4",
-        "falcon_h1",  "falcon_mamba",  "glm_moe_dsa", "granitemoehybrid", "jamba",
-        "longcat",    "mimo_v2_flash", "minicpm3",    "minimax_m3",       "nanochat",
-        "nemotron_h", "olmo_hybrid",
+        "apertus",       "cohere2_moe", "deepseek_v32", "deepseek_v4", "glm_moe_dsa", "longcat",
+        "mimo_v2_flash", "minicpm3",    "minimax_m3",   "nanochat",    "olmo_hybrid",
     };
     for (size_t i = 0; i < N(names); i++)
         if (strncmp(name, names[i], strlen(names[i])) == 0) return true;

@@ -114,7 +114,7 @@ int exact_type(enum dtype *out, const struct gguf_item *it, struct err *e)
     float *tmp;
 
     *out = DT_NONE;
-    if (!g || it->add != 0 || it->neg_exp || it->lay.order == ORDER_KV_B) return OK;
+    if (!g || it->add != 0 || it->neg_exp || it->scale.n || it->lay.order == ORDER_KV_B) return OK;
     if (is_nvfp4(it)) {
         if (!(tmp = mem_array(exact_room(it), sizeof *tmp))) return err_nomem(e, "a row");
         if (has_plain_scales(it, tmp)) *out = DT_NVFP4;

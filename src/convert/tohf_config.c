@@ -401,18 +401,40 @@ static bool is_unpacked(const json_t *o)
     return method && hfquant_knows(str_c(method)) && strcmp(method, "mxfp4") != 0;
 }
 
+/* falcon-h1: the weights of GGUF files have the factors of config.json in them (naming_hybrid.c), which
+ * are 1 from now on; a tied head keeps what it differs by. */
+static void set_factors(json_t *root, const struct hparams *hp)
+{
+    static const char *const lists[] = { "mlp_multipliers", "ssm_multipliers" };
+    const char *key;
+    json_t *v;
+    void *next;
+
+    json_object_foreach_safe(root, next, key,
+                             v) if (str_ends(str_c(key), STR("_multiplier")) && json_is_number(v))
+        json_object_set_new(root, key, json_real(1));
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (size_t k = 0; k < json_array_size(json_object_get(root, lists[i])); k++)
+            json_array_set_new(json_object_get(root, lists[i]), k, json_real(1));
+    if (hp->logit_scale != 1)
+        json_object_set_new(root, "lm_head_multiplier", json_real((double)hp->logit_scale));
+}
+
 /* The config.json that the folder had. */
-static int copy_config(struct str original, struct buf *out, struct err *e)
+static int copy_config(struct str original, const struct hparams *hp, struct buf *out,
+                       struct err *e)
 {
     json_error_t why;
     json_t *root = jsonr_load(original, 0, &why), *text = json_object_get(root, "text_config");
-    bool whole = is_unpacked(root), inner = is_unpacked(text);
+    bool whole = is_unpacked(root), inner = is_unpacked(text),
+         scaled = str_is(str_c(hp->arch), "falcon-h1");
 
     if (!root && json_error_code(&why) == json_error_out_of_memory)
         return err_nomem(e, "config.json");
     if (whole) json_object_del(root, "quantization_config");
     if (inner) json_object_del(text, "quantization_config");
-    if (whole || inner) {
+    if (scaled) set_factors(root, hp);
+    if (whole || inner || scaled) {
         jsonr_dump(out, root, JSON_INDENT(2));
         buf_putc(out, '\n');
     } else {
@@ -431,7 +453,7 @@ int tohf_config(const struct source *src, const struct hparams *hp, enum dtype t
     struct str original;
     int rc;
 
-    if (source_str(src, HFKEY_CONFIG, &original)) return copy_config(original, out, e);
+    if (source_str(src, HFKEY_CONFIG, &original)) return copy_config(original, hp, out, e);
     if (hparams_own_gguf_known(c.arch))
         return err_set(
             e, E_UNSUPPORTED,

@@ -97,7 +97,7 @@ static const struct arch *read_folder_arch(struct planner *p)
     if (inner) a = arch_by_hf(str_c(inner));
     if (!a && type) a = arch_by_hf(str_c(type));
     json_decref(root);
-    return a && strcmp(a->gguf, p->hp->info->gguf) == 0 ? a : NULL;
+    return a && arch_named(a, str_c(p->hp->arch)) ? a : NULL;
 }
 
 /* Several Hugging Face architectures share one GGUF name; windows, experts and routing tell them
@@ -250,6 +250,7 @@ static bool find_parts(struct planner *p, const struct tensor_row *r, int l, con
         if (p->hp->info->gguf_rope == ROPE_PAIR && !(p->hp->info->flags & ARCH_ROPE_PAIRS)) {
             if (r->flags & ROW_PERM_Q) part[k].permute = p->hp->layers[l].n_heads;
             if (r->flags & ROW_PERM_K) part[k].permute = p->hp->layers[l].n_kv_heads;
+            part[k].n_rot = p->hp->n_rope ? p->hp->rope[0].n_rot : p->hp->layers[l].head_dim;
         }
     }
     return true;

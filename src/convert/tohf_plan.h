@@ -17,6 +17,7 @@ struct tohf_part {
     const struct source_tensor *t;
     int64_t first; /* row of each matrix of t at which the part begins */
     int64_t each;  /* rows of a matrix of t */
+    int n_rot;     /* rows of a head that `permute` is about */
     int permute;   /* heads whose rows are (2i, 2i + 1) in GGUF and (i, i + half) in a folder; 0:
                       rows are in the same order */
     const float *scales; /* [n_scales]: one factor of all values, or one per matrix; NULL: none */

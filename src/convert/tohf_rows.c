@@ -23,8 +23,8 @@ static const char *find_row(const struct tohf_item *it, int64_t m, int64_t w,
     uint64_t bytes = 0;
 
     if (p->permute) {
-        int64_t dim = it->y.part[it->row_of[w] % 4] / p->permute, half = dim / 2, in = r % dim;
-        r += (in < half ? 2 * in : 2 * (in - half) + 1) - in;
+        int64_t dim = it->y.part[it->row_of[w] % 4] / p->permute, half = p->n_rot / 2, in = r % dim;
+        if (in < p->n_rot) r += (in < half ? 2 * in : 2 * (in - half) + 1) - in;
     }
     r = tiling_from_folder(&it->tile_rows, r);
     dtype_row_bytes(p->t->type, (uint64_t)it->y.cols, &bytes);

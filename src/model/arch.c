@@ -14,6 +14,17 @@ const struct arch *arch_by_gguf(struct str name)
     for (size_t t = 0; t < N_TABLES; t++)
         for (const struct arch *a = tables[t]; a->gguf; a++)
             if (str_is(name, a->gguf)) return a;
+    for (size_t t = 0; t < N_TABLES; t++)
+        for (const struct arch *a = tables[t]; a->gguf; a++)
+            if (arch_named(a, name)) return a;
+    return NULL;
+}
+
+const char *arch_named(const struct arch *a, struct str name)
+{
+    if (str_is(name, a->gguf)) return a->gguf;
+    for (int k = 0; k < 3 && a->gguf_also[k]; k++)
+        if (str_is(name, a->gguf_also[k])) return a->gguf_also[k];
     return NULL;
 }
 

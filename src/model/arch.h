@@ -246,6 +246,8 @@ struct arch_moe {
 struct arch {
     const char
         *gguf; /* general.architecture; several entries may have the same: see arch_by_gguf */
+    const char
+        *gguf_also[3]; /* other names that some of its models have in GGUF files: arch_named */
     const char *hf[3]; /* model_type; the first one is written by tern convert */
     enum mixer mix;    /* the mixer of the layers without attention; MIX_ATTN: all have it */
     bool encoder;      /* bidirectional attention, no output head */
@@ -285,6 +287,8 @@ extern const struct arch archs_llama[], archs_gpt[], archs_moe[], archs_latent[]
 /* The first entry with this name; NULL: unknown. Entries that share a GGUF name have the same
  * tensors there, and the first one reads the files of all. */
 const struct arch *arch_by_gguf(struct str name);
+/* The entry's own text of a GGUF name: gguf or one of gguf_also; NULL: it has no such name. */
+const char *arch_named(const struct arch *a, struct str name);
 const struct arch *arch_by_hf(struct str model_type); /* NULL: unknown */
 /* "gemma, gemma2, ...": the names, of folders or of GGUF files, that begin most like `name`, for
  * messages. Writes to out, which has room for ARCH_NEAR names; returns it or a part of it. */

@@ -23,14 +23,18 @@ static const struct tensor_row rows_norm_pre_ff[] = {
 };
 
 /* Attention in some of the layers. `path`: self_attn or mixer. */
-#define ATTENTION(path)                                                                           \
-    MAT(B("attn_q.weight"), H(path ".q_proj.weight"), ROW_ATTN, L(wq), DIM_Q, DIM_EMBD),          \
-        MAT(B("attn_k.weight"), H(path ".k_proj.weight"), ROW_ATTN, L(wk), DIM_K, DIM_EMBD),      \
-        MAT(B("attn_v.weight"), H(path ".v_proj.weight"), ROW_ATTN, L(wv), DIM_V, DIM_EMBD),      \
-        MAT(B("attn_output.weight"), H(path ".o_proj.weight"), ROW_ATTN, L(wo), DIM_EMBD, DIM_Q), \
-        VEC(B("attn_q.bias"), H(path ".q_proj.bias"), ROW_ATTN | ROW_BIAS_QKV, L(bq), DIM_Q),     \
-        VEC(B("attn_k.bias"), H(path ".k_proj.bias"), ROW_ATTN | ROW_BIAS_QKV, L(bk), DIM_K),     \
-        VEC(B("attn_v.bias"), H(path ".v_proj.bias"), ROW_ATTN | ROW_BIAS_QKV, L(bv), DIM_V),     \
+#define ATTENTION(path)                                                                            \
+    MAT(B("attn_q.weight"), H(path ".q_proj.weight"), ROW_ATTN | ROW_PERM_Q, L(wq), DIM_Q,         \
+        DIM_EMBD),                                                                                 \
+        MAT(B("attn_k.weight"), H(path ".k_proj.weight"), ROW_ATTN | ROW_PERM_K, L(wk), DIM_K,     \
+            DIM_EMBD),                                                                             \
+        MAT(B("attn_v.weight"), H(path ".v_proj.weight"), ROW_ATTN, L(wv), DIM_V, DIM_EMBD),       \
+        MAT(B("attn_output.weight"), H(path ".o_proj.weight"), ROW_ATTN, L(wo), DIM_EMBD, DIM_Q),  \
+        VEC(B("attn_q.bias"), H(path ".q_proj.bias"), ROW_ATTN | ROW_BIAS_QKV | ROW_PERM_Q, L(bq), \
+            DIM_Q),                                                                                \
+        VEC(B("attn_k.bias"), H(path ".k_proj.bias"), ROW_ATTN | ROW_BIAS_QKV | ROW_PERM_K, L(bk), \
+            DIM_K),                                                                                \
+        VEC(B("attn_v.bias"), H(path ".v_proj.bias"), ROW_ATTN | ROW_BIAS_QKV, L(bv), DIM_V),      \
         VEC(B("attn_output.bias"), H(path ".o_proj.bias"), ROW_ATTN | ROW_BIAS_O, L(bo), DIM_EMBD)
 
 /* Input projection and convolution of both Mambas. `out`: where the output projection goes. */
@@ -110,37 +114,26 @@ static const struct tensor_row rows_nemotron_h[] = {
         L(up), DIM_FF, DIM_EMBD),
     MAT(B("ffn_down_shexp.weight"), H("mixer.shared_experts.down_proj.weight"),
         ROW_MOE | ROW_SHARED, L(down), DIM_EMBD, DIM_FF),
-    MAT(B("ffn_latent_in.weight"), H("mixer.fc1_latent_proj.weight"), ROW_MOE | ROW_LATENT,
+    MAT(B("ffn_latent_down.weight"), H("mixer.fc1_latent_proj.weight"), ROW_MOE | ROW_LATENT,
         L(latent_in), DIM_EXP_IN, DIM_EMBD),
-    VEC(B("ffn_latent_in.bias"), H("mixer.fc1_latent_proj.bias"),
+    VEC(B("ffn_latent_down.bias"), H("mixer.fc1_latent_proj.bias"),
         ROW_MOE | ROW_LATENT | ROW_BIAS_MLP, L(latent_in_b), DIM_EXP_IN),
-    MAT(B("ffn_latent_out.weight"), H("mixer.fc2_latent_proj.weight"), ROW_MOE | ROW_LATENT,
+    MAT(B("ffn_latent_up.weight"), H("mixer.fc2_latent_proj.weight"), ROW_MOE | ROW_LATENT,
         L(latent_out), DIM_EMBD, DIM_EXP_IN),
-    VEC(B("ffn_latent_out.bias"), H("mixer.fc2_latent_proj.bias"),
+    VEC(B("ffn_latent_up.bias"), H("mixer.fc2_latent_proj.bias"),
         ROW_MOE | ROW_LATENT | ROW_BIAS_MLP, L(latent_out_b), DIM_EMBD),
     END
 };
 
 const struct arch archs_hybrid[] = {
-    /* Bamba: Mamba 2 in most layers, attention in the others. */
-    { .gguf = "bamba",
-      .hf = { "bamba" },
-      .mix = MIX_MAMBA2,
-      .gguf_rope = ROPE_HALF,
-      .flags = ARCH_FOLDER | ARCH_HYBRID | ARCH_PARTIAL_ROPE,
-      .rows = ROWS(rows_ends_final, rows_attn_some, rows_mamba2_some, rows_mlp_forward,
-                   rows_norm_pre_ff),
-      .eps = 1e-5,
-      .partial = 0.5,
-      .n_ctx = 262144,
-      .act = ACT_SILU,
-      .bias_keyed = BIAS_QKV | BIAS_O },
-    /* Granite 4: the same with granite's multipliers, and experts beside a shared block. */
+    /* Granite 4: Mamba 2 in most layers, attention in the others, granite's multipliers, and experts
+     * beside a shared block. Models with attention only have the names of granite. */
     { .gguf = "granitehybrid",
+      .gguf_also = { "granite", "granitemoe" },
       .hf = { "granitemoehybrid" },
       .mix = MIX_MAMBA2,
-      .gguf_rope = ROPE_HALF,
-      .flags = ARCH_FOLDER | ARCH_HYBRID | ARCH_MULTIPLIERS,
+      .gguf_rope = ROPE_PAIR,
+      .flags = ARCH_HYBRID | ARCH_MULTIPLIERS,
       .rows = ROWS(rows_ends, rows_attn_some, rows_mamba2_some, rows_norm_before,
                    rows_experts_granite, rows_shared_granite),
       .eps = 1e-6,
@@ -148,12 +141,25 @@ const struct arch archs_hybrid[] = {
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O,
       .moe = { .route = ROUTE_TOP_SOFTMAX, .norm_fixed = true } },
+    /* Bamba: the same without multipliers and experts. */
+    { .gguf = "granitehybrid",
+      .hf = { "bamba" },
+      .mix = MIX_MAMBA2,
+      .gguf_rope = ROPE_PAIR,
+      .flags = ARCH_HYBRID | ARCH_PARTIAL_ROPE,
+      .rows = ROWS(rows_ends_final, rows_attn_some, rows_mamba2_some, rows_mlp_forward,
+                   rows_norm_pre_ff),
+      .eps = 1e-5,
+      .partial = 0.5,
+      .n_ctx = 262144,
+      .act = ACT_SILU,
+      .bias_keyed = BIAS_QKV | BIAS_O },
     /* Falcon-H1: Mamba 2 and attention beside each other in every layer. */
     { .gguf = "falcon-h1",
       .hf = { "falcon_h1" },
       .mix = MIX_MAMBA2,
       .gguf_rope = ROPE_HALF,
-      .flags = ARCH_FOLDER | ARCH_HYBRID,
+      .flags = ARCH_HYBRID,
       .rows = ROWS(rows_ends_final, rows_attn_some, rows_mamba2_beside, rows_mlp_forward,
                    rows_norm_pre_ff),
       .eps = 1e-5,
@@ -165,7 +171,7 @@ const struct arch archs_hybrid[] = {
       .hf = { "jamba" },
       .mix = MIX_MAMBA,
       .gguf_rope = ROPE_HALF,
-      .flags = ARCH_FOLDER | ARCH_HYBRID | ARCH_ROPELESS,
+      .flags = ARCH_HYBRID | ARCH_ROPELESS,
       .rows = ROWS(rows_ends_final, rows_attn_some, rows_mamba1_some, rows_mlp_forward,
                    rows_norm_pre_ff, rows_experts_jamba),
       .eps = 1e-6,
@@ -174,10 +180,11 @@ const struct arch archs_hybrid[] = {
       .moe = { .norm_fixed = true } },
     /* Nemotron-H: one block in every layer: Mamba 2, attention, feed-forward or experts. */
     { .gguf = "nemotron_h",
+      .gguf_also = { "nemotron_h_moe" },
       .hf = { "nemotron_h" },
       .mix = MIX_MAMBA2,
       .gguf_rope = ROPE_HALF,
-      .flags = ARCH_FOLDER | ARCH_HYBRID | ARCH_ROPELESS,
+      .flags = ARCH_HYBRID | ARCH_ROPELESS,
       .rows = ROWS(rows_nemotron_h),
       .eps = 1e-5,
       .eps_key = "layer_norm_epsilon",

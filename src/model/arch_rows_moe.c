@@ -120,7 +120,10 @@ const struct tensor_row rows_shared_granite[] = {
     MAT(B("ffn_down_shexp.weight"), NULL, ROW_MOE | ROW_SHARED, L(down), DIM_EMBD, DIM_FF),
     MAT(B("ffn_gate.weight"), NULL, ROW_DENSE, L(gate), DIM_FF, DIM_EMBD),
     MAT(B("ffn_up.weight"), NULL, ROW_DENSE, L(up), DIM_FF, DIM_EMBD),
-    MAT(B("ffn_down.weight"), NULL, ROW_DENSE, L(down), DIM_EMBD, DIM_FF), END
+    MAT(B("ffn_down.weight"), NULL, ROW_DENSE, L(down), DIM_EMBD, DIM_FF),
+    VEC(B("ffn_gate.bias"), NULL, ROW_DENSE | ROW_BIAS_MLP, L(b_gate), DIM_FF), /* bamba */
+    VEC(B("ffn_up.bias"), NULL, ROW_DENSE | ROW_BIAS_MLP, L(b_up), DIM_FF),
+    VEC(B("ffn_down.bias"), NULL, ROW_DENSE | ROW_BIAS_MLP, L(b_down), DIM_EMBD), END
 };
 
 /* Selection biases of the router, under other names than rows_choice_bias. */

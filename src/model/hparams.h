@@ -206,12 +206,18 @@ int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct 
 int hparams_mix_gguf(struct hparams *hp, const struct source *src, struct err *e);
 void hparams_mix_gguf_rest(struct hparams *hp, const struct source *src);
 
+/* The keys of a state space model (mix_hp of its layers), and those of hybrids. */
+struct metakeys;
+int hparams_ssm_gguf(struct mix_hp *h, const struct hparams *hp, const struct metakeys *k,
+                     struct err *e);
+int hparams_hybrid_gguf(struct hparams *hp, const struct source *src, struct err *e);
+void hparams_hybrid_gguf_rest(struct hparams *hp, const struct source *src);
+
 /* Keys of GGUF files that single families have: shapes, then the rest. known: the family has them. */
 bool hparams_own_gguf_known(const struct arch *a);
 void hparams_own_gguf_shapes(struct hparams *hp, const struct source *src);
 void hparams_own_gguf(struct hparams *hp, const struct source *src);
 /* The key sliding_window_pattern, or the architecture's rule, gives layer l a window. */
-struct metakeys;
 bool hparams_gguf_window(const struct metakeys *k, const struct arch *a, int l);
 
 /* Encoders: shapes, then the rest; pooling of any model. */

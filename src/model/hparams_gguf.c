@@ -37,7 +37,7 @@ static int find_gguf_arch(struct meta *m, struct err *e)
         return err_set(e, E_UNSUPPORTED,
                        "%s: GGUF files of %s are not supported yet: use the Hugging Face folder",
                        source_path(m->src), m->arch->gguf);
-    m->keys = (struct metakeys){ m->src, m->arch->gguf };
+    m->keys = (struct metakeys){ m->src, arch_named(m->arch, name) };
     return OK;
 }
 
@@ -188,6 +188,8 @@ static void read_rope_layers(const struct meta *m, struct hparams *hp, int windo
         int rotates = 1;
         if (f & ARCH_NO_ROPE) rotates = (l + 1) % 4 != 0;
         if (f & ARCH_ROPE_SLIDING) rotates = w->window > 0 || (f & ARCH_ROPE_ALL && window == 0);
+        /* granite's switch of the rotary embedding */
+        if (f & ARCH_MULTIPLIERS) metakeys_int(&m->keys, "rope.scaling.finetuned", 0, &rotates);
         metakeys_int(&m->keys, "rope.layers", l, &rotates);
         if (!rotates || hp->n_rope == 0) w->rope = -1;
     }
@@ -366,7 +368,7 @@ int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *
 
     if ((rc = find_gguf_arch(&m, e)) != OK) return rc;
     hp->info = m.arch;
-    hp->arch = m.arch->gguf;
+    hp->arch = m.keys.arch;
     if ((rc = read_gguf_shapes(&m, hp, a, e)) != OK) return rc;
     if (!metakeys_f64(&m.keys, eps_keys[hp->norm], &eps) &&
         !metakeys_f64(&m.keys, eps_keys[!hp->norm], &eps))

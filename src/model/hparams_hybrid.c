@@ -157,6 +157,17 @@ static void read_falcon_scales(const struct config *c, struct mix_hp *h)
         if (config_list_f64(c, "ssm_multipliers", i, &v)) h->scales[i] = (float)v;
 }
 
+/* llama.cpp's name of nemotrons with experts, and of granites without a mixer. */
+static void set_gguf_name(struct hparams *hp)
+{
+    bool mixes = false;
+
+    for (int l = 0; l < hp->n_layers; l++) mixes = mixes || hp->layers[l].mix.kind == MIX_MAMBA2;
+    if (str_is(str_c(hp->arch), "nemotron_h") && hp->moe.n) hp->arch = hp->info->gguf_also[0];
+    if (str_is(str_c(hp->info->hf[0]), "granitemoehybrid") && !mixes)
+        hp->arch = hp->info->gguf_also[hp->moe.n > 0];
+}
+
 int hparams_hybrid_shapes(const struct config *c, struct hparams *hp, struct err *e)
 {
     struct mix_hp h = { 0 };
@@ -180,6 +191,7 @@ int hparams_hybrid_shapes(const struct config *c, struct hparams *hp, struct err
         /* granite: the shared block is the only one in models without experts. */
         if (!hp->moe.n && config_int(c, "shared_intermediate_size", &w->n_ff)) w->moe = false;
     }
+    set_gguf_name(hp);
     return rc;
 }
 

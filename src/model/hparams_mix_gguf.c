@@ -12,26 +12,37 @@ static int need_key(const struct metakeys *k, const char *name, int *out, struct
 }
 
 /* ssm.time_step_rank is the rank in Mamba 1, the number of heads in Mamba 2. */
-static int read_mamba_keys(const struct metakeys *k, struct hparams *hp, struct err *e)
+int hparams_ssm_gguf(struct mix_hp *h, const struct hparams *hp, const struct metakeys *k,
+                     struct err *e)
 {
     bool two = hp->info->mix == MIX_MAMBA2;
-    struct mix_hp h = { .kind = hp->info->mix, .dt_max = INFINITY };
     double limit;
     int rc;
 
-    if ((rc = need_key(k, "ssm.conv_kernel", &h.taps, e)) != OK) return rc;
-    if ((rc = need_key(k, "ssm.inner_size", &h.inner, e)) != OK) return rc;
-    if ((rc = need_key(k, "ssm.state_size", &h.n_state, e)) != OK) return rc;
-    if ((rc = need_key(k, "ssm.time_step_rank", two ? &h.n_heads : &h.dt_rank, e)) != OK) return rc;
-    if (two && (rc = need_key(k, "ssm.group_count", &h.n_groups, e)) != OK) return rc;
-    if (two) h.head_dim = h.inner / h.n_heads;
-    h.normed = two;
-    h.norm_groups = h.n_groups;
-    metakeys_int(k, "ssm.norm_group_count", 0, &h.norm_groups);
-    source_bool(k->src, metakeys_name(k, "ssm.dt_b_c_rms").s, &h.bc_norm);
-    h.bc_eps = 1e-6f;
-    if (metakeys_f64(k, "ssm.time_step_min", &limit)) h.dt_min = (float)limit;
-    if (metakeys_f64(k, "ssm.time_step_max", &limit)) h.dt_max = (float)limit;
+    *h = (struct mix_hp){ .kind = hp->info->mix, .dt_max = INFINITY };
+    if ((rc = need_key(k, "ssm.conv_kernel", &h->taps, e)) != OK) return rc;
+    if ((rc = need_key(k, "ssm.inner_size", &h->inner, e)) != OK) return rc;
+    if ((rc = need_key(k, "ssm.state_size", &h->n_state, e)) != OK) return rc;
+    if ((rc = need_key(k, "ssm.time_step_rank", two ? &h->n_heads : &h->dt_rank, e)) != OK)
+        return rc;
+    if (two && (rc = need_key(k, "ssm.group_count", &h->n_groups, e)) != OK) return rc;
+    if (two) h->head_dim = h->inner / h->n_heads;
+    h->normed = two;
+    h->norm_groups = h->n_groups;
+    metakeys_int(k, "ssm.norm_group_count", 0, &h->norm_groups);
+    source_bool(k->src, metakeys_name(k, "ssm.dt_b_c_rms").s, &h->bc_norm);
+    h->bc_eps = (float)metakeys_f64_or(k, "ssm.dt_b_c_rms_epsilon", 1e-6);
+    if (metakeys_f64(k, "ssm.time_step_min", &limit)) h->dt_min = (float)limit;
+    if (metakeys_f64(k, "ssm.time_step_max", &limit)) h->dt_max = (float)limit;
+    return OK;
+}
+
+static int read_mamba_keys(const struct metakeys *k, struct hparams *hp, struct err *e)
+{
+    struct mix_hp h;
+    int rc = hparams_ssm_gguf(&h, hp, k, e);
+
+    if (rc != OK) return rc;
     for (int l = 0; l < hp->n_layers; l++)
         hp->layers[l] = (struct layer_hp){ .mix = h, .rope = -1, .no_ffn = true };
     return OK;
@@ -107,6 +118,7 @@ int hparams_mix_gguf(struct hparams *hp, const struct source *src, struct err *e
 {
     struct metakeys keys = { src, hp->arch };
 
+    if (hp->info->flags & ARCH_HYBRID) return hparams_hybrid_gguf(hp, src, e);
     switch (hp->info->mix) {
     case MIX_MAMBA:
     case MIX_MAMBA2: return read_mamba_keys(&keys, hp, e);
@@ -145,7 +157,8 @@ void hparams_mix_gguf_rest(struct hparams *hp, const struct source *src)
     struct metakeys keys = { src, hp->arch };
 
     for (int l = 0; l < hp->n_layers; l++)
-        if (hp->layers[l].mix.kind != MIX_ATTN && hp->layers[l].mix.kind != MIX_MLA)
+        if (!layer_attends(&hp->layers[l]) && hp->layers[l].mix.kind != MIX_MLA)
             hp->layers[l].rope = -1;
+    if (hp->info->flags & ARCH_HYBRID) hparams_hybrid_gguf_rest(hp, src);
     if (hp->info->mix == MIX_MLA) read_deepseek_scale_keys(&keys, hp);
 }

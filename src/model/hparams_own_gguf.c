@@ -19,6 +19,7 @@ bool hparams_own_gguf_known(const struct arch *a)
     static const char *const names[] = { "afmoe",  "gemma3n",  "gemma4",
                                          "llama4", "mistral3", "mistral4" };
 
+    if (a->flags & ARCH_HYBRID) return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (str_is(str_c(a->gguf), names[i])) return true;
     return false;

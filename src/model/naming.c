@@ -113,7 +113,9 @@ static void add_item(struct plan *p, const struct tensor_row *r, const struct te
     if (p->hp->info->gguf_rope == ROPE_PAIR && p->hp->rope_style == ROPE_HALF) {
         if (r->flags & ROW_PERM_Q) it->permute = p->hp->layers[l].n_heads;
         if (r->flags & ROW_PERM_K) it->permute = p->hp->layers[l].n_kv_heads;
+        it->n_rot = p->hp->n_rope ? p->hp->rope[0].n_rot : p->hp->layers[l].head_dim;
     }
+    naming_scales(&it->scale, p->hp, r, l);
 }
 
 /* A packed tensor stays packed if its row has a GGUF name, else it becomes a tensor per part. */
@@ -176,7 +178,6 @@ static const char *find_unwritten(const struct hparams *hp)
 
     if (hp->encoder && !hp->info->encoder) return "bidirectional attention yet: use the folder";
     if (hparams_own_gguf_known(hp->info)) return NULL;
-    if (hp->info->flags & ARCH_HYBRID) return "layers of several kinds";
     if (hp->info->flags & ARCH_FOLDER) return "all of its properties yet: use the folder";
     if (hp->act == ACT_XIELU) return "the parameters of xIELU";
     if (hp->qk_bare || hp->v_norm || hp->embd_norm) return "norms without weights";
@@ -194,7 +195,7 @@ static const char *find_unwritten(const struct hparams *hp)
         if (w->chunk) return "chunked attention";
         if (w->index.n_heads) return "the indexer of sparse attention";
         if (w->kv_of || w->k_is_v) return "shared keys and values";
-        if (w->mix.bc_norm || w->mix.convs) return "this form of its mixer";
+        if (w->mix.convs) return "this form of its mixer";
         if (!hp->info->mix && (w->n_heads != first->n_heads || w->n_kv_heads != first->n_kv_heads ||
                                w->head_dim != first->head_dim))
             return "layers with other heads";
@@ -306,18 +307,23 @@ void naming_row(const struct gguf_item *it, int64_t r, enum dtype to, void *dst,
     y.quant = from->quant;
     if (y.quant) y.group = it->groups[at_tensor];
     if (it->permute) {
-        int64_t dim = each / it->permute, at = in % dim;
-        in = in - at + at % 2 * (dim / 2) + at / 2;
+        int64_t at = in % (each / it->permute);
+        if (at < it->n_rot) in = in - at + at % 2 * (it->n_rot / 2) + at / 2;
     }
     in = tiling_to_folder(&it->tile_rows, in);
     if (it->part < 0)
         for (; in >= it->lay.part[part]; part++) in -= it->lay.part[part];
-    if ((it->add == 0 && !it->neg_exp && !it->tile_cols.keys) || to == DT_GROUPED) {
+    if ((it->add == 0 && !it->neg_exp && !it->tile_cols.keys && !it->scale.n) || to == DT_GROUPED) {
         layout_read(&y, from, (int)(i % it->lay.count), part, in, to, dst, tmp);
         return;
     }
     layout_read(&y, from, (int)(i % it->lay.count), part, in, DT_F32, tmp, tmp);
     for (int64_t k = 0; k < it->cols; k++) tmp[k] = it->neg_exp ? -expf(tmp[k]) : tmp[k] + it->add;
+    for (int k = 0; k < it->scale.n; k++)
+        if (r < it->scale.end[k]) {
+            for (int64_t c = 0; c < it->cols; c++) tmp[c] *= it->scale.f[k];
+            break;
+        }
     if (it->tile_cols.keys) {
         float *x = tmp + layout_room(&it->lay);
         for (int64_t k = 0; k < it->cols; k++) x[k] = tmp[tiling_to_folder(&it->tile_cols, k)];

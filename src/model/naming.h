@@ -8,6 +8,12 @@
 #include "model/tiling.h"
 
 struct vec_head;
+/* Factors of rows: f[i] of the rows before end[i] that f[i - 1] is not for; n 0: none. */
+struct row_scale {
+    int n;
+    float f[5];
+    int64_t end[5];
+};
 
 /* A tensor of the GGUF file, and how its rows are made from the folder. */
 struct gguf_item {
@@ -21,8 +27,10 @@ struct gguf_item {
     int64_t dims[3];    /* in the GGUF file, slowest first */
     int64_t rows, cols; /* the same as a matrix: a vector has rows of one element */
     int permute;        /* heads whose rows are reordered from ROPE_HALF to ROPE_PAIR; 0: none */
+    int n_rot;          /* rows of a head that are: those that are rotated */
     struct tiling tile_rows, tile_cols; /* rows and columns of value heads that are reordered */
     float add;                          /* added to every element */
+    struct row_scale scale;             /* multiplies rows */
     bool neg_exp;                       /* every element x becomes -e^x */
     bool keep_f32;                      /* stays F32: norms, biases, routers */
 };
@@ -31,6 +39,10 @@ struct gguf_item {
  * missing or has another shape; E_UNSUPPORTED: the folder has a tensor that GGUF has no name for. */
 int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a,
                 struct gguf_item **items, int *n, struct err *e);
+/* Factors of config.json that GGUF files have no keys for: they are multiplied into the weights of
+ * row r in layer l (falcon-h1). The caller has cleared *out. */
+void naming_scales(struct row_scale *out, const struct hparams *hp, const struct tensor_row *r,
+                   int l);
 /* Floats of scratch memory for naming_row. */
 static inline size_t naming_room(const struct gguf_item *it)
 {

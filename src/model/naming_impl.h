@@ -36,6 +36,7 @@ static inline void put_bool(struct key_writer *k, const char *name, bool v)
 
 /* Heads and mixers of architectures with a mixer: naming_mix.c. */
 int naming_mix_keys(struct key_writer *k, struct err *e);
+int naming_hybrid_keys(struct key_writer *k, struct err *e); /* naming_hybrid.c */
 /* Keys that single families have, and whether heads and widths are among them: naming_own.c. */
 int naming_own_keys(struct key_writer *k, struct err *e);
 bool naming_own_heads(const struct hparams *hp);

@@ -35,9 +35,14 @@ static void put_mamba(struct key_writer *k, const struct mix_hp *h)
 {
     bool two = h->kind == MIX_MAMBA2;
 
-    put_int(k, "attention.head_count", 0);
     put_ssm(k, h->taps, h->inner, h->n_state, two ? h->n_heads : h->dt_rank);
-    if (!two) return;
+    if (h->norm_first) put_bool(k, "ssm.norm_before_gate", true);
+    if (!two) {
+        if (k->hp->info->flags & ARCH_ALONE) put_bool(k, "ssm.dt_b_c_rms", h->bc_norm);
+        if (h->bc_norm && h->bc_eps != 1e-6f && k->hp->info->flags & ARCH_ALONE)
+            put_f32(k, "ssm.dt_b_c_rms_epsilon", (double)h->bc_eps);
+        return;
+    }
     put_int(k, "ssm.group_count", h->n_groups);
     if (h->norm_groups != h->n_groups) put_int(k, "ssm.norm_group_count", h->norm_groups);
     if (h->dt_min > 0) put_f32(k, "ssm.time_step_min", h->dt_min);
@@ -110,7 +115,11 @@ int naming_mix_keys(struct key_writer *k, struct err *e)
 
     switch (k->hp->info->mix) {
     case MIX_MAMBA:
-    case MIX_MAMBA2: put_mamba(k, &first->mix); break;
+    case MIX_MAMBA2:
+        if (first->mix.kind == k->hp->info->mix) put_mamba(k, &first->mix);
+        if (k->hp->info->flags & ARCH_HYBRID) return naming_hybrid_keys(k, e);
+        put_int(k, "attention.head_count", 0);
+        break;
     case MIX_SHORTCONV: return put_lfm2(k, &first->mix, e);
     case MIX_DELTA: return put_delta(k, &first->mix, e);
     case MIX_MLA: put_mla(k, first); break;

@@ -86,7 +86,8 @@ int naming_own_keys(struct key_writer *k, struct err *e)
     bool *flags = mem_array(n, sizeof *flags);
     int rc = list && scales && flags ? OK : err_nomem(e, "the keys of a model");
 
-    if (rc == OK && naming_own_heads(k->hp)) put_gemma(k, list, scales);
+    if (rc == OK && (is_arch(k->hp, "gemma4") || is_arch(k->hp, "gemma3n")))
+        put_gemma(k, list, scales);
     if (rc == OK && is_arch(k->hp, "llama4")) put_llama4(k, flags);
     if (rc == OK && is_arch(k->hp, "afmoe"))
         put_f32(k, "embedding_scale", (double)k->hp->embd_scale);
@@ -106,5 +107,6 @@ int naming_own_keys(struct key_writer *k, struct err *e)
 
 bool naming_own_heads(const struct hparams *hp)
 {
-    return is_arch(hp, "gemma4") || is_arch(hp, "gemma3n");
+    return is_arch(hp, "gemma4") || is_arch(hp, "gemma3n") ||
+           str_is(str_c(hp->info->gguf), "nemotron_h");
 }
