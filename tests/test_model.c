@@ -220,10 +220,7 @@ static void gguf_files_of_all_architectures_give_the_logits_of_their_folders(voi
 /* Newer architectures that GGUF files do not have yet. */
 static bool is_folder_only(const char *name)
 {
-    static const char *const names[] = {
-        "apertus",       "cohere2_moe", "deepseek_v32", "deepseek_v4", "glm_moe_dsa", "longcat",
-        "mimo_v2_flash", "minicpm3",    "minimax_m3",   "nanochat",    "olmo_hybrid",
-    };
+    static const char *const names[] = { "deepseek_v4", "longcat", "nanochat", "olmo_hybrid" };
     for (size_t i = 0; i < N(names); i++)
         if (strncmp(name, names[i], strlen(names[i])) == 0) return true;
     return false;

@@ -13,6 +13,7 @@
 #include "base/jsonr.h"
 #include "convert/hfkeys.h"
 #include "kernel/quant.h"
+#include "model/model.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -232,6 +233,29 @@ static bool find_member(struct planner *p, const struct tensor_row *like, size_t
     return false;
 }
 
+/* A number that GGUF files have as a key, and folders as a tensor of one element: a parameter of
+ * xIELU. */
+static bool make_number(struct planner *p, const struct tensor_row *r, int l, struct tohf_part *out)
+{
+    const size_t at = offsetof(struct layer, xielu);
+    struct source_tensor *t = arena_array(p->arena, 1, sizeof *t);
+    float *f = arena_array(p->arena, 1, sizeof *f);
+    char name[256], *copy;
+
+    if (!t || !f || r->at < at || r->at >= at + sizeof(struct xielu_opt)) return false;
+    hparams_name(p->hp, r, l, 0, SOURCE_HF, name, sizeof name);
+    if (!(copy = arena_cstr(p->arena, str_c(name)))) return false;
+    *f = *(const float *)((const char *)&p->hp->layers[l].xielu + (r->at - at));
+    *t = (struct source_tensor){ .name = str_c(copy),
+                                 .type = DT_F32,
+                                 .n_dims = 1,
+                                 .dims = { 1, 1, 1, 1 },
+                                 .data = f,
+                                 .bytes = sizeof *f };
+    *out = (struct tohf_part){ .t = t, .each = 1 };
+    return true;
+}
+
 /* Fills part[0..y->n_parts); false: the GGUF file lacks one of them. */
 static bool find_parts(struct planner *p, const struct tensor_row *r, int l, const struct layout *y,
                        struct tohf_part *part)
@@ -240,6 +264,7 @@ static bool find_parts(struct planner *p, const struct tensor_row *r, int l, con
     struct layout stored;
     int64_t first = 0;
 
+    if (!r->gguf && r->kind == ROW_SCALE) return make_number(p, r, l, part);
     if (t) {
         layout_of(&stored, p->hp, r, l, SOURCE_GGUF);
         t = note_check(p, &stored, t);
@@ -469,7 +494,7 @@ static enum dtype choose_type(const struct planner *p, struct tohf_item *it)
     if (it->y.mx) return DT_U8;
     for (int i = 0; i < n_dims; i++) n *= dims[i];
     for (int i = 0; i < it->n_dims; i++) m *= it->dims[i];
-    if (n_dims && n == m) {
+    if ((n_dims || was != DT_NONE) && n == m) {
         it->n_dims = n_dims;
         memcpy(it->dims, dims, (size_t)n_dims * sizeof *dims);
     }

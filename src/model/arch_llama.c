@@ -384,7 +384,7 @@ const struct arch archs_llama[] = {
     { .gguf = "apertus",
       .hf = { "apertus" },
       .gguf_rope = ROPE_HALF,
-      .flags = ARCH_FOLDER,
+      .flags = ARCH_OWN_KEYS,
       .rows =
           ROWS(rows_ends, rows_attn, rows_mlp_plain, rows_norm_apertus, rows_qk_norm, rows_xielu),
       .eps = 1e-5,

@@ -121,12 +121,12 @@ const struct arch archs_moe[] = {
       .bias_keyed = BIAS_QKV | BIAS_O,
       .moe = { .route = ROUTE_SIGMOID, .dense_ff = true } },
     /* Solar Open: the same without q and k norms; all layers have experts. */
-    { .gguf = "solar_open",
+    { .gguf = "glm4moe",
       .hf = { "solar_open" },
       .gguf_rope = ROPE_HALF,
       .flags = ARCH_PARTIAL_ROPE,
       .rows =
-          ROWS(rows_ends, rows_attn, rows_norm_before, rows_experts, rows_shared, rows_choice_bias),
+          ROWS(rows_ends, rows_attn, rows_norm_late, rows_experts, rows_shared, rows_choice_bias),
       .eps = 1e-5,
       .theta = 1000000,
       .partial = 1,
@@ -215,7 +215,7 @@ const struct arch archs_moe[] = {
     { .gguf = "minimax-m3",
       .hf = { "minimax_m3_vl_text" },
       .gguf_rope = ROPE_HALF,
-      .flags = ARCH_FOLDER | ARCH_NORM1 | ARCH_PARTIAL_ROPE | ARCH_OWN_KEYS,
+      .flags = ARCH_NORM1 | ARCH_PARTIAL_ROPE | ARCH_OWN_KEYS,
       .rows = ROWS(rows_ends, rows_attn, rows_mlp, rows_norm_before, rows_qk_norm,
                    rows_experts_minimax3),
       .eps = 1e-6,
@@ -244,7 +244,7 @@ const struct arch archs_moe[] = {
     { .gguf = "cohere2moe",
       .hf = { "cohere2_moe" },
       .gguf_rope = ROPE_PAIR,
-      .flags = ARCH_FOLDER | ARCH_ROPE_PAIRS | ARCH_PARALLEL | ARCH_LOGIT_SCALE | ARCH_LAYER_TYPES |
+      .flags = ARCH_ROPE_PAIRS | ARCH_PARALLEL | ARCH_LOGIT_SCALE | ARCH_LAYER_TYPES |
                ARCH_ROPE_SLIDING | ARCH_OWN_KEYS,
       .rows = ROWS(rows_ends, rows_attn, rows_mlp, rows_norm_one, rows_experts, rows_shared),
       .norm = NORM_LAYER,
@@ -262,7 +262,7 @@ const struct arch archs_moe[] = {
     { .gguf = "mimo2",
       .hf = { "mimo_v2_flash" },
       .gguf_rope = ROPE_HALF,
-      .flags = ARCH_FOLDER | ARCH_PARTIAL_ROPE | ARCH_TWO_ROPES | ARCH_LAYER_TYPES | ARCH_OWN_KEYS,
+      .flags = ARCH_PARTIAL_ROPE | ARCH_TWO_ROPES | ARCH_LAYER_TYPES | ARCH_OWN_KEYS,
       .rows = ROWS(rows_ends, rows_attn, rows_sinks_some, rows_mlp, rows_norm_before, rows_experts,
                    rows_choice_bias),
       .eps = 1e-5,
@@ -274,7 +274,11 @@ const struct arch archs_moe[] = {
       .window_every = 6,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV,
-      .moe = { .route = ROUTE_SIGMOID, .norm = true, .dense_ff = true, .first = 1 } },
+      .moe = { .route = ROUTE_SIGMOID,
+               .norm = true,
+               .gguf_norm = true,
+               .dense_ff = true,
+               .first = 1 } },
     /* Llama 4: chunked attention with rotary embedding in three of four layers, one expert whose
      * input is weighted, and a shared one. */
     { .gguf = "llama4",

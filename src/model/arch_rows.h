@@ -46,7 +46,7 @@ extern const struct tensor_row rows_attn_gpt2[], rows_attn_bigcode[], rows_attn_
 extern const struct tensor_row rows_attn_neox[], rows_attn_bloom[], rows_attn_mpt[],
     rows_attn_opt[];
 extern const struct tensor_row rows_attn_phi[];
-extern const struct tensor_row rows_mla[];        /* latent attention */
+extern const struct tensor_row rows_mla[], rows_mla_up[], rows_mla_whole[]; /* latent attention */
 extern const struct tensor_row rows_attn_gated[]; /* queries and their gates in one tensor */
 extern const struct tensor_row rows_sinks[];
 extern const struct tensor_row rows_qk_norm[], rows_qk_norm_whole[];

@@ -180,6 +180,22 @@ static const struct tensor_row rows_olmo_hybrid[] = {
 };
 
 /* kv_b is one tensor in folders; newer GGUF files have k_b (transposed) and v_b per head. */
+const struct tensor_row rows_mla_up[] = { { NULL, H("self_attn.kv_b_proj.weight"), ROW_KV_B, 0,
+                                            X(k_b), DIM_MIX_UP, DIM_MIX_LATENT, DIM_NONE },
+                                          { B("attn_kv_b.weight"), NULL, ROW_KV_B, ROW_OPTIONAL,
+                                            X(k_b), DIM_MIX_UP, DIM_MIX_LATENT, DIM_NONE },
+                                          { B("attn_k_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL,
+                                            X(k_b), DIM_MIX_LATENT, DIM_MIX_NOPE, DIM_HEADS },
+                                          { B("attn_v_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL,
+                                            X(v_b), DIM_MIX_HEAD, DIM_MIX_LATENT, DIM_HEADS },
+                                          END };
+/* Or it is one tensor in both (minicpm3). */
+const struct tensor_row rows_mla_whole[] = { { B("attn_kv_b.weight"),
+                                               H("self_attn.kv_b_proj.weight"), ROW_KV_B, 0, X(k_b),
+                                               DIM_MIX_UP, DIM_MIX_LATENT, DIM_NONE },
+                                             END };
+
+/* Latent attention but for kv_b. */
 const struct tensor_row rows_mla[] = {
     { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_WHOLE, 0, L(wq), DIM_Q, DIM_EMBD,
       DIM_NONE },
@@ -194,14 +210,6 @@ const struct tensor_row rows_mla[] = {
         DIM_K),
     VEC(B("attn_kv_a_norm.weight"), H("self_attn.kv_a_layernorm.weight"), 0, X(kv_a_norm),
         DIM_MIX_LATENT),
-    { NULL, H("self_attn.kv_b_proj.weight"), ROW_KV_B, 0, X(k_b), DIM_MIX_UP, DIM_MIX_LATENT,
-      DIM_NONE },
-    { B("attn_kv_b.weight"), NULL, ROW_KV_B, ROW_OPTIONAL, X(k_b), DIM_MIX_UP, DIM_MIX_LATENT,
-      DIM_NONE },
-    { B("attn_k_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL, X(k_b), DIM_MIX_LATENT, DIM_MIX_NOPE,
-      DIM_HEADS },
-    { B("attn_v_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL, X(v_b), DIM_MIX_HEAD, DIM_MIX_LATENT,
-      DIM_HEADS },
     MAT(B("attn_output.weight"), H("self_attn.o_proj.weight"), 0, L(wo), DIM_EMBD, DIM_O),
     VEC(B("attn_output.bias"), H("self_attn.o_proj.bias"), ROW_BIAS_O, L(bo), DIM_EMBD),
     VEC(B("exp_probs_b.bias"), H("mlp.gate.e_score_correction_bias"), ROW_MOE | ROW_OPTIONAL,
@@ -342,7 +350,8 @@ const struct arch archs_state[] = {
       .mix = MIX_MLA,
       .gguf_rope = ROPE_PAIR,
       .flags = ARCH_ROPE_PAIRS,
-      .rows = ROWS(rows_ends, rows_mla, rows_mlp, rows_norm_before, rows_experts, rows_shared),
+      .rows = ROWS(rows_ends, rows_mla, rows_mla_up, rows_mlp, rows_norm_before, rows_experts,
+                   rows_shared),
       .eps = 1e-6,
       .n_ctx = 2048,
       .act = ACT_SILU,
@@ -354,7 +363,8 @@ const struct arch archs_state[] = {
       .mix = MIX_MLA,
       .gguf_rope = ROPE_PAIR,
       .flags = ARCH_ROPE_PAIRS,
-      .rows = ROWS(rows_ends, rows_mla, rows_mlp, rows_norm_before, rows_experts, rows_shared),
+      .rows = ROWS(rows_ends, rows_mla, rows_mla_up, rows_mlp, rows_norm_before, rows_experts,
+                   rows_shared),
       .eps = 1e-6,
       .n_ctx = 4096,
       .act = ACT_SILU,

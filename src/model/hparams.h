@@ -63,7 +63,8 @@ struct layer_hp {
     bool hash;             /* its experts depend on the token's id */
     struct index_hp index; /* of sparse attention */
     float sparsity; /* standard deviations above the mean below which gates are 0; 0: not sparse */
-    struct mix_hp mix; /* the layer's mixer, if it is not plain attention */
+    struct xielu_opt xielu; /* ACT_XIELU: its parameters, as stored */
+    struct mix_hp mix;      /* the layer's mixer, if it is not plain attention */
 };
 
 /* Has the layer softmax attention over keys and values of heads? */
@@ -217,6 +218,8 @@ void hparams_hybrid_gguf_rest(struct hparams *hp, const struct source *src);
 bool hparams_own_gguf_known(const struct arch *a);
 void hparams_own_gguf_shapes(struct hparams *hp, const struct source *src);
 void hparams_own_gguf(struct hparams *hp, const struct source *src);
+void hparams_own_moe_gguf_shapes(struct hparams *hp, const struct source *src);
+void hparams_own_moe_gguf(struct hparams *hp, const struct source *src);
 /* The key sliding_window_pattern, or the architecture's rule, gives layer l a window. */
 bool hparams_gguf_window(const struct metakeys *k, const struct arch *a, int l);
 

@@ -100,7 +100,11 @@ static int read_deepseek_keys(const struct metakeys *k, struct hparams *hp, stru
     if (!metakeys_int(k, "attention.key_length_mla", 0, &key) &&
         (rc = need_key(k, "attention.key_length", &key, e)) != OK)
         return rc;
+    /* minicpm3: its files have no such key. */
+    if (str_is(str_c(hp->arch), "minicpm3") && hp->layers[0].n_heads)
+        value = hp->n_embd / hp->layers[0].n_heads;
     if (!metakeys_int(k, "attention.value_length_mla", 0, &value) &&
+        !metakeys_int(k, "attention.value_length", 0, &value) && !value &&
         (rc = need_key(k, "attention.value_length", &value, e)) != OK)
         return rc;
     h.nope = key - h.rope;

@@ -4,6 +4,9 @@
  * honoured or refused. */
 #include "model/config.h"
 
+#include "kernel/quant.h"
+#include "model/model.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -174,6 +177,29 @@ static int read_phimoe(const struct config *c, struct hparams *hp)
     return OK;
 }
 
+/* The parameters of xIELU are tensors of one element in folders, and keys in GGUF files. Those that are
+ * missing or odd are reported when the weights are loaded. */
+static int read_apertus(const struct config *c, struct hparams *hp)
+{
+    const size_t at = offsetof(struct layer, xielu);
+    const struct tensor_row *r;
+    char name[256];
+
+    for (int l = 0; l < hp->n_layers; l++)
+        for (int it = 0; (r = arch_row(c->arch, &it));) {
+            const struct source_tensor *t;
+            if (r->kind != ROW_SCALE || r->at < at || r->at >= at + sizeof(struct xielu_opt))
+                continue;
+            hparams_name(hp, r, l, 0, SOURCE_HF, name, sizeof name);
+            t = source_find(c->src, name);
+            if (t && (t->type == DT_F32 || t->type == DT_F16 || t->type == DT_BF16) &&
+                t->bytes == (size_t)dtype_info((int)t->type)->bytes)
+                quant_decode(t->type, t->data,
+                             (float *)((char *)&hp->layers[l].xielu + (r->at - at)), 1);
+        }
+    return OK;
+}
+
 /* Scales of embeddings, residuals and logits; null means none. */
 static int read_minicpm(const struct config *c, struct hparams *hp)
 {
@@ -227,6 +253,7 @@ int hparams_own(const struct config *c, struct hparams *hp, struct err *e)
         return read_hunyuan(c, hp);
     if (str_is(type, "gemma4_text") || str_is(type, "gemma3n_text")) return hparams_gemma(c, hp, e);
     if (str_is(type, "minicpm3")) return read_minicpm(c, hp);
+    if (str_is(type, "apertus")) return read_apertus(c, hp);
     if (str_is(type, "olmo_hybrid") && !config_has(c, "rope_parameters.", "rope_theta") &&
         !config_has(c, "", "rope_theta"))
         for (int l = 0; l < hp->n_layers; l++) hp->layers[l].rope = -1;

@@ -1,5 +1,5 @@
 /* hparams_own_gguf.c - keys of GGUF files that single families have: gemma 3n and 4, llama 4,
- * ministral 3, mistral 4, afmoe. The counterpart of hparams_own.c, which reads config.json;
+ * ministral 3, mistral 4, afmoe, apertus, minicpm3; hparams_own_gguf_moe.c has more. The counterpart of hparams_own.c, which reads config.json;
  * naming_own.c writes them.
  *
  * Names are those of llama.cpp. Where it has a fixed value instead of a key, a key of tern's own may
@@ -16,8 +16,10 @@ static bool is_arch(const struct hparams *hp, const char *name)
 
 bool hparams_own_gguf_known(const struct arch *a)
 {
-    static const char *const names[] = { "afmoe",  "gemma3n",  "gemma4",
-                                         "llama4", "mistral3", "mistral4" };
+    static const char *const names[] = {
+        "afmoe",  "apertus", "cohere2moe", "deepseek32", "gemma3n",  "gemma4",   "glm-dsa",
+        "llama4", "mimo2",   "minicpm3",   "minimax-m3", "mistral3", "mistral4",
+    };
 
     if (a->flags & ARCH_HYBRID) return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -146,6 +148,38 @@ static void read_mistral4(const struct metakeys *k, struct hparams *hp)
     if (hp->info->moe.group_two) hp->moe.group_top = 2;
 }
 
+/* ---- apertus ---- */
+
+/* xIELU: one number, or one for each layer. These keys have no architecture in front. */
+static void read_apertus(const struct metakeys *k, struct hparams *hp)
+{
+    static const struct {
+        const char *key;
+        size_t at;
+    } keys[] = { { "xielu.alpha_p", offsetof(struct xielu_opt, a_p) },
+                 { "xielu.alpha_n", offsetof(struct xielu_opt, a_n) },
+                 { "xielu.beta", offsetof(struct xielu_opt, b) },
+                 { "xielu.eps", offsetof(struct xielu_opt, eps) } };
+    struct value v, one;
+    double f;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        for (int l = 0; l < hp->n_layers && source_key(k->src, keys[i].key, &v); l++)
+            if (v.kind == VALUE_LIST ? value_at(&v, (size_t)l, &one) && value_f64(&one, &f)
+                                     : value_f64(&v, &f))
+                *(float *)((char *)&hp->layers[l].xielu + keys[i].at) = (float)f;
+}
+
+/* ---- minicpm3 ---- */
+
+/* llama.cpp has the factors of the released model; keys of tern's own may say otherwise. */
+static void read_minicpm3(const struct metakeys *k, struct hparams *hp)
+{
+    hp->embd_scale = (float)metakeys_f64_or(k, "embedding_scale", 12);
+    hp->residual_scale = (float)metakeys_f64_or(k, "residual_scale", 1.4 / sqrt(hp->n_layers));
+    hp->logit_scale = (float)metakeys_f64_or(k, "logit_scale", 256.0 / hp->n_embd);
+}
+
 /* ---- the functions by architecture ---- */
 
 void hparams_own_gguf_shapes(struct hparams *hp, const struct source *src)
@@ -155,6 +189,7 @@ void hparams_own_gguf_shapes(struct hparams *hp, const struct source *src)
     hp->v_norm = hp->info->flags & ARCH_VALUE_NORM;
     if (is_arch(hp, "gemma4")) read_gemma4_shapes(&k, hp);
     if (is_arch(hp, "gemma3n")) read_gemma3n_shapes(&k, hp);
+    hparams_own_moe_gguf_shapes(hp, src);
 }
 
 void hparams_own_gguf(struct hparams *hp, const struct source *src)
@@ -168,6 +203,9 @@ void hparams_own_gguf(struct hparams *hp, const struct source *src)
     if (is_arch(hp, "llama4")) read_llama4(&k, hp);
     if (is_arch(hp, "mistral3")) read_mistral3(&k, hp);
     if (is_arch(hp, "mistral4")) read_mistral4(&k, hp);
+    if (is_arch(hp, "apertus")) read_apertus(&k, hp);
+    if (is_arch(hp, "minicpm3")) read_minicpm3(&k, hp);
+    hparams_own_moe_gguf(hp, src);
     if (is_arch(hp, "afmoe"))
         hp->embd_scale = (float)metakeys_f64_or(&k, "embedding_scale", sqrt((double)hp->n_embd));
 }

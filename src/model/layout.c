@@ -127,7 +127,10 @@ static bool find_scales(struct layout *y, const struct source *src, const struct
 /* Only orders that GGUF stores as the folder does; the others are resolved by layout_row. */
 void layout_plain(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l)
 {
-    if (y->order < ORDER_PLANE || y->order == ORDER_QKVZ || y->order == ORDER_KV_B) return;
+    if (y->order < ORDER_PLANE || y->order == ORDER_QKVZ ||
+        (y->order == ORDER_KV_B && !(r->gguf && r->hf)))
+        return;
+    if (y->order == ORDER_KV_B) y->per_weight = 0, y->each = y->values = 0;
     y->order = ORDER_PLAIN;
     y->vector = r->cols == DIM_NONE;
     y->rows = hparams_dim(hp, r->rows, l);

@@ -129,6 +129,7 @@ static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct er
     layout_of(&y, p->hp, r, l, SOURCE_HF);
     if ((rc = find_row_tensors(p, r, l, &y, &from, e)) != OK || !from) return rc;
     layout_plain(&y, p->hp, r, l);
+    if (!r->gguf && r->kind == ROW_SCALE) return OK; /* a key: naming_own.c */
     if (r->gguf) {
         add_item(p, r, r, l, y.n_parts > 1 ? -1 : 0, &y, from);
         return OK;
@@ -179,7 +180,6 @@ static const char *find_unwritten(const struct hparams *hp)
     if (hp->encoder && !hp->info->encoder) return "bidirectional attention yet: use the folder";
     if (hparams_own_gguf_known(hp->info)) return NULL;
     if (hp->info->flags & ARCH_FOLDER) return "all of its properties yet: use the folder";
-    if (hp->act == ACT_XIELU) return "the parameters of xIELU";
     if (hp->qk_bare || hp->v_norm || hp->embd_norm) return "norms without weights";
     if (hp->k_scale != 0 || hp->v_scale != 0) return "scaled keys or values";
     if (hp->pos_scale.beta != 0) return "queries that grow with the position";

@@ -37,7 +37,11 @@ static inline void put_bool(struct key_writer *k, const char *name, bool v)
 /* Heads and mixers of architectures with a mixer: naming_mix.c. */
 int naming_mix_keys(struct key_writer *k, struct err *e);
 int naming_hybrid_keys(struct key_writer *k, struct err *e); /* naming_hybrid.c */
-/* Keys that single families have, and whether heads and widths are among them: naming_own.c. */
+/* Keys that single families have, and whether heads, or feed-forward widths, are among them:
+ * naming_own.c, naming_hybrid.c. */
 int naming_own_keys(struct key_writer *k, struct err *e);
 bool naming_own_heads(const struct hparams *hp);
+bool naming_own_widths(const struct hparams *hp);
+/* Those of mixtures (naming_own_moe.c); list, flags: scratch, [n_layers]. */
+void naming_own_moe_keys(struct key_writer *k, int32_t *list, bool *flags);
 #endif

@@ -97,7 +97,7 @@ static void put_moe(struct key_writer *k)
         put_int(k, "expert_shared_feed_forward_length", last->n_ff);
         put_int(k, "expert_shared_count", last->n_ff / m->n_ff > 0 ? last->n_ff / m->n_ff : 1);
     }
-    if (k->hp->info->moe.dense_ff) put_int(k, "leading_dense_block_count", dense);
+    if (k->hp->info->moe.dense_ff || dense) put_int(k, "leading_dense_block_count", dense);
     put_int(k, "expert_gating_func", func[m->route]);
     put_bool(k, "expert_weights_norm", m->norm);
     put_f32(k, "expert_weights_scale", m->scale);
@@ -168,12 +168,10 @@ static void put_shapes(struct key_writer *k)
     put_int(k, "block_count", hp->n_layers);
     put_int(k, "context_length", hp->n_ctx);
     put_int(k, "embedding_length", hp->n_embd);
-    if (!naming_own_heads(hp)) {
-        put_ff_length(k);
-        if (!hp->info->mix) put_heads(k, &hp->layers[0]);
-    }
+    if (!naming_own_widths(hp)) put_ff_length(k);
+    if (!naming_own_heads(hp) && !hp->info->mix) put_heads(k, &hp->layers[0]);
     if (hp->norm == NORM_LAYER) put_f32(k, "attention.layer_norm_epsilon", hp->norm_eps);
-    if (hp->norm == NORM_RMS || hp->moe.n)
+    if (hp->norm == NORM_RMS || (hp->moe.n && !str_is(str_c(hp->arch), "cohere2moe")))
         put_f32(k, "attention.layer_norm_rms_epsilon", hp->norm_eps);
     put_int(k, "vocab_size", hp->n_vocab);
 }

@@ -95,15 +95,21 @@ static void put_mla(struct key_writer *k, const struct layer_hp *w)
     const struct rope_hp *r = &k->hp->rope[0];
     double mscale = sqrt((double)k->hp->attn_scale * sqrt(h->nope + h->rope));
 
-    put_int(k, "attention.head_count", w->n_heads);
-    put_int(k, "attention.head_count_kv", 1);
-    put_int(k, "attention.key_length", h->kv_rank + h->rope);
-    put_int(k, "attention.value_length", h->kv_rank);
-    put_int(k, "attention.key_length_mla", w->head_dim);
-    put_int(k, "attention.value_length_mla", w->head_dim_v);
     put_int(k, "attention.q_lora_rank", h->q_rank);
     put_int(k, "attention.kv_lora_rank", h->kv_rank);
-    if (k->hp->rope_style == ROPE_HALF) put_bool(k, "rope.half", true);
+    put_int(k, "attention.head_count", w->n_heads);
+    if (str_is(str_c(k->hp->arch), "minicpm3")) { /* the form that is not absorbed */
+        put_int(k, "attention.head_count_kv", w->n_heads);
+        put_int(k, "attention.key_length", w->head_dim);
+        put_int(k, "attention.value_length", w->head_dim_v);
+    } else {
+        put_int(k, "attention.head_count_kv", 1);
+        put_int(k, "attention.key_length", h->kv_rank + h->rope);
+        put_int(k, "attention.value_length", h->kv_rank);
+        put_int(k, "attention.key_length_mla", w->head_dim);
+        put_int(k, "attention.value_length_mla", w->head_dim_v);
+    }
+    if (k->hp->rope_style != k->hp->info->gguf_rope) put_bool(k, "rope.half", true);
     if (r->scaling != ROPE_YARN || !(r->factor > 1)) return;
     put_f32(k, "rope.scaling.yarn_log_multiplier", (float)((mscale - 1) / log(r->factor)));
     if (r->attn_factor != 1) put_f32(k, "rope.scaling.yarn_mscale_ratio", (float)r->attn_factor);

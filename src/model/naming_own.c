@@ -78,6 +78,32 @@ static void put_llama4(struct key_writer *k, bool *list)
             hp->pos_scale.step > 0 ? (int)hp->pos_scale.step : 8192);
 }
 
+/* list: scratch. */
+static void put_xielu(struct key_writer *k, float *list)
+{
+    static const struct {
+        const char *key;
+        size_t at;
+    } keys[] = { { "xielu.alpha_p", offsetof(struct xielu_opt, a_p) },
+                 { "xielu.alpha_n", offsetof(struct xielu_opt, a_n) },
+                 { "xielu.beta", offsetof(struct xielu_opt, b) },
+                 { "xielu.eps", offsetof(struct xielu_opt, eps) } };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        for (int l = 0; l < k->hp->n_layers; l++)
+            list[l] = *(const float *)((const char *)&k->hp->layers[l].xielu + keys[i].at);
+        ggufw_f32s(k->w, keys[i].key, list, (size_t)k->hp->n_layers);
+    }
+}
+
+/* llama.cpp ignores these keys: it has the numbers of the released model. */
+static void put_minicpm3(struct key_writer *k)
+{
+    put_f32(k, "embedding_scale", (double)k->hp->embd_scale);
+    put_f32(k, "residual_scale", (double)k->hp->residual_scale);
+    put_f32(k, "logit_scale", (double)k->hp->logit_scale);
+}
+
 int naming_own_keys(struct key_writer *k, struct err *e)
 {
     size_t n = (size_t)k->hp->n_layers;
@@ -99,6 +125,9 @@ int naming_own_keys(struct key_writer *k, struct err *e)
         put_f32(k, "attention.temperature_scale", (double)k->hp->pos_scale.beta);
     if (rc == OK && is_arch(k->hp, "mistral3") && k->hp->rope[0].scaling == ROPE_YARN)
         put_f32(k, "rope.scaling.yarn_log_multiplier", 1);
+    if (rc == OK && is_arch(k->hp, "apertus")) put_xielu(k, scales);
+    if (rc == OK && is_arch(k->hp, "minicpm3")) put_minicpm3(k);
+    if (rc == OK) naming_own_moe_keys(k, list, flags);
     mem_free(list);
     mem_free(scales);
     mem_free(flags);
@@ -106,6 +135,11 @@ int naming_own_keys(struct key_writer *k, struct err *e)
 }
 
 bool naming_own_heads(const struct hparams *hp)
+{
+    return is_arch(hp, "gemma4") || is_arch(hp, "gemma3n") || is_arch(hp, "mimo2");
+}
+
+bool naming_own_widths(const struct hparams *hp)
 {
     return is_arch(hp, "gemma4") || is_arch(hp, "gemma3n") ||
            str_is(str_c(hp->info->gguf), "nemotron_h");

@@ -586,6 +586,7 @@ static void set_scales(struct model *m)
         if (hp->s_gate != 0) w->s_gate = hp->s_gate;
         if (hp->s_down != 0) w->s_down = hp->s_down;
         w->mix.s_out = hp->layers[l].mix.out_scale;
+        if (hp->act == ACT_XIELU && hp->from == SOURCE_GGUF) w->xielu = hp->layers[l].xielu;
     }
 }
 

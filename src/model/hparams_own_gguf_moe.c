@@ -1,0 +1,121 @@
+/* hparams_own_gguf_moe.c - keys of GGUF files that single families of mixtures have: mimo, cohere2_moe,
+ * DeepSeek V3.2, GLM 5, minimax m3. The counterpart of hparams_own_moe.c, which reads config.json;
+ * naming_own_moe.c writes them. Names and defaults are those of llama.cpp. */
+#include "model/hparams.h"
+#include "model/metakeys.h"
+
+static bool is_arch(const struct hparams *hp, const char *name)
+{
+    return str_is(str_c(hp->arch), name);
+}
+
+/* ---- sparse attention ---- */
+
+/* The shapes of the indexer: llama.cpp has no defaults for them. */
+static struct index_hp read_index(const struct metakeys *k)
+{
+    struct index_hp x = { 0 };
+
+    metakeys_int(k, "attention.indexer.head_count", 0, &x.n_heads);
+    metakeys_int(k, "attention.indexer.key_length", 0, &x.head_dim);
+    metakeys_int(k, "attention.indexer.top_k", 0, &x.top);
+    metakeys_int(k, "attention.indexer.block_size", 0, &x.block);
+    metakeys_int(k, "attention.indexer.local_blocks", 0, &x.local);
+    return x;
+}
+
+/* GLM 5: attention.indexer.types is true for layers with an indexer, the others use the selection of
+ * the one before. Files of GLM 5.2, which a context of a million tells, may lack the key: there, two
+ * layers and then every fourth have one. */
+static bool shares_selection(const struct metakeys *k, const struct hparams *hp, int l)
+{
+    int full = hp->n_ctx < 1 << 20 || l < 2 || (l - 2) % 4 == 0;
+
+    metakeys_int(k, "attention.indexer.types", l, &full);
+    return !full;
+}
+
+static void read_dsa_shapes(const struct metakeys *k, struct hparams *hp)
+{
+    bool glm = is_arch(hp, "glm-dsa");
+    struct index_hp x = read_index(k);
+
+    x.weighed = true;
+    x.rope_style = glm ? ROPE_PAIR : ROPE_HALF;
+    for (int l = 0; l < hp->n_layers; l++) {
+        hp->layers[l].index = x;
+        hp->layers[l].index.shared = glm && l > 0 && shares_selection(k, hp, l);
+    }
+}
+
+/* Layers with the tensors of an indexer are sparse. llama.cpp has fixed numbers for the activation. */
+static void read_minimax3_shapes(const struct metakeys *k, struct hparams *hp)
+{
+    struct index_hp x = read_index(k);
+
+    for (int l = 0; l < hp->n_layers; l++)
+        if (metakeys_tensor(k, l, "indexer.q_proj.weight")) hp->layers[l].index = x;
+    hp->moe.clip = (struct glu_clip){ (float)metakeys_f64_or(k, "swiglu_alpha", 1.702),
+                                      (float)metakeys_f64_or(k, "swiglu_limit", 7), 1 };
+}
+
+/* ---- mimo ---- */
+
+/* Layers with a window may have heads of another size. */
+static void read_mimo_shapes(const struct metakeys *k, struct hparams *hp)
+{
+    for (int l = 0; l < hp->n_layers; l++) {
+        if (!hparams_gguf_window(k, hp->info, l)) continue;
+        metakeys_int(k, "attention.key_length_swa", l, &hp->layers[l].head_dim);
+        metakeys_int(k, "attention.value_length_swa", l, &hp->layers[l].head_dim_v);
+    }
+}
+
+/* ---- cohere2_moe ---- */
+
+/* The epsilon's key says which norm it is of. Without a key for the routing it is sigmoid. */
+static void read_cohere2_moe_shapes(const struct metakeys *k, struct hparams *hp)
+{
+    double eps;
+    int func;
+
+    if (metakeys_f64(k, "attention.layer_norm_rms_epsilon", &eps) && eps != 0) hp->norm = NORM_RMS;
+    if (!metakeys_int(k, "expert_gating_func", 0, &func) || func == 0)
+        hp->moe.route = ROUTE_SIGMOID;
+}
+
+/* Shared and chosen experts are averaged, unless a key of tern's own says otherwise. Dense layers at
+ * the start have rotary embedding. */
+static void read_cohere2_moe(const struct metakeys *k, struct hparams *hp)
+{
+    bool averaged = hp->layers[hp->n_layers - 1].moe && hp->layers[hp->n_layers - 1].n_ff;
+    int lead = 0, yes;
+
+    source_bool(k->src, metakeys_name(k, "expert_shared_averaged").s, &averaged);
+    if (averaged) hp->moe.mean = 0.5f;
+    metakeys_int(k, "leading_dense_block_count", 0, &lead);
+    for (int l = 0; l < lead && l < hp->n_layers; l++)
+        if (!metakeys_int(k, "rope.layers", l, &yes)) hp->layers[l].rope = 0;
+}
+
+/* ---- the functions by architecture ---- */
+
+void hparams_own_moe_gguf_shapes(struct hparams *hp, const struct source *src)
+{
+    struct metakeys k = { src, hp->arch };
+
+    if (is_arch(hp, "deepseek32") || is_arch(hp, "glm-dsa")) read_dsa_shapes(&k, hp);
+    if (is_arch(hp, "minimax-m3")) read_minimax3_shapes(&k, hp);
+    if (is_arch(hp, "mimo2")) read_mimo_shapes(&k, hp);
+    if (is_arch(hp, "cohere2moe")) read_cohere2_moe_shapes(&k, hp);
+}
+
+void hparams_own_moe_gguf(struct hparams *hp, const struct source *src)
+{
+    struct metakeys k = { src, hp->arch };
+    double scale;
+
+    if (is_arch(hp, "cohere2moe")) read_cohere2_moe(&k, hp);
+    if (is_arch(hp, "mimo2") && metakeys_f64(&k, "attention.value_scale", &scale) && scale != 1)
+        hp->v_scale = (float)scale;
+}
