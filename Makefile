@@ -313,7 +313,7 @@ tsan-run: $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS))) $(B)/tern
 
 # Hard mode (src/engine/hard.h): few KV blocks, preemptions all the time, tiny chunks, outboxes, reads and writes; every
 # invariant is checked after every round. The same answers are expected.
-HARD_TESTS := engine engine_ends engine_fail engine_live guided compile kv prefix sched sim chan stream pool onnx encoder tern api health http conn conn_limit
+HARD_TESTS := engine engine_ends engine_fail engine_live engine_state guided compile kv prefix sched sim chan stream pool onnx encoder tern api health http conn conn_limit
 # With -O1 clang unrolls fewer loops than it is asked to.
 HARD_MAKE = $(MAKE) B=build/hard CC=clang OPT='-O1 -g1 -Wno-pass-failed' HARD=1
 hard:

@@ -32,11 +32,12 @@ struct client {
 static inline struct engine *open_engine(struct engine_opt o)
 {
     struct engine *g = NULL;
+    const char *path = repo(model) ? repo(model) : shared(model);
     struct err e = { 0 };
     o.reference = true;
     o.n_threads = 1;
     o.kv_type = DT_NONE;
-    if (engine_open(&g, repo(model), &o, &e) != OK) fail_msg("%s", e.msg);
+    if (engine_open(&g, path, &o, &e) != OK) fail_msg("%s", e.msg);
     return g;
 }
 

@@ -354,12 +354,87 @@ static void snapshots_are_found_by_their_tokens(void **state)
     assert_int_equal(snaps_find(s, 7, ids, 8), 0); /* another salt */
     assert_int_equal(snaps_use(s, 0, ids, 6), six);
     assert_int_equal(snaps_use(s, 0, ids, 2), two);
-    assert_int_equal(snaps_add(s, 0, other, 8), six); /* the least recently used is replaced */
     assert_int_equal(snaps_n(s), 2);
-    assert_int_equal(snaps_find(s, 0, ids, 8), 2);
-    assert_int_equal(snaps_find(s, 0, other, 8), 8);
+    assert_int_equal(snaps_max(s), 2);
     assert_int_equal(snaps_add(s, 0, ids, 9), -1); /* longer than any sequence */
-    assert_int_equal(snaps_find(s, 0, other, 8), 8);
+    snaps_close(s);
+}
+
+/* Conversation c: its tokens are c, then 0, 1, 2, ... */
+static const int32_t *talk(int c)
+{
+    static int32_t ids[1024];
+
+    for (int i = 0; i < 1024; i++) ids[i] = i - 1;
+    ids[0] = c;
+    return ids;
+}
+
+static void a_snapshot_that_a_neighbour_nearly_replaces_is_given_up_first(void **state)
+{
+    struct snaps *s = NULL;
+    (void)state;
+
+    assert_int_equal(snaps_open(&s, 0, 4, 1024, NULL), OK);
+    snaps_add(s, 0, talk(1), 500); /* the only one of its conversation, and the oldest */
+    snaps_add(s, 0, talk(2), 100);
+    snaps_add(s, 0, talk(2), 600);
+    snaps_add(s, 0, talk(2), 620);
+    snaps_add(s, 0, talk(3), 300); /* in the place of 620, which 600 nearly replaces */
+    assert_int_equal(snaps_find(s, 0, talk(1), 1024), 500);
+    assert_int_equal(snaps_find(s, 0, talk(2), 1024), 600);
+    assert_int_equal(snaps_find(s, 0, talk(2), 599), 100);
+    assert_int_equal(snaps_find(s, 0, talk(3), 1024), 300);
+    snaps_close(s);
+}
+
+static void a_snapshot_that_is_not_used_goes_in_the_end(void **state)
+{
+    struct snaps *s = NULL;
+    int n = 0;
+    (void)state;
+
+    assert_int_equal(snaps_open(&s, 0, 4, 1024, NULL), OK);
+    snaps_add(s, 0, talk(1), 1000);
+    for (; n < 100 && snaps_find(s, 0, talk(1), 1024); n++) {
+        snaps_add(s, 0, talk(2 + n), 100);
+        if (n == 50) fail_msg("a snapshot is kept for good");
+    }
+    assert_true(n > 4); /* shorter ones went before it */
+    n = 0;
+    snaps_add(s, 0, talk(1), 1000); /* used again and again, it stays */
+    for (; n < 100; n++) {
+        snaps_add(s, 0, talk(200 + n), 100);
+        snaps_use(s, 0, talk(1), 1000);
+    }
+    assert_int_equal(snaps_find(s, 0, talk(1), 1024), 1000);
+    snaps_close(s);
+}
+
+static void the_snapshot_of_a_running_sequence_moves_on(void **state)
+{
+    struct snaps *s = NULL;
+    int slot;
+    (void)state;
+
+    assert_int_equal(snaps_open(&s, 3, 4, 1024, NULL), OK);
+    snaps_add(s, 0, talk(1), 32);
+    slot = snaps_move(s, 0, talk(1), 0, 48);
+    assert_true(slot > 3);
+    assert_int_equal(snaps_move(s, 0, talk(1), 48, 64), slot); /* in place */
+    assert_int_equal(snaps_n(s), 2);
+    assert_int_equal(snaps_find(s, 0, talk(1), 1024), 64);
+    assert_int_equal(snaps_find(s, 0, talk(1), 63), 32);
+    assert_int_equal(snaps_use(s, 0, talk(1), 64), slot);
+    /* A prompt ends there now: it stays, and the sequence gets another one. */
+    assert_int_equal(snaps_add(s, 0, talk(1), 64), -1);
+    assert_true(snaps_move(s, 0, talk(1), 64, 80) != slot);
+    assert_int_equal(snaps_find(s, 0, talk(1), 79), 64);
+    /* Another sequence was there before: nothing is copied, and the place is free. */
+    snaps_add(s, 0, talk(1), 96);
+    assert_int_equal(snaps_move(s, 0, talk(1), 80, 96), -1);
+    assert_int_equal(snaps_n(s), 3);
+    assert_int_equal(snaps_move(s, 0, talk(1), 0, 1025), -1);
     snaps_close(s);
 }
 
@@ -391,6 +466,9 @@ int main(void)
         cmocka_unit_test(the_state_store_uses_the_announced_memory),
         cmocka_unit_test(a_copied_state_is_independent),
         cmocka_unit_test(snapshots_are_found_by_their_tokens),
+        cmocka_unit_test(a_snapshot_that_a_neighbour_nearly_replaces_is_given_up_first),
+        cmocka_unit_test(a_snapshot_that_is_not_used_goes_in_the_end),
+        cmocka_unit_test(the_snapshot_of_a_running_sequence_moves_on),
         cmocka_unit_test(a_model_without_state_has_no_slots),
     };
     return cmocka_run_group_tests(tests, open_backend, close_backend);

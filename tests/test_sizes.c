@@ -67,10 +67,10 @@ static struct sizes_out choose(const struct card *c, bool gpu, uint64_t room, do
     return out;
 }
 
-static uint64_t kv_bytes(const struct card *c, const struct sizes *s)
+static uint64_t kv_bytes(const struct card *c, const struct sizes_out *o)
 {
-    return (uint64_t)sizes_blocks(s->kv_tokens) * KV_BLOCK * c->token_bytes +
-           (uint64_t)(s->max_seqs + sizes_saved(s->max_seqs, false)) * c->slot_bytes;
+    return (uint64_t)sizes_blocks(o->s.kv_tokens) * KV_BLOCK * c->token_bytes +
+           (uint64_t)(o->s.max_seqs + o->n_saved) * c->slot_bytes;
 }
 
 /* ---- machines ---- */
@@ -124,6 +124,40 @@ static void two_hundred_and_fifty_six_clients_fit_on_the_large_gpu(void **state)
     (void)state;
 
     assert_true(o.s.max_seqs >= 256 && o.s.kv_tokens >= 256 * 512 && o.s.max_batch >= 2048);
+}
+
+/* A machine of 24 GB has room for two snapshots of each sequence; where memory is scarce there are a few;
+ * the members of a gang, whose memories differ, agree on these. */
+static void snapshots_of_state_are_as_many_as_memory_allows(void **state)
+{
+    struct machine x = { &recurrent, false };
+    struct sizes_memory m = { 21 * GIB, recurrent.weights, 0, recurrent.slot_bytes, 0.5 };
+    struct sizes_in in = { .trained_ctx = recurrent.trained,
+                           .known = true,
+                           .memory = &m,
+                           .n_memories = 1,
+                           .scratch = scratch,
+                           .arg = &x };
+    struct sizes_out o;
+    (void)state;
+
+    sizes_choose(&o, &in);
+    assert_int_equal(o.n_saved, 32);
+    m.room = 7 * GIB;
+    sizes_choose(&o, &in);
+    assert_int_equal(o.n_saved, 8);
+    m.slot_bytes = 1 * MIB;
+    sizes_choose(&o, &in);
+    assert_int_equal(o.n_saved, 32);
+    in.few_saved = true;
+    sizes_choose(&o, &in);
+    assert_int_equal(o.n_saved, 8);
+    in.given.max_seqs = 1;
+    sizes_choose(&o, &in);
+    assert_int_equal(o.n_saved, 4);
+    in.no_prefix = true;
+    sizes_choose(&o, &in);
+    assert_int_equal(o.n_saved, 0);
 }
 
 static void one_sequence_has_a_cache_of_one_context(void **state)
@@ -268,7 +302,7 @@ static void sizes_never_exceed_the_memory(void **state)
                     given.max_batch); /* a batch with fewer tokens than sequences lowers these */
         left = c.weights + scratch_of(&c, gpu, s);
         assert_true(left <= room);
-        assert_true((double)kv_bytes(&c, s) <= (double)(room - left) * share + 1);
+        assert_true((double)kv_bytes(&c, &o) <= (double)(room - left) * share + 1);
         n_limited += o.kv_why == SIZES_MEMORY;
     }
     assert_true(n_limited > 1000);
@@ -371,6 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(machines_get_sizes_that_fit_them),
         cmocka_unit_test(two_hundred_and_fifty_six_clients_fit_on_the_large_gpu),
+        cmocka_unit_test(snapshots_of_state_are_as_many_as_memory_allows),
         cmocka_unit_test(one_sequence_has_a_cache_of_one_context),
         cmocka_unit_test(few_short_sequences_have_room_for_prefixes),
         cmocka_unit_test(without_a_known_memory_sizes_are_small),

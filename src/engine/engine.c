@@ -358,6 +358,7 @@ void engine_info(const struct engine *g, struct engine_info *out)
 
 const struct tokenizer *engine_tokenizer(const struct engine *g) { return g->tokenizer; }
 bool engine_is_end(const struct engine *g, int32_t id) { return ends_has(&g->ends, id); }
+bool engine_keeps_state(const struct engine *g) { return g->snaps != NULL; }
 struct engine_stats *engine_stats(struct engine *g) { return g->stats; }
 
 void engine_sample_defaults(const struct engine *g, struct sample_opt *out)

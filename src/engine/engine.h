@@ -62,6 +62,8 @@ void engine_info(const struct engine *g, struct engine_info *out); /* any thread
 struct engine_stats *engine_stats(struct engine *g);               /* read only, any thread */
 const struct tokenizer *engine_tokenizer(const struct engine *g);  /* NULL: the model has none */
 bool engine_is_end(const struct engine *g, int32_t id); /* is it one of the model's end tokens? */
+/* Has the model recurrent state that is kept for later prompts? Then request.borders are of use. */
+bool engine_keeps_state(const struct engine *g);
 /* Sampling as the model's makers recommend it, over sample_defaults. */
 void engine_sample_defaults(const struct engine *g, struct sample_opt *out);
 

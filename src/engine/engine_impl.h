@@ -4,7 +4,8 @@
  *   engine.c  opening and closing, submitting       round.c   one round: take, plan, run
  *   token.c   sampling the tokens of a step         emit.c    events, ends, statistics
  *   warm.c    the warm-up request                   check.c   all invariants, as code
- *   failure.c when the engine has failed for good   engine_park.c  saving the prefix cache */
+ *   failure.c when the engine has failed for good   engine_park.c  saving the prefix cache
+ *   engine_state.c  snapshots of recurrent state */
 #ifndef TERN_ENGINE_ENGINE_IMPL_H
 #define TERN_ENGINE_ENGINE_IMPL_H
 
@@ -115,6 +116,17 @@ void token_plan_samples(struct engine *g);
 /* Samples a token for every sequence that has logits; results become pending. Sequences that ended
  * leave `live`, so that the next plan has their blocks. */
 void token_sample_all(struct engine *g, const float *logits);
+
+/* Position behind n_kv at which a snapshot of r's recurrent state is due, so that a step must end
+ * there; 0: there is none in the rest of the prompt. */
+int engine_next_snapshot(const struct request *r, int n_kv);
+/* Will another request, one of the first n_before, make a snapshot that r can begin with, and that is
+ * longer than what r can begin with now? */
+bool engine_is_state_coming(const struct engine *g, const struct request *r, int n_before);
+/* After a step: takes a snapshot where one is due. */
+void engine_save_state(struct engine *g, struct seq *s);
+/* s begins with cached blocks: keeps those that there is a snapshot for, and takes its state. */
+void engine_restore_state(struct engine *g, struct seq *s);
 
 /* A step failed, and its requests have ended: does the engine fail for good? */
 void engine_judge_failed_step(struct engine *g, const struct err *e);

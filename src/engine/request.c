@@ -68,6 +68,15 @@ bool request_set_stops(struct request *r, const struct str *stops, int n)
     return true;
 }
 
+void request_set_borders(struct request *r, const int *at, int n)
+{
+    r->n_borders = 0;
+    while (r->n_borders < n && r->n_borders < REQUEST_BORDERS) {
+        r->borders[r->n_borders] = at[r->n_borders];
+        r->n_borders++;
+    }
+}
+
 /* Only atomic operations and clock_gettime: safe in a signal handler. */
 bool request_cancel(struct request *r, enum cancel why)
 {

@@ -23,6 +23,7 @@ enum cancel { CANCEL_NO, CANCEL_ASKED, CANCEL_GONE, CANCEL_SLOW, CANCEL_SHUTDOWN
 
 enum { PRIORITY_BATCH = 0, PRIORITY_INTERACTIVE = 10 };
 enum { REQUEST_STOP_MAX = 1024 }; /* bytes of a stop string */
+enum { REQUEST_BORDERS = 3 };
 
 /* One admission for all requests of a call: counted as one request with the tokens of all, and with
  * one place in the queue, that of the call's arrival. It outlives the requests that refer to it. */
@@ -39,6 +40,9 @@ struct ticket {
 struct request {
     /* ---- wanted ---- */
     struct ids prompt;
+    /* Lengths of beginnings of the prompt that a later prompt is likely to share, the shortest first:
+     * ends of messages. A model with recurrent state keeps it there. None: the prompt's end. */
+    int borders[REQUEST_BORDERS], n_borders;
     struct ids resume; /* tokens of the completion that were sampled before, by another engine: the
                         * completion continues behind them; they count as its tokens */
     int max_tokens;    /* 0: until the context is full */
@@ -112,6 +116,9 @@ void request_ref(struct request *r);
 void request_unref(struct request *r); /* NULL is allowed */
 /* Copies the stop strings. false: no memory; there are none then. */
 bool request_set_stops(struct request *r, const struct str *stops, int n);
+
+/* n at most REQUEST_BORDERS. */
+void request_set_borders(struct request *r, const int *at, int n);
 
 /* Any thread, also a signal handler; may be repeated. true: this call was the first. */
 bool request_cancel(struct request *r, enum cancel why);

@@ -135,29 +135,6 @@ static bool is_being_computed(const struct engine *g, const struct request *r, i
     return false;
 }
 
-/* Position behind the last full block of a prompt: where a snapshot of recurrent state is taken. */
-static int snapshot_pos(const struct request *r)
-{
-    return ((int)r->prompt.n - 1) / KV_BLOCK * KV_BLOCK;
-}
-
-/* The same for a model with recurrent state: will another request reach its snapshot position, with
- * tokens that r's prompt begins with? */
-static bool is_state_coming(const struct engine *g, const struct request *r, int n_before)
-{
-    for (int i = 0; i < n_before; i++) {
-        const struct request *o = g->live[i];
-        int end = snapshot_pos(o);
-
-        if (g->view[i].held || o->embed || o->salt != r->salt || o->priority < r->priority)
-            continue;
-        if (end <= r->n_hit || (size_t)end >= r->prompt.n || (o->seq && o->seq->n_kv >= end))
-            continue;
-        if (memcmp(o->prompt.p, r->prompt.p, (size_t)end * sizeof *r->prompt.p) == 0) return true;
-    }
-    return false;
-}
-
 /* Tokens of r that are cached and need no prefill. */
 static void look_up_prefix(struct engine *g, struct request *r, struct sched_seq *v)
 {
@@ -232,7 +209,8 @@ static void describe_live(struct engine *g, int n_free)
         if (!v->waiting || v->held || !g->prefix || r->embed) continue;
         if (n_running < g->opt.max_seqs && n_looked++ < LOOK_AHEAD) {
             look_up_prefix(g, r, v);
-            if (!r->seq) v->held = g->snaps ? is_state_coming(g, r, i) : is_being_computed(g, r, i);
+            if (!r->seq)
+                v->held = g->snaps ? engine_is_state_coming(g, r, i) : is_being_computed(g, r, i);
         }
         v->n_hit = r->n_hit;
     }
@@ -333,17 +311,6 @@ static int open_seq(struct engine *g, struct request *r, struct err *e)
     return rc == OK && r->resume.n ? resume_seq(g, r, e) : rc;
 }
 
-/* Cached blocks are useful only as far as there is a snapshot of the state behind them. */
-static void restore_state(struct engine *g, struct seq *s)
-{
-    int n = snaps_find(g->snaps, s->r->salt, s->tokens.p, s->n_kv);
-
-    chain_truncate(&s->chain, g->pool, n);
-    s->n_kv = s->n_published = n;
-    if (n > 0)
-        runner_copy_state(g->runner, s->slot, snaps_use(g->snaps, s->r->salt, s->tokens.p, n));
-}
-
 /* A preempted request that resumes was counted before. */
 static void count_begin(struct engine *g, struct request *r)
 {
@@ -372,7 +339,7 @@ static int begin_request(struct engine *g, struct request *r, struct err *e)
     if (g->prefix && !r->embed)
         s->n_kv = s->n_published =
             prefix_take(g->prefix, r->salt, s->tokens.p, (int)s->tokens.n, &s->chain);
-    if (g->snaps && s->n_kv > 0) restore_state(g, s);
+    if (g->snaps && s->n_kv > 0) engine_restore_state(g, s);
     atomic_store_explicit(&r->state, REQ_PREFILL, RELAXED);
     count_begin(g, r);
     return OK;
@@ -404,7 +371,7 @@ static int limit_resumed(const struct seq *s, int n)
 static int tokens_of(struct engine *g, const struct seq *s, int n)
 {
     int left = (int)s->tokens.n - s->n_kv, room = g->opt.max_batch - g->step.n_tokens;
-    int snap = snapshot_pos(s->r);
+    int snap = g->snaps ? engine_next_snapshot(s->r, s->n_kv) : 0;
 
     if (g->runner->lim.bidirectional) return left <= room ? left : 0; /* all at once */
     if (n > left) n = left;
@@ -412,7 +379,7 @@ static int tokens_of(struct engine *g, const struct seq *s, int n)
     if (s->r->resume.n) n = limit_resumed(s, n);
     if (HARD && n > 1)
         n = 1 + (int)(rng_u64(&g->rng) % (uint64_t)(n < HARD_CHUNK ? n : HARD_CHUNK));
-    if (g->snaps && s->n_kv < snap && s->n_kv + n > snap) n = snap - s->n_kv;
+    if (snap && s->n_kv + n > snap) n = snap - s->n_kv;
     return n;
 }
 
@@ -500,10 +467,7 @@ static void publish_prefixes(struct engine *g)
     for (int i = 0; i < g->step.n_seqs; i++) {
         struct seq *s = g->step.seqs[i];
         if (!s) continue;
-        if (g->snaps && !s->r->embed && s->n_kv == snapshot_pos(s->r)) {
-            int slot = snaps_add(g->snaps, s->r->salt, s->tokens.p, s->n_kv);
-            if (slot >= 0) runner_copy_state(g->runner, slot, s->slot);
-        }
+        if (g->snaps) engine_save_state(g, s);
         if (!g->prefix || s->n_kv / KV_BLOCK == s->n_published / KV_BLOCK) continue;
         prefix_add(g->prefix, s->r->salt, s->tokens.p, s->n_kv, s->n_published, &s->chain);
         s->n_published = s->n_kv / KV_BLOCK * KV_BLOCK;

@@ -20,6 +20,7 @@ struct seq {
     bool running;       /* false: preempted; it has no blocks and no slot */
     struct chain chain; /* KV blocks */
     int slot;           /* of recurrent state while it runs; -1: the model has none */
+    int n_moved;        /* tokens of the snapshot that moves on with it; 0: it has none */
     struct sampler *sampler;
     struct stream stream;
     struct matcher matcher; /* its position in the grammar; cache NULL: it has none */

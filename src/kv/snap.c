@@ -1,22 +1,25 @@
-/* snap.c - a small table (at most 8 entries), searched linearly: comparing tokens is the work, and
+/* snap.c - a small table (at most 32 entries), searched linearly: comparing tokens is the work, and
  * a snapshot of another length or salt is skipped at once. */
 #include "kv/snap.h"
 
 #include "base/mem.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <string.h>
 
 struct snapshot {
     int32_t *ids; /* [max_tokens] */
     int n;        /* tokens; 0: empty */
-    uint64_t salt, used;
+    uint64_t salt;
+    uint64_t age; /* of the table when it was used last */
+    bool moves;   /* with a sequence: snaps_move */
 };
 
 struct snaps {
     struct snapshot *all; /* [n]; the i-th lies in slot first_slot + i */
     int n, first_slot, max_tokens;
-    uint64_t clock; /* counts uses, for the least recently used */
+    uint64_t age; /* worth of the snapshot that was replaced last; never falls */
 };
 
 int snaps_open(struct snaps **out, int first_slot, int n, int max_tokens, struct err *e)
@@ -72,26 +75,79 @@ int snaps_use(struct snaps *s, uint64_t salt, const int32_t *ids, int n)
     struct snapshot *x = find_exact(s, salt, ids, n);
 
     assert(x);
-    x->used = ++s->clock;
+    x->age = s->age;
+    return s->first_slot + (int)(x - s->all);
+}
+
+/* Tokens of x behind the next shorter snapshot of the same text. */
+static int count_own_tokens(const struct snaps *s, const struct snapshot *x)
+{
+    int best = 0;
+
+    for (int i = 0; i < s->n; i++) {
+        const struct snapshot *y = &s->all[i];
+        if (y->n > best && y->n < x->n && is_prefix_of(y, x->salt, x->ids, x->n)) best = y->n;
+    }
+    return x->n - best;
+}
+
+/* An empty place, or that of the snapshot of the least worth. */
+static struct snapshot *take_place(struct snaps *s)
+{
+    struct snapshot *least = NULL;
+    uint64_t least_worth = UINT64_MAX;
+
+    for (int i = 0; i < s->n; i++) {
+        uint64_t worth;
+        if (s->all[i].n == 0) return &s->all[i];
+        worth = s->all[i].age + (uint64_t)count_own_tokens(s, &s->all[i]);
+        if (worth < least_worth) least_worth = worth, least = &s->all[i];
+    }
+    s->age = least_worth;
+    return least;
+}
+
+/* Of the ids, those before `from` are in x already. */
+static int fill_place(struct snaps *s, struct snapshot *x, const int32_t *ids, int from, int n)
+{
+    x->age = s->age;
+    x->n = n;
+    memcpy(x->ids + from, ids + from, (size_t)(n - from) * sizeof *ids);
     return s->first_slot + (int)(x - s->all);
 }
 
 int snaps_add(struct snaps *s, uint64_t salt, const int32_t *ids, int n)
 {
-    struct snapshot *x = find_exact(s, salt, ids, n), *oldest = &s->all[0];
+    struct snapshot *x = find_exact(s, salt, ids, n);
 
     if (n < 1 || n > s->max_tokens) return -1;
     if (x) {
-        x->used = ++s->clock;
+        x->age = s->age;
+        x->moves = false;
         return -1;
     }
-    for (int i = 1; i < s->n; i++)
-        if (s->all[i].used < oldest->used) oldest = &s->all[i];
-    oldest->salt = salt;
-    oldest->used = ++s->clock;
-    oldest->n = n;
-    memcpy(oldest->ids, ids, (size_t)n * sizeof *ids);
-    return s->first_slot + (int)(oldest - s->all);
+    x = take_place(s);
+    x->salt = salt;
+    x->moves = false;
+    return fill_place(s, x, ids, 0, n);
+}
+
+int snaps_move(struct snaps *s, uint64_t salt, const int32_t *ids, int from, int n)
+{
+    struct snapshot *old = from > 0 ? find_exact(s, salt, ids, from) : NULL, *x;
+
+    if (n < 1 || n > s->max_tokens) return -1;
+    if (old && !old->moves) old = NULL;
+    if ((x = find_exact(s, salt, ids, n))) {
+        x->age = s->age;
+        if (old) old->n = 0;
+        return -1;
+    }
+    if (old) return fill_place(s, old, ids, from, n);
+    x = take_place(s);
+    x->salt = salt;
+    x->moves = true;
+    return fill_place(s, x, ids, 0, n);
 }
 
 int snaps_n(const struct snaps *s)
@@ -101,3 +157,5 @@ int snaps_n(const struct snaps *s)
     for (int i = 0; i < s->n; i++) n += s->all[i].n > 0;
     return n;
 }
+
+int snaps_max(const struct snaps *s) { return s->n; }

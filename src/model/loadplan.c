@@ -152,6 +152,7 @@ int loadplan_choose_sizes(struct loadplan *p, struct sizes_in *in, struct err *e
     in->max_ctx = p->facts.max_ctx;
     in->at_once = p->facts.bidirectional;
     in->no_prefix = o->no_prefix;
+    in->few_saved = o->shard.tp * o->shard.pp > 1;
     sizes_choose(&p->sizes, in);
     o->n_ctx = s->n_ctx;
     o->kv_tokens = s->kv_tokens;
@@ -159,7 +160,7 @@ int loadplan_choose_sizes(struct loadplan *p, struct sizes_in *in, struct err *e
     o->max_seqs = s->max_seqs;
     if (o->max_out == 0) o->max_out = o->max_seqs;
     p->n_blocks = sizes_blocks(o->kv_tokens);
-    p->n_saved = sizes_saved(o->max_seqs, o->no_prefix);
+    p->n_saved = p->sizes.n_saved;
     return note_sizes(p, in, e);
 }
 

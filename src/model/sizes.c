@@ -18,9 +18,31 @@ enum {
 
 int sizes_blocks(int kv_tokens) { return (kv_tokens + KV_BLOCK - 1) / KV_BLOCK + 1; }
 
-int sizes_saved(int max_seqs, bool no_prefix)
+/* Snapshots of recurrent state, whatever the memory. */
+static int least_saved(const struct sizes_in *in, const struct sizes *s)
 {
-    return no_prefix ? 0 : max_seqs < 4 ? 2 : max_seqs > 16 ? 8 : max_seqs / 2;
+    return in->no_prefix ? 0 : min_int(max_int(s->max_seqs / 2, 4), 8);
+}
+
+/* More are of little use: a border of the prompt and the end of the completion of every sequence, and
+ * those of a few conversations before. */
+static int most_saved(const struct sizes_in *in, const struct sizes *s)
+{
+    if (in->no_prefix || in->few_saved || !in->known) return least_saved(in, s);
+    return min_int(max_int(2 * s->max_seqs, 8), 32);
+}
+
+/* Bytes of memory i for snapshots, of `left` bytes for KV blocks and state. They grow evenly with
+ * `left`, so that the KV cache does, too: the last snapshot may fit in part only. */
+static uint64_t saved_bytes(const struct sizes_in *in, int i, const struct sizes *s, uint64_t left)
+{
+    const struct sizes_memory *m = &in->memory[i];
+    uint64_t least = (uint64_t)least_saved(in, s), most = (uint64_t)most_saved(in, s);
+    uint64_t taken = m->slot_bytes * (uint64_t)s->max_seqs;
+
+    if (in->given.kv_tokens) taken += m->block_bytes * (uint64_t)sizes_blocks(in->given.kv_tokens);
+    left = left > taken ? (left - taken) / 4 : 0;
+    return min_u64(max_u64(left, least * m->slot_bytes), most * m->slot_bytes);
 }
 
 /* Models before this one have taken their part of the same whole: of what is left, this one's part
@@ -47,18 +69,26 @@ static int wanted_ctx(const struct sizes_in *in)
     return min_int(n, CTX_MOST);
 }
 
+/* Bytes of memory i for KV blocks and state, beside weights and the scratch of s. */
+static uint64_t left_bytes(const struct sizes_in *in, int i, const struct sizes *s)
+{
+    const struct sizes_memory *m = &in->memory[i];
+    uint64_t scratch = in->scratch(in->arg, i, s), fixed = m->weights + scratch, left;
+
+    if (scratch == UINT64_MAX || fixed < scratch || fixed > m->room) return 0;
+    left = (uint64_t)((double)(m->room - fixed) * m->share);
+    return min_u64(left, m->room - fixed); /* rounding of the product */
+}
+
 /* Tokens for which memory i has KV blocks, with state and scratch of s beside them. */
 static int64_t fit_tokens(const struct sizes_in *in, int i, const struct sizes *s)
 {
     const struct sizes_memory *m = &in->memory[i];
-    uint64_t scratch = in->scratch(in->arg, i, s), fixed = m->weights + scratch, left, state;
-    int n_slots = s->max_seqs + sizes_saved(s->max_seqs, in->no_prefix);
+    uint64_t left = left_bytes(in, i, s), state;
 
-    if (scratch == UINT64_MAX || fixed < scratch || fixed > m->room) return 0;
-    left = (uint64_t)((double)(m->room - fixed) * m->share);
-    if (left > m->room - fixed) left = m->room - fixed; /* rounding of the product */
-    if (m->slot_bytes > left / (uint64_t)n_slots) return 0;
-    state = m->slot_bytes * (uint64_t)n_slots;
+    if (m->slot_bytes > left / (uint64_t)(s->max_seqs + least_saved(in, s))) return 0;
+    state = m->slot_bytes * (uint64_t)s->max_seqs + saved_bytes(in, i, s, left);
+    if (left == 0) return 0;
     if (m->block_bytes == 0) return KV_MOST;
     left = (left - state) / m->block_bytes;
     if (left < 2) return 0; /* one block is not for tokens: sizes_blocks */
@@ -128,6 +158,18 @@ static void choose_kv(struct sizes_out *out, const struct sizes_in *in, int64_t 
     }
 }
 
+/* As many snapshots as every memory has room for. */
+static int choose_saved(const struct sizes_in *in, const struct sizes *s)
+{
+    int n = most_saved(in, s);
+
+    for (int i = 0; i < in->n_memories; i++) {
+        uint64_t slot = in->memory[i].slot_bytes;
+        if (slot) n = min_int(n, (int)(saved_bytes(in, i, s, left_bytes(in, i, s)) / slot));
+    }
+    return n;
+}
+
 void sizes_choose(struct sizes_out *out, const struct sizes_in *in)
 {
     struct sizes *s = &out->s;
@@ -144,4 +186,5 @@ void sizes_choose(struct sizes_out *out, const struct sizes_in *in)
     s->kv_tokens = max_int(s->kv_tokens, s->n_ctx);
     s->max_batch = min_int(s->max_batch, s->kv_tokens);
     s->max_seqs = min_int(s->max_seqs, s->max_batch);
+    out->n_saved = choose_saved(in, s);
 }

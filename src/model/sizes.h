@@ -6,6 +6,8 @@
  *   sequences    16; on a GPU as many as the KV cache has room for with 512 tokens each, 16 to 256
  *   KV cache     whole blocks: a share of what weights and scratch leave of each memory, and never
  *                more than is of use: every sequence with its full context
+ *   snapshots    of recurrent state: as many as fit into a quarter of the same share, from a few (4
+ *                to 8) to two of every sequence, 8 to 32
  *
  * Sizes that the user gives are not changed. Where memory is so scarce that not even one context of 4096
  * tokens (or as trained) fits, sizes are chosen for exactly that, and the check of the load plan
@@ -53,6 +55,8 @@ struct sizes_in {
     bool gpu;                 /* all of the model, or a part of it, lies on one */
     bool at_once;             /* a text is computed in one step, and its KV is not kept */
     bool no_prefix;           /* no slots for snapshots of recurrent state */
+    bool few_saved;           /* the least number of them, whatever the memory: several processes,
+                               * each with its own, must agree on it */
     bool known;               /* free memory is known; without memories it does not limit */
     const struct sizes_memory *memory; /* [n_memories] all limit */
     int n_memories;
@@ -65,6 +69,7 @@ enum sizes_why { SIZES_GIVEN, SIZES_UNKNOWN, SIZES_OF_USE, SIZES_MEMORY, SIZES_L
 
 struct sizes_out {
     struct sizes s; /* no field is 0 */
+    int n_saved; /* slots of recurrent state for snapshots, beside those of s.max_seqs sequences */
     enum sizes_why kv_why;
     int limited_by; /* SIZES_MEMORY: index into memory */
 };
@@ -74,8 +79,6 @@ void sizes_choose(struct sizes_out *out, const struct sizes_in *in);
 /* KV blocks for so many tokens: one more than they need, because the scheduler keeps one free beside
  * the blocks of a sequence that begins. */
 int sizes_blocks(int kv_tokens);
-/* Slots of recurrent state for snapshots, beside those of max_seqs sequences. */
-int sizes_saved(int max_seqs, bool no_prefix);
 /* The part of a memory's rest that a model gets: `all` is the part that all KV caches may take. */
 double sizes_share(const struct sizes_room *r, double all);
 #endif
