@@ -354,6 +354,60 @@ static void threads_read_while_one_rescans(void **state)
     registry_close(r);
 }
 
+/* ---- copies ---- */
+
+static void a_copy_is_a_name_until_it_is_dropped(void **state)
+{
+    struct registry *r;
+    struct err e = { 0 };
+
+    (void)state;
+    make_folders();
+    add_file("a.gguf");
+    add_file("b.gguf");
+    r = open_folder();
+    assert_int_equal(registry_copy(r, 0, STR("c:latest"), &e), OK);
+    assert_int_equal(registry_find(r, STR("c")), 0);
+    assert_string_equal(registry_alias(r, 0, 0), "c");
+    assert_int_equal(registry_copy(r, 1, STR("c"), &e), OK); /* a copy may move */
+    assert_int_equal(registry_find(r, STR("c")), 1);
+    assert_int_equal(registry_copy(r, 1, STR("a"), &e), E_INVALID);
+    assert_int_equal(registry_copy(r, 1, STR(""), &e), E_INVALID);
+    assert_int_equal(registry_copy(r, 1, str_of("x\0y", 3), &e), E_INVALID);
+    assert_int_equal(registry_copy(r, 1, STR("x\x01"), &e), E_INVALID);
+    assert_false(registry_drop_copy(r, STR("a")));
+    add_file("c.gguf"); /* the name is taken */
+    rescan(r);
+    assert_int_equal(registry_find(r, STR("c")), 1);
+    assert_true(registry_drop_copy(r, STR("c")));
+    assert_false(registry_drop_copy(r, STR("c")));
+    assert_int_equal(registry_find(r, STR("c")), -1);
+    rescan(r); /* now the file gets it */
+    assert_int_equal(registry_find(r, STR("c")), 2);
+    unlink(at("c.gguf"));
+    rescan(r);
+    assert_int_equal(registry_find(r, STR("c")), -1);
+    registry_close(r);
+}
+
+static void a_pulled_model_has_the_name_of_the_hub(void **state)
+{
+    static const char *const same[] = { "hf:Org/M:Q8_0", "hf.co/Org/M:Q8_0",
+                                        "huggingface.co/Org/M:Q8_0", "hf.co/Org/M:Q8_0:latest" };
+    static const char *const bad[] = { "Org/M", "hf:", "hf:../x", "hf.co/a/b/c", "hf:a/b:../c" };
+    struct err e = { 0 };
+    char *id = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        assert_int_equal(registry_hub_id(&id, str_c(same[i]), &e), OK);
+        assert_string_equal(id, "hf.co/Org/M:Q8_0");
+        mem_free(id);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(registry_hub_id(&id, str_c(bad[i]), &e), E_INVALID);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +422,8 @@ int main(void)
         cmocka_unit_test(a_name_can_go_to_another_file_and_back),
         cmocka_unit_test(a_folder_that_cannot_be_read_changes_nothing),
         cmocka_unit_test(threads_read_while_one_rescans),
+        cmocka_unit_test(a_copy_is_a_name_until_it_is_dropped),
+        cmocka_unit_test(a_pulled_model_has_the_name_of_the_hub),
     };
 
     log_set_level(LOG_ERROR);

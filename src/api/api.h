@@ -13,6 +13,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#include <jansson.h>
+
 struct api;
 struct buf;
 struct forward_ops;
@@ -138,6 +140,9 @@ void api_ollama_tags(struct api *a, struct http_req *q, const struct api_who *wh
 void api_ollama_ps(struct api *a, struct http_req *q, const struct api_who *who);
 void api_ollama_show(struct api *a, struct http_req *q, const struct api_who *who);
 void api_ollama_version(struct api *a, struct http_req *q, const struct api_who *who);
+/* The body of /api/pull, which is the server's: name is borrowed from it. */
+int api_read_pull(const json_t *body, struct str *name, bool *stream, struct err *e);
+void api_ollama_delete(struct api *a, struct http_req *q, const struct api_who *who);
 void api_ollama_copy(struct api *a, struct http_req *q, const struct api_who *who);
 /* llama-server's own */
 void api_native_completion(struct api *a, struct http_req *q, const struct api_who *who);

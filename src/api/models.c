@@ -74,7 +74,7 @@ static void write_texts(struct jsonw *w, const char *key, struct str one)
 /* The members of llama-server's GET /models for one model, loaded or not. */
 static void write_router(struct jsonw *w, struct pool *p, int i, const char *task)
 {
-    static const char *const sources[] = { "flag", "preset", "models_dir" };
+    static const char *const sources[] = { "flag", "preset", "models_dir", "hub" };
     const struct pool_model *m = pool_at(p, i);
     const char *alias;
 

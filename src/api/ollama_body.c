@@ -328,3 +328,20 @@ int ollama_translate_embed(struct call *c, json_t **out, struct err *e)
 {
     return translate(c, read_embed, false, out, e);
 }
+
+/* ---- /api/pull ---- */
+
+/* "insecure" and credentials of Ollama's registry have no meaning here. */
+int api_read_pull(const json_t *body, struct str *name, bool *stream, struct err *e)
+{
+    const json_t *v = json_object_get(body, "model"), *s = json_object_get(body, "stream");
+
+    if (!v) v = json_object_get(body, "name");
+    if (!json_is_string(v) || !json_string_length(v))
+        return err_set(e, E_INVALID, "model is required: hf.co/ORG/NAME[:FILE]");
+    if (s && !json_is_boolean(s) && !json_is_null(s))
+        return err_set(e, E_INVALID, "stream must be true or false");
+    *name = body_str(v);
+    *stream = !json_is_false(s);
+    return OK;
+}

@@ -22,4 +22,6 @@ int ollama_translate_embed(struct call *c, json_t **out, struct err *e);
 
 /* ollama_models.c: "2026-01-02T03:04:05.000000000Z" of milliseconds since 1970 */
 void ollama_write_time(struct jsonw *w, const char *key, int64_t epoch_ms);
+/* The model that the body names by "model" or, as it once was, "name". name: borrowed from the body. */
+int ollama_read_model(struct call *c, struct str *name, int *index, struct err *e);
 #endif

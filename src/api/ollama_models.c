@@ -1,7 +1,7 @@
-/* ollama_models.c - Ollama's routes about models: /api/tags, /api/ps, /api/show, /api/version,
- * /api/copy.
+/* ollama_models.c - Ollama's routes about models: /api/tags, /api/ps, /api/show, /api/version.
  *
- * A model is listed as "id:latest", which finds it as its id does. Digests are no checksums: they differ
+ * In /api/tags each name is a model, as in Ollama: an alias or a copy is listed beside the id. A model
+ * is listed as "id:latest", which finds it as its id does. Digests are no checksums: they differ
  * where id, size or time of the file do. */
 #include "api/ollama_impl.h"
 
@@ -111,10 +111,10 @@ static void write_details(struct jsonw *w, const struct facts *f)
     jsonw_end(w);
 }
 
-static void write_listed(struct jsonw *w, const struct facts *f)
+static void write_listed(struct jsonw *w, const struct facts *f, const char *name)
 {
-    write_name(w, "name", f->m->id);
-    write_name(w, "model", f->m->id);
+    write_name(w, "name", name);
+    write_name(w, "model", name);
     jsonw_key(w, "size"), jsonw_int(w, (int64_t)f->bytes);
     write_digest(w, f);
     write_details(w, f);
@@ -122,10 +122,19 @@ static void write_listed(struct jsonw *w, const struct facts *f)
 
 /* ---- lists ---- */
 
+static void write_tag(struct jsonw *w, const struct facts *f, const char *name)
+{
+    jsonw_obj(w);
+    write_listed(w, f, name);
+    ollama_write_time(w, "modified_at", f->m->created * 1000);
+    jsonw_end(w);
+}
+
 void api_ollama_tags(struct api *a, struct http_req *q, const struct api_who *who)
 {
     struct call *c = call_open(a, q, who, "/api/tags");
     struct jsonw w = { 0 };
+    const char *name;
 
     if (!c) return;
     w.out = &c->out;
@@ -133,12 +142,10 @@ void api_ollama_tags(struct api *a, struct http_req *q, const struct api_who *wh
     jsonw_key(&w, "models"), jsonw_arr(&w);
     for (int i = 0; i < pool_n(a->opt.pool); i++) {
         struct facts f;
-        if (!pool_is_listed(a->opt.pool, i)) continue;
+        if (!pool_is_listed(a->opt.pool, i) || !pool_is_current(a->opt.pool, i)) continue;
         get_facts(&f, a->opt.pool, i);
-        jsonw_obj(&w);
-        write_listed(&w, &f);
-        ollama_write_time(&w, "modified_at", f.m->created * 1000);
-        jsonw_end(&w);
+        write_tag(&w, &f, f.m->id);
+        for (int k = 0; (name = pool_alias(a->opt.pool, i, k)); k++) write_tag(&w, &f, name);
         pool_release(f.now);
     }
     jsonw_end(&w);
@@ -176,7 +183,7 @@ void api_ollama_ps(struct api *a, struct http_req *q, const struct api_who *who)
             bool on_gpu = d->name && str_starts(str_c(d->name), STR("cuda"));
             pool_view(a->opt.pool, i, &v);
             jsonw_obj(&w);
-            write_listed(&w, &f);
+            write_listed(&w, &f, f.m->id);
             write_expiry(&w, &v);
             jsonw_key(&w, "size_vram"), jsonw_int(&w, on_gpu ? (int64_t)d->weight_bytes : 0);
             jsonw_key(&w, "context_length"), jsonw_int(&w, f.info.opt.n_ctx);
@@ -246,8 +253,7 @@ static void send_shown(struct call *c, int i)
     call_send_body(c, 200);
 }
 
-/* The model that the body names by "model" or, as it once was, "name". */
-static int read_name(struct call *c, int *index, struct err *e)
+int ollama_read_model(struct call *c, struct str *name, int *index, struct err *e)
 {
     struct body_reader r = { .arena = &c->arena, .err = e, .param = c->p.param };
     const json_t *v;
@@ -257,7 +263,8 @@ static int read_name(struct call *c, int *index, struct err *e)
     if (!(v = json_object_get(c->p.root, "model"))) v = json_object_get(c->p.root, "name");
     if (!json_is_string(v) || !json_string_length(v))
         return body_refuse(&r, "model", "is required: the name of a model");
-    *index = pool_index(c->api->opt.pool, body_str(v));
+    *name = body_str(v);
+    *index = pool_index(c->api->opt.pool, *name);
     if (*index >= 0) return OK;
     return err_set(e, E_NOTFOUND, "model '%.*s' not found", STR_ARG(str_take(body_str(v), 100)));
 }
@@ -266,10 +273,11 @@ void api_ollama_show(struct api *a, struct http_req *q, const struct api_who *wh
 {
     struct call *c = call_open(a, q, who, "/api/show");
     struct err e = { 0 };
+    struct str name;
     int i = -1;
 
     if (!c) return;
-    if (read_name(c, &i, &e) == OK) send_shown(c, i);
+    if (ollama_read_model(c, &name, &i, &e) == OK) send_shown(c, i);
     else call_fail(c, &e, c->p.param);
     call_end_handler(c);
 }
@@ -281,16 +289,5 @@ void api_ollama_version(struct api *a, struct http_req *q, const struct api_who 
     if (!c) return;
     buf_puts(&c->out, "{\"version\":\"" OLLAMA_VERSION "\",\"server\":\"tern\"}");
     call_send_body(c, 200);
-    call_end_handler(c);
-}
-
-/* Names are given by the operator. */
-void api_ollama_copy(struct api *a, struct http_req *q, const struct api_who *who)
-{
-    struct call *c = call_open(a, q, who, "/api/copy");
-
-    if (!c) return;
-    call_fail_status(c, 400, "invalid_request",
-                     "copy is not supported: give the model another name with --alias");
     call_end_handler(c);
 }

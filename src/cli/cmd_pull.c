@@ -73,6 +73,11 @@ static void show_json(struct job *j, const struct pull_event *ev)
     jsonw_obj(&w);
     jsonw_key(&w, "event"), jsonw_str(&w, str_c(names[ev->what]));
     if (ev->file) jsonw_key(&w, "file"), jsonw_str(&w, str_c(ev->file));
+    if (ev->sum && *ev->sum) jsonw_key(&w, "sum"), jsonw_str(&w, str_c(ev->sum));
+    if (ev->file_total) {
+        jsonw_key(&w, "file_done"), jsonw_int(&w, (int64_t)ev->file_done);
+        jsonw_key(&w, "file_bytes"), jsonw_int(&w, (int64_t)ev->file_total);
+    }
     if (ev->text) jsonw_key(&w, "text"), jsonw_str(&w, str_c(ev->text));
     if (ev->what == PULL_PLAN) jsonw_key(&w, "files"), jsonw_int(&w, ev->n_files);
     if (ev->what == PULL_PLAN || ev->what == PULL_PROGRESS)

@@ -38,5 +38,5 @@ void loop_timer_close(struct loop_timer *t); /* NULL is allowed */
 /* Calls fn on the loop's thread for each signal `sig`. */
 int loop_on_signal(struct loop *l, int sig, loop_fn *fn, void *arg, struct err *e);
 
-struct event_base *loop_base(struct loop *l); /* for the other files of net/, and worker/ */
+struct event_base *loop_base(struct loop *l); /* for files that watch descriptors */
 #endif

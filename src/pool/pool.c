@@ -142,7 +142,7 @@ static struct pool_model model_of(const struct pool *p, const struct registry_mo
 }
 
 /* Slots have the index of their entries. */
-static int take_entries(struct pool *p, struct err *e)
+int pool_take_entries(struct pool *p, struct err *e)
 {
     int rc = OK;
 
@@ -159,31 +159,6 @@ static int take_entries(struct pool *p, struct err *e)
 }
 
 static bool is_gone(const struct slot *s) { return s->m.entry && atomic_load(&s->m.entry->gone); }
-
-/* A model whose file is gone is served as long as it is loaded. If its name leads to another file now,
- * nobody could ask for it or unload it any more. */
-static void unload_renamed(struct pool *p)
-{
-    for (int i = 0; i < pool_n(p); i++) {
-        const struct slot *s = p->slots[i];
-        int other = is_gone(s) ? registry_find(p->opt.registry, str_c(s->m.id)) : -1;
-
-        if (other < 0 || other == i || state_of(s) == POOL_UNLOADED) continue;
-        log_info("model '%s' is another file now: the old one is unloaded", s->m.id);
-        pool_unload(p, i, false, NULL);
-    }
-}
-
-int pool_rescan(struct pool *p, struct registry_news *news, struct err *e)
-{
-    int rc = OK;
-
-    if (p->opt.registry && (rc = registry_rescan(p->opt.registry, news, e)) == OK)
-        rc = take_entries(p, e);
-    if (p->opt.registry) unload_renamed(p);
-    pool_report_change(p);
-    return rc;
-}
 
 bool pool_is_listed(struct pool *p, int i)
 {
@@ -333,7 +308,7 @@ static int start_pool(struct pool *p, struct err *e)
     if ((rc = lock_init(&p->lock, &p->news, "the pool of models", e)) != OK) return rc;
     p->has_lock = true;
     if ((rc = pool_open_park(p, e)) != OK) return rc;
-    if (p->opt.registry && (rc = take_entries(p, e)) != OK) return rc;
+    if (p->opt.registry && (rc = pool_take_entries(p, e)) != OK) return rc;
     for (int i = 0; i < p->opt.n && !p->opt.registry; i++)
         if ((rc = add_named(p, i, e)) != OK) return rc;
     if ((rc = thread_start(&p->thread, "tern-pool", pool_main, p, e)) != OK) return rc;
@@ -404,7 +379,6 @@ int pool_n(const struct pool *p) { return atomic_load_explicit(&p->n, memory_ord
 const struct pool_model *pool_at(struct pool *p, int i) { return &p->slots[i]->m; }
 const char *pool_path(const struct pool_model *m) { return m->entry ? m->entry->to_open : m->path; }
 
-/* "name:latest" is Ollama's form of a name, if there is no model of that name itself. */
 static int find_index(struct pool *p, struct str id)
 {
     int n = pool_n(p), i = 0;
@@ -417,13 +391,18 @@ static int find_index(struct pool *p, struct str id)
     return i < n ? i : -1;
 }
 
+/* "name:latest" is Ollama's form of a name, if there is no model of that name itself. Pulled models are
+ * found by every form of their name in the hub. */
 int pool_index(struct pool *p, struct str id)
 {
     struct str tag = STR(":latest");
+    char text[600];
     int i = find_index(p, id);
 
-    if (i >= 0 || !str_ends(id, tag) || id.n == tag.n) return i;
-    return find_index(p, str_take(id, id.n - tag.n));
+    if (i < 0 && str_ends(id, tag) && id.n > tag.n)
+        i = find_index(p, id = str_take(id, id.n - tag.n));
+    if (i >= 0 || !p->opt.registry || !pool_hub_id(id, text, sizeof text)) return i;
+    return find_index(p, str_c(text));
 }
 
 struct pool_instance *pool_acquire(struct pool *p, int i)

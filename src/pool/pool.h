@@ -199,6 +199,14 @@ int pool_add(struct pool *p, const struct pool_model *m, int *index, struct err 
 /* Looks for models again (registry_rescan), and takes new ones into the list. news may be NULL. Any
  * thread. */
 int pool_rescan(struct pool *p, struct registry_news *news, struct err *e);
+/* Changes of the list by request: see registry.h, which each of these calls. Any thread.
+ * pool_add_hub: the model of the cache with that id can be found from now on. */
+int pool_add_hub(struct pool *p, const char *id, int *index, struct err *e);
+/* Removes model i from the cache; unload it first. */
+int pool_remove_hub(struct pool *p, int i, struct err *e);
+int pool_check_hub(struct pool *p, int i, struct err *e); /* could it be? */
+int pool_copy(struct pool *p, int i, struct str name, struct err *e);
+bool pool_drop_copy(struct pool *p, struct str name);
 /* Is model i to be listed, and found by its name? Not if its file is gone, unless it is loaded: then it
  * serves until it is unloaded. */
 bool pool_is_listed(struct pool *p, int i);

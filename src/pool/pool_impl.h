@@ -167,6 +167,11 @@ void wait_refuse(struct pool_wait *list, const struct slot *s);        /* its lo
 void wait_serve(struct pool *p);   /* those whose model is READY */
 void wait_end_all(struct pool *p); /* E_SHUTDOWN */
 
+/* ---- pool.c, pool_names.c ---- */
+int pool_take_entries(struct pool *p, struct err *e); /* new ones of the registry, as slots */
+/* "hf:ORG/NAME" as the id that a pulled model has, into out [n]; false: it is another name. */
+bool pool_hub_id(struct str name, char *out, size_t n);
+
 /* ---- pool_load.c: the thread's ---- */
 /* Room, open, warm, publish; or the state FAILED. false: it waits for room. first: it may make others
  * give up their memory. */

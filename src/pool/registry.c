@@ -40,6 +40,7 @@ struct name {
     atomic_int entry; /* index; -1: of none any more */
     /* the rescanning thread's */
     bool of_folder; /* a name that the folder gave */
+    bool copied;    /* registry_copy gave it */
     unsigned scan;  /* in which it was found last */
 };
 
@@ -163,9 +164,9 @@ static int find_or_make_name(struct registry *r, const char *text, bool of_folde
             return err_nomem(e, "the name of a model");
         }
         atomic_init(&m->entry, -1);
-        m->of_folder = of_folder;
         *out = m;
     }
+    if (entry_of(m) < 0) m->of_folder = of_folder, m->copied = false;
     return OK;
 }
 
@@ -476,6 +477,14 @@ static int find_entry(const struct registry *r, const struct name *n, const stru
     return -1;
 }
 
+/* Has a flag, the list or a request given the name to a model that is there? */
+static bool is_taken(const struct registry *r, const struct name *n)
+{
+    int i = entry_of(n);
+
+    return !n->of_folder && i >= 0 && !is_gone(registry_at(r, i));
+}
+
 /* One model that the scan has found: known, another name of a known one, or new. */
 static int merge_found(struct registry *r, struct scan *s, const struct scan_model *m,
                        struct map *known, struct registry_news *news, struct err *e)
@@ -487,7 +496,7 @@ static int merge_found(struct registry *r, struct scan *s, const struct scan_mod
     int same = find_entry(r, n, m), rc = OK;
 
     if (has_entry && r->entries[i]->m.origin != REGISTRY_FOLDER) return OK; /* it is listed */
-    if (n && (!n->of_folder || n->scan == r->scan)) {
+    if (n && (is_taken(r, n) || (n->of_folder && n->scan == r->scan))) {
         scan_warn(s, m->path, "another model has its name; it is left out");
     } else if (same >= 0) {
         publish_name(r, n, slot, same);
@@ -541,6 +550,12 @@ static int merge_scan(struct registry *r, struct scan *s, struct registry_news *
     return rc;
 }
 
+/* What was removed by request comes back with its files. */
+static bool is_there(const struct registry_model *m)
+{
+    return !is_gone(m) || file_exists(m->to_open);
+}
+
 int registry_rescan(struct registry *r, struct registry_news *news, struct err *e)
 {
     struct registry_news none = { 0 }, *w = news ? news : &none;
@@ -551,12 +566,85 @@ int registry_rescan(struct registry *r, struct registry_news *news, struct err *
     pthread_mutex_lock(&r->lock);
     r->scan++;
     for (int i = 0; i < registry_n(r); i++)
-        if (registry_at(r, i)->origin != REGISTRY_FOLDER) refresh_entry(r, i, w);
+        if (registry_at(r, i)->origin != REGISTRY_FOLDER && is_there(registry_at(r, i)))
+            refresh_entry(r, i, w);
     if (r->root) rc = scan_run(&s, e);
     if (r->root && rc == OK) rc = merge_scan(r, &s, w, e);
     scan_release(&s);
     pthread_mutex_unlock(&r->lock);
     return rc;
+}
+
+/* ---- changes by request: registry_live.c ---- */
+
+void registry_lock(struct registry *r) { pthread_mutex_lock(&r->lock); }
+void registry_unlock(struct registry *r) { pthread_mutex_unlock(&r->lock); }
+int registry_check_name(const char *text, struct err *e) { return check_alias(text, e); }
+
+int registry_put_hub(struct registry *r, const char *id, char *path, int *i, struct err *e)
+{
+    struct entry *x = mem_new(struct entry);
+    char *real = NULL;
+    int rc = x ? place_resolve(&real, path, e) : err_nomem(e, "a model");
+
+    if (!x) mem_free(path);
+    if (!x) return rc;
+    x->m.origin = REGISTRY_HUB;
+    x->m.real = real;
+    x->m.id = mem_strdup(id);
+    if ((!set_path(x, path) || !x->m.id) && rc == OK) rc = err_nomem(e, "a model");
+    if (rc != OK) {
+        free_entry(x);
+        return rc;
+    }
+    *i = registry_n(r);
+    return publish_entry(r, x, e);
+}
+
+void registry_put_back(struct registry *r, int i)
+{
+    struct registry_news news = { 0 };
+
+    refresh_entry(r, i, &news);
+}
+
+void registry_put_away(struct registry *r, int i)
+{
+    atomic_store_explicit(&r->entries[i]->m.gone, true, memory_order_release);
+}
+
+int registry_put_name(struct registry *r, const char *text, int i, bool copied, struct err *e)
+{
+    size_t slot;
+    int rc = set_name(r, text, i, false, e);
+
+    if (rc == OK) find_name(r, str_c(text), &slot)->copied = copied;
+    return rc;
+}
+
+bool registry_is_copy(const struct registry *r, struct str text)
+{
+    size_t slot;
+    const struct name *m = find_name(r, text, &slot);
+
+    return m && m->copied && entry_of(m) >= 0;
+}
+
+void registry_free_name(struct registry *r, struct str text)
+{
+    size_t slot;
+    struct name *m = find_name(r, text, &slot);
+
+    if (m) atomic_store_explicit(&m->entry, -1, memory_order_release);
+}
+
+int registry_n_copies(const struct registry *r)
+{
+    int n = 0;
+
+    for (int j = 0; j < atomic_load(&r->n_names); j++)
+        n += r->names[j]->copied && entry_of(r->names[j]) >= 0;
+    return n;
 }
 
 /* ---- open and close ---- */

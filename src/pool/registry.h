@@ -1,7 +1,8 @@
 /* registry.h - which models this machine has, and the settings of each. Knows no engine.
  *
  * Models come from three sources: those named by flags, the list of the settings file, and the
- * files and folders below one folder (--models-dir). A request names a model, and that name is only
+ * files and folders below one folder (--models-dir); and from the Hugging Face cache, when a request
+ * has pulled one while the server runs. A request names a model, and that name is only
  * ever looked up in this list: it is never joined to a path.
  *
  * Confinement: with a folder of models, every model of the folder and of the list lies inside it
@@ -73,7 +74,8 @@ static inline bool model_has(const struct model_opt *o, enum model_key k)
 enum registry_origin {
     REGISTRY_FLAG,   /* -m, or the model that ships with tern */
     REGISTRY_CONFIG, /* the list `models` of the settings file */
-    REGISTRY_FOLDER  /* found below the folder of models */
+    REGISTRY_FOLDER, /* found below the folder of models */
+    REGISTRY_HUB     /* pulled while the registry is open: in the Hugging Face cache */
 };
 
 struct registry_model {
@@ -91,7 +93,8 @@ struct registry_model {
     /* change during the entry's life */
     _Atomic int64_t created; /* seconds since 1970: modification time of the file or folder */
     atomic_uint version;     /* counts replacements of the files; starts at 1 */
-    atomic_bool gone;        /* no longer there; only of REGISTRY_FOLDER. It may come back. */
+    atomic_bool gone;        /* no longer there: its file vanished from the folder of models, or it
+                              * was removed from the cache. It may come back. */
 };
 
 /* A model that is named by a flag or listed in the settings file. */
@@ -141,4 +144,25 @@ int registry_rescan(struct registry *r, struct registry_news *news, struct err *
 
 /* Is model i still there, and all of it inside the folder? The first step of a load. */
 int registry_verify(const struct registry *r, int i, struct err *e);
+
+/* ---- changes by request; any thread, each locks against rescans ---- */
+
+#define REGISTRY_COPIES 1024 /* names that registry_copy has given at a time */
+
+/* *out: "hf.co/ORG/NAME[@REV][:FILE]", the id that a pulled model gets, from a name of the hub in any
+ * of its forms (modelref.h); freed with mem_free. E_INVALID: it is no name of the hub. */
+int registry_hub_id(char **out, struct str name, struct err *e);
+bool registry_is_hub(struct str name); /* is it of one of these forms, right or wrong? */
+/* The model of the cache with this id, as a new entry or one that is there already; *i: its index.
+ * E_NOTFOUND: it is not in the cache. E_INVALID: another model has this name. */
+int registry_add_hub(struct registry *r, const char *id, int *i, struct err *e);
+/* Removes the files of model i from the cache, as `tern rm` does, and marks it as gone. E_INVALID: it
+ * is not in the cache. E_CONCURRENCY: a download of its repository runs. */
+int registry_remove_hub(struct registry *r, int i, struct err *e);
+int registry_check_hub(const struct registry *r, int i, struct err *e); /* E_INVALID: as above */
+/* Gives model i one more name, until the registry closes. E_INVALID: the name is not allowed, or
+ * another model has it. */
+int registry_copy(struct registry *r, int i, struct str name, struct err *e);
+/* Takes away a name that registry_copy gave; false: it gave no such name. */
+bool registry_drop_copy(struct registry *r, struct str name);
 #endif

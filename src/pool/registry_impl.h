@@ -1,10 +1,26 @@
-/* registry_impl.h - shared by the files of the registry: paths inside the folder of models, and the
- * scan of the folder. */
+/* registry_impl.h - shared by the files of the registry: paths inside the folder of models, the
+ * scan of the folder, and changes by request. */
 #ifndef TERN_POOL_REGISTRY_IMPL_H
 #define TERN_POOL_REGISTRY_IMPL_H
 
 #include "base/map.h"
 #include "pool/registry.h"
+
+/* ---- registry.c: parts of changes by request (registry_live.c), all under registry_lock ---- */
+
+void registry_lock(struct registry *r);
+void registry_unlock(struct registry *r);
+/* A new entry for the model at path, which is taken over; its id leads to it from now on. */
+int registry_put_hub(struct registry *r, const char *id, char *path, int *i, struct err *e);
+/* The entry is there (again): looks whether its files were replaced. */
+void registry_put_back(struct registry *r, int i);
+void registry_put_away(struct registry *r, int i); /* marks it as gone */
+/* Lets a name lead to entry i. copied: by registry_copy. */
+int registry_put_name(struct registry *r, const char *text, int i, bool copied, struct err *e);
+bool registry_is_copy(const struct registry *r, struct str text);
+void registry_free_name(struct registry *r, struct str text); /* it leads nowhere then */
+int registry_n_copies(const struct registry *r);
+int registry_check_name(const char *text, struct err *e); /* may a model be named so? */
 
 /* ---- registry_path.c ---- */
 

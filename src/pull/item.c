@@ -73,8 +73,8 @@ static void tell_file(struct transfer *t, const struct item *x)
     const struct pull_opt *o = t->s->opt;
 
     if (o->tell)
-        o->tell(o->arg,
-                &(struct pull_event){ PULL_FILE, .file = x->f->name, .total = x->f->bytes });
+        o->tell(o->arg, &(struct pull_event){ PULL_FILE, .file = x->f->name, .sum = x->f->sum,
+                                              .total = x->f->bytes });
 }
 
 static void tell_wait(struct transfer *t, struct item *x)

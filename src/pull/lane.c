@@ -69,7 +69,7 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
     if (part_write(&x->part, l->range, p, size * n, &l->err) != OK) return 0;
     note_growth(l);
     l->t->downloaded += size * n;
-    l->t->grew = x->f->name;
+    l->t->grew = x;
     return size * n;
 }
 

@@ -20,15 +20,18 @@
 enum pull_what {
     PULL_OFFER,    /* a model of the repository that could be chosen: file, total (bytes) */
     PULL_PLAN,     /* the files are known: n_files, done and total of all bytes */
-    PULL_PROGRESS, /* done and total of all bytes, and the file that grew last */
-    PULL_FILE,     /* a file is complete and checked: file, total */
+    PULL_PROGRESS, /* done and total of all bytes, and the file that grew last: sum, file_done,
+                    * file_total */
+    PULL_FILE,     /* a file is complete and checked: file, sum, total */
     PULL_NOTE      /* a retry, a wait for another process: text */
 };
 
 struct pull_event {
     enum pull_what what;
     const char *file, *text; /* valid during the call */
+    const char *sum;         /* the checksum that the hub promises, in hex: SHA-256 or SHA-1; "" */
     uint64_t done, total;
+    uint64_t file_done, file_total;
     int n_files;
 };
 

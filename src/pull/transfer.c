@@ -66,13 +66,18 @@ static void close_transfer(struct transfer *t)
 static void tell_progress(struct transfer *t, bool now)
 {
     const struct pull_opt *o = t->s->opt;
-    uint64_t have = 0;
+    struct pull_event ev = { PULL_PROGRESS, .total = t->total, .n_files = t->n_items };
 
     if (!o->tell || (!now && t->told_ns && clock_ms_since(t->told_ns) < 100)) return;
     t->told_ns = clock_ns();
-    for (int i = 0; i < t->n_items; i++) have += item_have(&t->items[i]);
-    o->tell(o->arg, &(struct pull_event){ PULL_PROGRESS, .file = t->grew, .done = have,
-                                          .total = t->total, .n_files = t->n_items });
+    for (int i = 0; i < t->n_items; i++) ev.done += item_have(&t->items[i]);
+    if (t->grew) {
+        ev.file = t->grew->f->name;
+        ev.sum = t->grew->f->sum;
+        ev.file_done = item_have(t->grew);
+        ev.file_total = t->grew->f->bytes;
+    }
+    o->tell(o->arg, &ev);
 }
 
 /* The next range of a file that is under way, else of one that begins now. *x NULL: there is none. */

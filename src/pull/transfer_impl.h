@@ -56,7 +56,7 @@ struct transfer {
     int n_items;
     uint64_t total, downloaded;
     uint64_t told_ns, polled_ns; /* of the last progress; of the last look at locks */
-    const char *grew;            /* file */
+    const struct item *grew;     /* last; NULL: none yet */
     struct err *e;
 };
 

@@ -14,6 +14,7 @@
 #include "server/hopin.h"
 #include "server/limit.h"
 #include "server/origin.h"
+#include "server/pulls.h"
 #include "server/server_impl.h"
 #include "server/visit.h"
 #include "server/web.h"
@@ -57,6 +58,8 @@ static const struct route_row routes[] = {
     { HTTP_POST, "/api/show", WITH_KEY, .api = api_ollama_show },
     { HTTP_GET, "/api/version", WITH_KEY, .quiet = true, .api = api_ollama_version },
     { HTTP_POST, "/api/copy", ADMIN, .api = api_ollama_copy },
+    { HTTP_DELETE, "/api/delete", ADMIN, .api = api_ollama_delete },
+    { HTTP_POST, "/api/pull", ADMIN, .lasts = true, .own = pulls_post },
     { HTTP_POST, "/completion", WITH_KEY, .limited = true, .api = api_native_completion },
     { HTTP_POST, "/infill", WITH_KEY, .limited = true, .api = api_infill },
     { HTTP_POST, "/apply-template", WITH_KEY, .limited = true, .api = api_apply_template },

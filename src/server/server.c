@@ -32,6 +32,7 @@
 #include "server/notify.h"
 #include "server/origin.h"
 #include "server/parkfile.h"
+#include "server/pulls.h"
 #include "server/registration.h"
 #include "server/routes.h"
 #include "server/server_impl.h"
@@ -236,6 +237,7 @@ static void on_stop_signal(void *arg)
         if (v->jobs) jobs_drain(v->jobs);
         pool_drain(v->pool);
         api_end_watchers(v->api);
+        pulls_drain(v);
         http_drain(v->http);
         if (!loop_timer_set(v->ending, 1)) cancel_all(v, "out of memory"), loop_stop(v->loop);
     } else if (v->life == LIFE_DRAIN) {
@@ -546,6 +548,7 @@ static void server_close(struct server *v)
     registrar_close(v->registrar);
     notify_close(&v->notify);
     gpus_close(v->gpus);
+    pulls_close(v);
     supervisor_stop(v->workers); /* the loop has ended: nobody may wait for it */
     pool_stop(v->pool);          /* engines send no more events to the API */
     api_close(v->api);           /* calls hold models */

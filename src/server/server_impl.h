@@ -25,6 +25,7 @@ struct limit;
 struct loop;
 struct loop_timer;
 struct pool;
+struct pull;
 struct registry;
 struct supervisor;
 struct trace;
@@ -72,8 +73,9 @@ struct server {
     /* Live traffic, for lines of batches: when there was some last, when it began, when a request
      * waited for its place; 0: never. */
     uint64_t live_ns, live_from_ns, short_ns;
-    struct jobs *jobs; /* NULL: there is no folder for them */
-    struct gpus *gpus; /* NULL: no model uses a GPU, or NVML is not installed */
+    struct jobs *jobs;  /* NULL: there is no folder for them */
+    struct pull *pulls; /* models that are being downloaded: pulls.c */
+    struct gpus *gpus;  /* NULL: no model uses a GPU, or NVML is not installed */
 
     uint64_t start_ns;
     int64_t start_ms; /* since 1970 */

@@ -95,7 +95,7 @@ def test_errors_are_texts():
             ("/api/chat", {"model": MODEL, "messages": [user("x")], "keep_alive": "x"}, "keep_alive"),
             ("/api/generate", {"model": MODEL, "prompt": "x", "images": ["x"]}, "images"), ("/api/generate", {"model": MODEL, "prompt": 5}, "prompt"),
             ("/api/generate", {"model": "tern-tales", "prompt": "x", "suffix": "y"}, "middle"), ("/api/show", {}, "model"), ("/api/embed", {"model": MODEL}, "input"),
-            ("/api/copy", {"source": "a", "destination": "b"}, "copy")]
+            ("/api/copy", {"source": "tern-tales"}, "destination"), ("/api/copy", {"destination": "b"}, "source"), ("/api/pull", {"model": "x"}, "hf.co/ORG/NAME")]
     for path, body, word in rows:
         a = ask("POST", path, body)
         assert a.status == 400 and set(a.json) == {"error"} and word in a.json["error"], (path, body, a.body)

@@ -1,6 +1,7 @@
 /* Fuzz target: an arbitrary body, read as one of each protocol that is translated into a chat completion
  * (Responses, Messages, three of Ollama, two of llama-server), then by the table of params. What is
- * accepted has messages that the template of a model without tools can be given (anytools.c).
+ * accepted has messages that the template of a model without tools can be given (anytools.c). The same
+ * for the body of a pull.
  *
  * The fuzz library contains only readers of files, so the readers of bodies are included as sources; their
  * static functions have the same names, so each is renamed by its file. */
@@ -160,6 +161,19 @@ static void read_as(struct api *a, struct str body, size_t i)
     arena_release(&c.arena);
 }
 
+static void read_as_pull(struct str body)
+{
+    struct err e = { 0 };
+    struct str name = { 0 };
+    json_t *root = NULL;
+    bool stream;
+    int rc = body_parse(&root, body, NULL, &e);
+
+    if (rc == OK) rc = api_read_pull(root, &name, &stream, &e);
+    if (rc == OK ? name.n == 0 : !e.msg[0]) __builtin_trap();
+    json_decref(root);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static const char ids[1][RESPSTORE_ITEM_ID] = { "msg_1" };
@@ -181,6 +195,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     }
     for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++)
         read_as(&a, str_of(copy, n), i);
+    read_as_pull(str_of(copy, n));
     mem_free(copy);
     return 0;
 }
