@@ -243,6 +243,7 @@ void api_close(struct api *a)
     }
     chan_close(a->events);
     respstore_close(a->responses);
+    responses_forget_owners(a);
     promptdiff_release(&a->prompts);
     api_close_watchers(a);
     pthread_mutex_destroy(&a->compiled_lock);

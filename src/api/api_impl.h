@@ -16,6 +16,7 @@ struct call;
 struct choice;
 struct compile_job;
 struct request;
+struct respowner;
 struct respstore;
 struct seen;
 struct workers;
@@ -48,7 +49,9 @@ struct api {
     struct choice *choices, *free_choices; /* all ever made; those not in use */
     struct loop_timer *ping;
     struct respstore *responses; /* any thread */
-    struct promptdiff prompts;   /* at log level debug */
+    struct respowner *owners;    /* a ring: processes that have stored responses; NULL: none has */
+    unsigned owner_at;
+    struct promptdiff prompts; /* at log level debug */
     /* watchers.c */
     struct seen *seen; /* [n_seen] states that were sent last, by model */
     size_t n_seen, cap_seen;

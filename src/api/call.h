@@ -212,6 +212,11 @@ void forward_drop(struct call *c);
 void forward_fill_end(const struct call *c, struct api_end *out);
 void forward_on_retry(void *arg);
 
+/* ---- responses_get.c ---- */
+/* A forwarded call of /v1/responses was answered: its process may have stored the response. */
+void responses_note_owner(const struct call *c);
+void responses_forget_owners(struct api *a);
+
 /* ---- cancel.c ---- */
 /* Cancels calls with this id, or correlation id, but self; true: there were some. */
 bool api_cancel_running(struct api *a, struct str id, const struct api_who *who,

@@ -218,6 +218,7 @@ void forward_ended(struct forward *f, const struct api_end *end)
         else end_without_answer(c, end);
     }
     count_failure(c, end);
+    responses_note_owner(c);
     c->holds--;
     assert(!c->holds);
     f->end = end;

@@ -1,17 +1,86 @@
 /* responses_get.c - stored answers by their ids: GET and DELETE /v1/responses/{id},
- * GET /v1/responses/{id}/input_items, POST /v1/responses/{id}/cancel. */
+ * GET /v1/responses/{id}/input_items, POST /v1/responses/{id}/cancel.
+ *
+ * A model in a process of its own stores its answers there. The server remembers which model has
+ * answered, and forwards calls about the answer to it; the store ends with the process. */
 #include "api/call.h"
 
 #include "api/convo.h"
 #include "api/respstore.h"
 #include "base/jsonr.h"
 #include "base/jsonw.h"
+#include "base/mem.h"
 #include "net/http.h"
 #include "net/query.h"
 
 #include <stdio.h>
 
 enum { LIST_DEFAULT = 20, LIST_MOST = 100 };
+
+/* ---- answers of other processes ---- */
+
+struct respowner {
+    char id[ID_BYTES];
+    uint32_t tenant;
+    int model; /* index in the pool */
+};
+
+/* Without memory the answer cannot be asked for by its id. The oldest of many is forgotten. */
+void responses_note_owner(const struct call *c)
+{
+    struct api *a = c->api;
+    struct respowner *o;
+
+    if (c->status != 200 || c->fw.target || strcmp(c->route, "/v1/responses") != 0) return;
+    if (!a->owners && !(a->owners = mem_array(RESPSTORE_MAX, sizeof *a->owners))) return;
+    o = &a->owners[a->owner_at++ % RESPSTORE_MAX];
+    snprintf(o->id, sizeof o->id, "%s", c->id);
+    o->tenant = c->who.tenant;
+    o->model = pool_index(a->opt.pool, str_c(c->model_id));
+}
+
+void responses_forget_owners(struct api *a)
+{
+    mem_free(a->owners);
+    a->owners = NULL;
+}
+
+static const struct respowner *find_owner(const struct call *c, struct str id)
+{
+    for (int i = 0; c->api->owners && i < RESPSTORE_MAX; i++) {
+        const struct respowner *o = &c->api->owners[i];
+        if (o->id[0] && o->tenant == c->who.tenant && str_is(id, o->id)) return o;
+    }
+    return NULL;
+}
+
+/* The query, unless it has bytes that no parameter of these routes has. */
+static struct str plain_query(struct str query)
+{
+    for (size_t i = 0; i < query.n; i++)
+        if (query.p[i] <= ' ' || query.p[i] > '~') return STR("");
+    return query;
+}
+
+/* Forwards the call to the process that has stored the response. false: none has. */
+static bool forward_to_owner(struct call *c, struct str id)
+{
+    const struct respowner *o = find_owner(c, id);
+    struct pool_instance *m = o && o->model >= 0 ? pool_acquire(c->api->opt.pool, o->model) : NULL;
+    struct err e = { 0 };
+
+    if (!m || m->engine) {
+        pool_release(m);
+        return false;
+    }
+    c->model = m;
+    c->fw.target = arena_cstr(&c->arena, http_path(c->q));
+    c->fw.query = arena_cstr(&c->arena, plain_query(http_query(c->q)));
+    if (arena_check(&c->arena, &e) != OK || forward_start(c, &e) != OK) call_fail(c, &e, NULL);
+    return true;
+}
+
+/* ---- answers of this process ---- */
 
 /* The part of the path between the prefix and `end`; the path may be without /v1. */
 static struct str id_of(struct str path, struct str end)
@@ -41,7 +110,7 @@ void api_get_response(struct api *a, struct http_req *q, const struct api_who *w
     if (!c) return;
     if (respstore_get(a->responses, id, who->tenant, RESPSTORE_RESPONSE, &c->out))
         call_send_body(c, 200);
-    else send_unknown(c, id);
+    else if (!forward_to_owner(c, id)) send_unknown(c, id);
     call_end_handler(c);
 }
 
@@ -59,7 +128,7 @@ void api_delete_response(struct api *a, struct http_req *q, const struct api_who
     jsonw_key(&w, "deleted"), jsonw_bool(&w, true);
     jsonw_end(&w);
     if (respstore_delete(a->responses, id, who->tenant)) call_send_body(c, 200);
-    else send_unknown(c, id);
+    else if (!forward_to_owner(c, id)) send_unknown(c, id);
     call_end_handler(c);
 }
 
@@ -82,7 +151,7 @@ void api_cancel_response(struct api *a, struct http_req *q, const struct api_who
         call_send_body(c, 200);
     } else if (respstore_get(a->responses, id, who->tenant, RESPSTORE_RESPONSE, &c->out)) {
         call_send_body(c, 200);
-    } else {
+    } else if (!forward_to_owner(c, id)) {
         send_unknown(c, id);
     }
     call_end_handler(c);
@@ -205,8 +274,12 @@ void api_response_items(struct api *a, struct http_req *q, const struct api_who 
     int rc;
 
     if (!c) return;
-    c->local = true;
     rc = read_listing(c, q, &e);
+    if (rc == OK && forward_to_owner(c, ((const struct listing *)c->state)->id)) {
+        call_end_handler(c);
+        return;
+    }
+    c->local = true;
     if (rc == OK) rc = call_hand_over(c, &job, 0, true, &e);
     if (rc != OK) call_fail(c, &e, c->p.param);
     call_end_handler(c);

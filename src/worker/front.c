@@ -11,10 +11,12 @@
 
 enum { BODY_DEFAULT = 16 << 20, UNREAD_DEFAULT = 1 << 20 };
 
-/* Routes that name a model in their body; the server relays no others. */
+typedef void handle_fn(struct api *a, struct http_req *q, const struct api_who *who);
+
+/* Routes that name a model in their body. */
 static const struct {
     const char *path;
-    void (*handle)(struct api *a, struct http_req *q, const struct api_who *who);
+    handle_fn *handle;
 } handlers[] = {
     { "/v1/chat/completions", api_chat },
     { "/v1/completions", api_completions },
@@ -193,20 +195,34 @@ static void fill_who(struct front_req *r, struct api_who *who)
     fill_hop(msg_header(r->head.headers, r->head.n_headers, FRONT_HOP), &who->hop);
 }
 
+/* Routes of responses that this process has stored; the server knows which ones. NULL: none. */
+static handle_fn *find_stored(const struct front_req *r, struct str path)
+{
+    enum http_method m = http_method(&r->req);
+
+    if (!str_starts(path, STR("/v1/responses/")) && !str_starts(path, STR("/responses/")))
+        return NULL;
+    if (m == HTTP_GET && str_ends(path, STR("/input_items"))) return api_response_items;
+    if (m == HTTP_POST && str_ends(path, STR("/cancel"))) return api_cancel_response;
+    return m == HTTP_GET ? api_get_response : m == HTTP_DELETE ? api_delete_response : NULL;
+}
+
 /* The request is complete: its handler owns it from here on. */
 static void handle_req(struct front_req *r)
 {
     struct str path = str_c(r->head.path);
+    handle_fn *handle = find_stored(r, path);
     struct api_who who;
 
-    for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++)
-        if (str_is(path, handlers[i].path)) {
-            fill_who(r, &who);
-            r->handled = true;
-            handlers[i].handle(r->front->opt.api, &r->req, &who);
-            return;
-        }
-    refuse_req(r, 404, "not_found");
+    for (size_t i = 0; i < sizeof handlers / sizeof *handlers && !handle; i++)
+        if (str_is(path, handlers[i].path)) handle = handlers[i].handle;
+    if (!handle) {
+        refuse_req(r, 404, "not_found");
+        return;
+    }
+    fill_who(r, &who);
+    r->handled = true;
+    handle(r->front->opt.api, &r->req, &who);
 }
 
 /* The age of the request counts from its arrival at the server. */

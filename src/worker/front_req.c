@@ -20,7 +20,10 @@ static enum http_method get_method(const struct http_req *q)
 {
     const char *m = req_of_const(q)->head.method;
 
-    return strcmp(m, "POST") == 0 ? HTTP_POST : strcmp(m, "GET") == 0 ? HTTP_GET : HTTP_OTHER;
+    return strcmp(m, "POST") == 0     ? HTTP_POST
+           : strcmp(m, "GET") == 0    ? HTTP_GET
+           : strcmp(m, "DELETE") == 0 ? HTTP_DELETE
+                                      : HTTP_OTHER;
 }
 static struct str get_method_name(const struct http_req *q)
 {

@@ -111,8 +111,8 @@ static int write_head(struct relay *r, struct buf *out, struct err *e)
 {
     const struct forward *f = r->f;
     struct msg_request m = { .method = arena_cstr(&r->arena, http_method_name(f->q)),
-                             .path = f->path,
-                             .query = "", /* no route of a worker reads it */
+                             .path = f->target ? f->target : f->path,
+                             .query = f->query ? f->query : "",
                              .id = f->who->correlation,
                              .peer = http_peer(f->q),
                              .age_ms = (int64_t)clock_ms_since(f->start_ns),
@@ -154,7 +154,7 @@ static struct relay *make_relay(struct forward *f, struct worker *w)
 /* Do calls of this route take a place of the engine? */
 static bool takes_place(const struct forward *f)
 {
-    return strcmp(f->path, "/tokenize") != 0 && strcmp(f->path, "/detokenize") != 0;
+    return !f->target && strcmp(f->path, "/tokenize") != 0 && strcmp(f->path, "/detokenize") != 0;
 }
 
 /* Refuses what the worker would refuse, before the body is sent to it: its last heartbeat said that its

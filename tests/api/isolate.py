@@ -179,6 +179,65 @@ def test_an_unload_is_no_restart():
     assert after["starts"] == before["starts"] + 1 and after["restarts"] == before["restarts"] == 0, (before, after)
 
 
+def respond(name, text, **more):
+    status, body = ask("POST", "/v1/responses", {"model": name, "input": text, "max_output_tokens": 8, "temperature": 0, **more})
+    assert status == 200, body
+    return json.loads(body)
+
+
+def by_id(method, id, rest=""):
+    status, body = ask(method, "/v1/responses/" + id + rest)
+    return status, json.loads(body)
+
+
+def test_stored_responses_are_found_by_their_ids():
+    made = {name: respond(name, "Tell me of " + name) for name in (A, B)}
+    for name, r in made.items():
+        assert by_id("GET", r["id"]) == (200, r)
+        assert json.loads(ask("GET", "/responses/" + r["id"])[1]) == r
+        status, items = by_id("GET", r["id"], "/input_items?limit=1&order=asc")
+        assert status == 200 and items["data"][0]["content"][0]["text"] == "Tell me of " + name, items
+        assert by_id("GET", r["id"], "/input_items?limit=x")[0] == 400
+        assert by_id("POST", r["id"], "/cancel") == (200, r)            # it has ended
+        local = json.loads(ask("POST", "/v1/responses", {"model": A, "input": "x", "max_output_tokens": 1}, LOCAL)[1])
+        assert set(local) == set(r)
+    first = made[A]
+    second = respond(A, "And then?", previous_response_id=first["id"])
+    assert second["previous_response_id"] == first["id"] and second["usage"]["input_tokens"] > first["usage"]["input_tokens"], second
+    assert by_id("DELETE", first["id"]) == (200, {"id": first["id"], "object": "response.deleted", "deleted": True})
+    for method, rest in (("GET", ""), ("DELETE", ""), ("GET", "/input_items"), ("POST", "/cancel")):
+        assert by_id(method, first["id"], rest)[0] == 404, (method, rest)
+        assert by_id(method, "resp_unknown", rest)[0] == 404
+    assert by_id("GET", second["id"])[0] == 200
+    c = http.client.HTTPConnection(HERE.hostname, HERE.port, timeout=120)
+    c.request("POST", "/v1/responses", json.dumps({"model": B, "input": "go", "max_output_tokens": 6, "stream": True}))
+    text = c.getresponse().read().decode()
+    c.close()
+    done = json.loads(text.split("event: response.completed\ndata: ")[1].split("\n")[0])["response"] if "response.completed" in text else \
+        json.loads(text.split("event: response.incomplete\ndata: ")[1].split("\n")[0])["response"]
+    assert by_id("GET", done["id"]) == (200, done)
+    assert ask("POST", "/models/unload", {"model": B})[0] == 200        # the store ends with the process
+    assert by_id("GET", done["id"])[0] == 404
+    assert ask("POST", "/models/load", {"model": B})[0] == 200
+    assert by_id("GET", done["id"])[0] == 404
+
+
+def test_a_response_that_runs_is_cancelled_by_its_id():
+    c = http.client.HTTPConnection(HERE.hostname, HERE.port, timeout=120)
+    c.request("POST", "/v1/responses", json.dumps({"model": A, "input": "go", "max_output_tokens": 400, "ignore_eos": True, "stream": True}))
+    r = c.getresponse()
+    line = b""
+    while not line.startswith(b"data: "):
+        line = r.readline()
+    id = json.loads(line[6:])["response"]["id"]
+    while b"output_text.delta" not in line:
+        line = r.readline()
+    status, got = by_id("POST", id, "/cancel")
+    assert status == 200 and got["id"] == id and got["status"] in ("cancelled", "incomplete", "completed"), got
+    r.read()
+    c.close()
+
+
 def test_no_process_is_left_of_many():
     """Nothing but the two workers: zombies would be children, too."""
     pid = int(os.environ["TERN_PID"])
