@@ -83,6 +83,24 @@ static void a_cancelled_or_late_work_ends_at_the_next_look(void **state)
     assert_non_null(strstr(e.msg, "seconds of processor time"));
 }
 
+static void a_stopped_job_or_a_deadline_ends_its_work(void **state)
+{
+    atomic_int stop = 0;
+    struct budget b = { .what = "the work", .stop = &stop, .deadline_ns = UINT64_MAX };
+    struct budget late = { .what = "the work", .deadline_ns = 1 };
+    struct err e = { 0 };
+    int n = 0;
+
+    (void)state;
+    for (int i = 0; i < 100000; i++) assert_true(budget_step(&b, 1));
+    atomic_store(&stop, 2);
+    while (budget_step(&b, 1)) n++;
+    assert_true(n <= BUDGET_LOOK);
+    assert_int_equal(budget_error(&b, &e), E_CANCELLED);
+    assert_false(budget_step(&late, 1));
+    assert_int_equal(budget_error(&late, &e), E_DEADLINE);
+}
+
 /* Processor time counts, not the time in which other processes have the machine. */
 static void time_in_which_the_thread_does_not_run_is_not_counted(void **state)
 {
@@ -381,6 +399,7 @@ int main(void)
         cmocka_unit_test(the_limit_of_steps_is_exact_and_stays_exceeded),
         cmocka_unit_test(bytes_are_counted_while_they_are_held),
         cmocka_unit_test(a_cancelled_or_late_work_ends_at_the_next_look),
+        cmocka_unit_test(a_stopped_job_or_a_deadline_ends_its_work),
         cmocka_unit_test(time_in_which_the_thread_does_not_run_is_not_counted),
         cmocka_unit_test(schemas_that_grow_without_bound_are_refused),
         cmocka_unit_test(automata_that_grow_without_bound_are_refused),

@@ -317,10 +317,48 @@ static void the_shipped_model_has_a_template(void **state)
     tokenizer_close(t);
 }
 
+/* The template runs for long with the message "loop" only: not when it is opened. */
+static void a_rendering_ends_with_its_request(void **state)
+{
+    static const char source[] = "{% if messages[0].content == 'loop' %}{% for i in range(90000) "
+                                 "%}{% for j in range(90000) %}"
+                                 "{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}";
+    struct tokenizer *t = NULL;
+    struct prompter *p = NULL;
+    struct prompt_output out = { 0 };
+    struct chat_msg msg = { STR("user"), STR("loop") };
+    atomic_int stop = 1;
+    json_t *tools = json_pack("[{s:s, s:{s:s}}]", "type", "function", "function", "name", "f"),
+           *list = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "loop", "role",
+                             "user", "content", "loop");
+    struct prompt_input in = { .msgs = &msg, .n_msgs = 1, .stop = &stop };
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(tokenizer_open(&t, repo("models/tern-tales.gguf"), &e), OK);
+    assert_int_equal(prompter_open(&p, t, temp_file("l.jinja", source, sizeof source - 1), &e), OK);
+    assert_int_equal(prompter_make(p, &in, &out, &e), E_CANCELLED);
+    in.messages = list; /* no other form of the messages or tools is tried */
+    in.tools = tools;
+    assert_int_equal(prompter_make(p, &in, &out, &e), E_CANCELLED);
+    in.stop = NULL;
+    in.deadline_ns = 1;
+    assert_int_equal(prompter_make(p, &in, &out, &e), E_DEADLINE);
+    assert_true(!out.field[0] && !out.by_template && out.text.n == 0);
+    in = (struct prompt_input){ .msgs = &msg, .n_msgs = 1 };
+    assert_int_equal(prompter_make(p, &in, &out, &e), E_INVALID); /* too many steps */
+    prompt_output_release(&out);
+    prompter_close(p);
+    tokenizer_close(t);
+    json_decref(tools);
+    json_decref(list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(special_tokens_and_flags_are_variables),
+        cmocka_unit_test(a_rendering_ends_with_its_request),
         cmocka_unit_test(contents_have_the_shape_the_template_understands),
         cmocka_unit_test(arguments_have_the_shape_the_template_understands),
         cmocka_unit_test(a_last_message_can_be_continued),

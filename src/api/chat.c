@@ -212,7 +212,9 @@ static int make_prompt(struct call *c, const struct template_json *j, struct pro
                                .documents = c->p.documents,
                                .vars = j->vars,
                                .no_generation_prompt = !c->p.add_prompt,
-                               .continue_final = c->p.continue_final };
+                               .continue_final = c->p.continue_final,
+                               .stop = &c->work.stop,
+                               .deadline_ns = c->deadline_ns };
     struct str template = prompter_template(c->model->prompter, c->p.tools != NULL);
     int rc = j->messages ? read_rewritten(c, j->messages, &in, e) : OK;
 

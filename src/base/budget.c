@@ -22,6 +22,9 @@ bool budget_look(struct budget *b)
     if (b->max_steps && b->steps > b->max_steps) return stop(b, BUDGET_STEPS);
     if (b->cancelled && atomic_load_explicit(b->cancelled, memory_order_relaxed))
         return stop(b, BUDGET_CANCELLED);
+    if (b->stop && atomic_load_explicit(b->stop, memory_order_relaxed))
+        return stop(b, BUDGET_CANCELLED);
+    if (b->deadline_ns && clock_ns() >= b->deadline_ns) return stop(b, BUDGET_DEADLINE);
     if (b->max_cpu_ns) {
         now = clock_thread_ns();
         if (!b->begin_ns) b->begin_ns = now;
@@ -74,6 +77,8 @@ int budget_error(const struct budget *b, struct err *e)
                        "%s was stopped after %llu steps: nobody waits for it any "
                        "more",
                        b->what, steps);
+    case BUDGET_DEADLINE:
+        return err_set(e, E_DEADLINE, "the deadline passed after %llu steps of %s", steps, b->what);
     case BUDGET_OPEN: break;
     }
     return err_set(e, E_INTERNAL, "%s is within its limits", b->what);

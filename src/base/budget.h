@@ -13,7 +13,7 @@
  * far the work got. Steps and bytes are the same on every machine; the limit of processor time is for
  * what they do not catch. Time in which the thread waits or other processes run does not count.
  *
- * A NULL budget has no limits. A budget is used by one thread; `cancelled` is set by any. */
+ * A NULL budget has no limits. A budget is used by one thread; `cancelled` and `stop` are set by any. */
 #ifndef TERN_BASE_BUDGET_H
 #define TERN_BASE_BUDGET_H
 
@@ -28,7 +28,14 @@
 /* Clock and flag are looked at once in so many steps: every few microseconds. */
 #define BUDGET_LOOK 4096
 
-enum budget_end { BUDGET_OPEN, BUDGET_STEPS, BUDGET_BYTES, BUDGET_TIME, BUDGET_CANCELLED };
+enum budget_end {
+    BUDGET_OPEN,
+    BUDGET_STEPS,
+    BUDGET_BYTES,
+    BUDGET_TIME,
+    BUDGET_CANCELLED,
+    BUDGET_DEADLINE
+};
 
 /* Set the limits and what; the rest begins as zero. */
 struct budget {
@@ -37,6 +44,8 @@ struct budget {
     size_t max_bytes;             /* held at the same time */
     uint64_t max_cpu_ns;          /* processor time of the thread, from the first look */
     const atomic_bool *cancelled; /* NULL: nobody cancels */
+    const atomic_int *stop;       /* the same, of a job of base/workers.h: not 0 */
+    uint64_t deadline_ns;         /* of clock_ns: nobody waits for it after that */
 
     uint64_t steps;    /* so far */
     uint64_t next;     /* steps at which limits, clock and flag are looked at again */
@@ -62,8 +71,8 @@ static inline bool budget_step(struct budget *b, uint64_t n)
 bool budget_take(struct budget *b, size_t bytes);
 void budget_give(struct budget *b, size_t bytes); /* they were freed */
 
-/* E_INVALID: which limit was exceeded and how far the work got. E_CANCELLED: nobody wants it any
- * more. Only after a failure. */
+/* E_INVALID: which limit was exceeded and how far the work got. E_CANCELLED, E_DEADLINE: nobody wants
+ * it any more. Only after a failure. */
 int budget_error(const struct budget *b, struct err *e);
 
 /* ---- arrays and maps that count ---- */

@@ -332,17 +332,20 @@ static int cut_after_last_message(const json_t *messages, struct buf *out, size_
     return OK;
 }
 
+/* By no fault of the template or the messages. */
+static bool is_ended(int rc) { return rc == E_NOMEM || rc == E_CANCELLED || rc == E_DEADLINE; }
+
 /* transformers defines absent tools and documents as None. Some templates fail on None and work
  * when the variable is undefined: after an error of that kind they get a second chance. */
 static int render_vars(const struct variant *f, const struct chat_template_input *in, json_t *vars,
                        struct buf *out, struct err *e)
 {
-    int rc = jinja_render(f->t, vars, NULL, out, e), again;
+    int rc = jinja_render(f->t, vars, in->limits, out, e), again;
 
-    if (rc == OK || rc == E_INVALID || rc == E_NOMEM || (in->tools && in->documents)) return rc;
+    if (rc == OK || rc == E_INVALID || is_ended(rc) || (in->tools && in->documents)) return rc;
     if (!in->tools) json_object_del(vars, "tools");
     if (!in->documents) json_object_del(vars, "documents");
-    again = jinja_render(f->t, vars, NULL, out, NULL);
+    again = jinja_render(f->t, vars, in->limits, out, NULL);
     if (again == E_NOMEM) return err_nomem(e, "rendering a chat template");
     return again == OK ? OK : rc;
 }
@@ -358,7 +361,7 @@ int chat_template_render(const struct chat_template *c, const struct chat_templa
     if (!vars) return err_nomem(e, "the variables of a chat template");
     rc = render_vars(f, in, vars, out, e);
     if (rc == OK && in->continue_final) rc = cut_after_last_message(in->messages, out, from, e);
-    if (rc != OK && rc != E_INVALID && rc != E_NOMEM) { /* for the caller all of these are one */
+    if (rc != OK && !is_ended(rc)) { /* for the caller all other errors are one */
         if (e) e->code = E_INVALID;
         rc = E_INVALID;
     }

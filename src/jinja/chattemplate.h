@@ -36,10 +36,12 @@ struct chat_template_input {
     bool no_generation_prompt; /* do not end with the beginning of an assistant message */
     bool continue_final;       /* transformers' continue_final_message: the last message is not
                                 * finished, so the prompt ends with its last character */
+    const struct jinja_limits *limits; /* of each rendering; NULL: the defaults */
 };
 
 /* Appends the prompt to out. E_INVALID: the template cannot render these messages; the message is
- * that of the template. E_NOMEM: out of memory. On an error out keeps its old bytes. */
+ * that of the template. E_CANCELLED, E_DEADLINE: the limits ended it. E_NOMEM: out of memory. On an
+ * error out keeps its old bytes. */
 int chat_template_render(const struct chat_template *c, const struct chat_template_input *in,
                          struct buf *out, struct err *e);
 

@@ -245,7 +245,9 @@ int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_l
                         .budget = { .what = "rendering the template",
                                     .max_steps = l.max_steps ? l.max_steps : MAX_STEPS,
                                     .max_bytes = l.max_bytes ? l.max_bytes : MAX_BYTES,
-                                    .cancelled = l.cancelled },
+                                    .cancelled = l.cancelled,
+                                    .stop = l.stop,
+                                    .deadline_ns = l.deadline_ns },
                         .max_output = l.max_output ? l.max_output : MAX_OUTPUT,
                         .random_state = clock_ns() };
     struct jtext text = { .r = &r };

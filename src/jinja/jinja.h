@@ -32,6 +32,8 @@ struct jinja_limits {   /* 0: the default */
     size_t max_bytes;   /* 256 MiB of values while rendering */
     size_t max_output;  /* 64 MiB of text */
     const atomic_bool *cancelled; /* set by any thread: the rendering ends; NULL: never */
+    const atomic_int *stop;       /* the same: not 0 */
+    uint64_t deadline_ns;         /* of clock_ns: the rendering ends; 0: never */
 };
 
 /* `name` stands before line and column in error messages; NULL: "template". The source is copied.
@@ -46,8 +48,8 @@ void jinja_close(struct jinja *t); /* NULL is allowed */
  * fixes the time that strftime_now() formats; otherwise it is the local time. limits may be NULL.
  *
  * E_INVALID: the template called raise_exception(), and the message is the template's; or it takes
- * more than a limit, which the message names. E_CANCELLED: it was cancelled. E_FORMAT: the rendering
- * failed in another way. E_NOMEM: out of memory. */
+ * more than a limit, which the message names. E_CANCELLED: it was cancelled. E_DEADLINE: its
+ * deadline passed. E_FORMAT: the rendering failed in another way. E_NOMEM: out of memory. */
 int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *limits,
                  struct buf *out, struct err *e);
 

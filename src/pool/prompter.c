@@ -337,6 +337,12 @@ static int complete_tools(const json_t *tools, json_t **out, struct err *e)
 
 /* ---- rendering ---- */
 
+/* No other try will help. */
+static bool is_final(int rc)
+{
+    return rc == OK || rc == E_NOMEM || rc == E_CANCELLED || rc == E_DEADLINE;
+}
+
 /* Some templates read members that a tool need not have. If rendering fails, it is tried again with
  * all of them, empty; if that fails too, the first error is the one reported. */
 static int render_template(const struct prompter *p, struct chat_template_input *in,
@@ -347,14 +353,14 @@ static int render_template(const struct prompter *p, struct chat_template_input 
     json_t *complete = NULL;
 
     if (rc == OK) return buf_check(text, e);
-    if (rc == E_NOMEM || !in->tools) return rc;
+    if (is_final(rc) || !in->tools) return rc;
     if ((again_rc = complete_tools(in->tools, &complete, &again)) == OK && complete) {
         in->tools = complete;
         again_rc = chat_template_render(p->tmpl, in, text, &again);
         if (again_rc == OK) again_rc = rc = buf_check(text, &again);
         json_decref(complete);
     }
-    if (again_rc != E_NOMEM) return rc;
+    if (again_rc == OK || !is_final(again_rc)) return rc;
     if (e) *e = again;
     return again_rc;
 }
@@ -373,7 +379,7 @@ static int render_changed(const struct prompter *p, struct chat_template_input *
         if (!changes[i](messages, &changed)) return err_nomem(e, "the messages");
         if (!changed) continue;
         rc = render_template(p, ask, text, &again);
-        if (rc == E_NOMEM) {
+        if (rc != OK && is_final(rc)) {
             if (e) *e = again;
             return rc;
         }
@@ -384,7 +390,9 @@ static int render_changed(const struct prompter *p, struct chat_template_input *
 static int make_by_template(const struct prompter *p, const struct prompt_input *in,
                             struct prompt_output *out, struct err *e)
 {
-    struct chat_template_input ask = { .tools = in->tools,
+    struct jinja_limits limits = { .stop = in->stop, .deadline_ns = in->deadline_ns };
+    struct chat_template_input ask = { .limits = &limits,
+                                       .tools = in->tools,
                                        .documents = in->documents,
                                        .kwargs = in->vars,
                                        .no_generation_prompt = in->no_generation_prompt,
@@ -397,9 +405,8 @@ static int make_by_template(const struct prompter *p, const struct prompt_input 
     if (rc != OK) return rc;
     ask.messages = messages;
     rc = render_template(p, &ask, &out->text, e);
-    if (rc != OK && rc != E_NOMEM && in->messages)
-        rc = render_changed(p, &ask, messages, &out->text, rc, e);
-    if (rc != OK && rc != E_NOMEM) {
+    if (!is_final(rc) && in->messages) rc = render_changed(p, &ask, messages, &out->text, rc, e);
+    if (!is_final(rc)) {
         snprintf(out->field, sizeof out->field, "messages");
         out->by_template = !e || !str_starts(str_c(e->msg), STR("continue_final_message:"));
         err_wrap(e, "the model's chat template refuses these messages");

@@ -10,6 +10,7 @@
 #include "pool/chatform.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 struct prompter;
 
@@ -31,6 +32,8 @@ struct prompt_input {
     const json_t *vars;        /* an object of more template variables; or NULL */
     bool no_generation_prompt; /* without the opening of the assistant's turn */
     bool continue_final;       /* the last message is continued: its end is left off */
+    const atomic_int *stop;    /* set by any thread, not 0: E_CANCELLED; NULL: never */
+    uint64_t deadline_ns;      /* of clock_ns: E_DEADLINE; 0: none */
 };
 
 /* A zeroed one is empty. */

@@ -206,6 +206,21 @@ def test_a_durable_request_is_read_by_the_request_threads():
         assert "not_found" not in json.dumps(job), job       # a path without /v1 is the same endpoint
 
 
+def test_a_deadline_that_passes_while_a_template_is_rendered_ends_it():
+    """The template takes as many steps as a rendering has, and no time limit but that of the body."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
+        f.write("{% if messages[0].content == 'loop' %}{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}"
+                "{% endif %}{{ messages[0].content }}")
+        f.flush()
+        s = serve("--chat-template", f.name)
+        ask_chat = lambda text, **more: ask(s, "POST", "/v1/chat/completions", {  # noqa: E731
+            "messages": [{"role": "user", "content": text}], "max_tokens": 1, **more})
+        a = ask_chat("loop", deadline_ms=20)
+        assert (a.status, a.code) == (504, "deadline_exceeded"), a.body
+        assert ask_chat("loop").code == "invalid_request"
+        assert ask_chat("Once").status == 200
+
+
 def test_clients_that_leave_cost_nothing_more():
     s = serve()
     body = heavy()
