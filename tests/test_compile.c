@@ -72,7 +72,7 @@ static struct compile_job *compile_async(struct engine *g, struct finished *t, c
     struct grammar *out = NULL;
     struct err e = { 0 };
 
-    *rc = engine_grammar_async(g, &spec, on_done, t, NULL, &out, &j, &e);
+    *rc = engine_grammar_async(g, &spec, 0, on_done, t, NULL, &out, &j, &e);
     assert_null(out);
     return j;
 }
@@ -97,7 +97,7 @@ static void grammars_are_compiled_by_a_separate_thread(void **state)
     assert_int_equal(bad->rc, E_INVALID);
     assert_non_null(strstr(bad->err.msg, "nothing"));
     /* A grammar that was compiled before is returned at once. */
-    assert_int_equal(engine_grammar_async(g, &spec, on_done, &t, NULL, &kept, &none, &e), OK);
+    assert_int_equal(engine_grammar_async(g, &spec, 0, on_done, &t, NULL, &kept, &none, &e), OK);
     assert_ptr_equal(kept, good->g);
     assert_null(none);
     grammar_unref(kept);
@@ -137,8 +137,8 @@ static int build_long(struct rules *g, struct str text, struct err *e)
     return hold(g, text);
 }
 
-static struct compile_job *compile_built(struct engine *g, struct finished *t,
-                                         grammar_build_fn *build, int number, int *rc)
+static struct compile_job *compile_of(struct engine *g, uint32_t tenant, struct finished *t,
+                                      grammar_build_fn *build, int number, int *rc)
 {
     char text[32];
     struct grammar_spec spec = { .kind = GRAMMAR_RULES, .build = build };
@@ -147,8 +147,14 @@ static struct compile_job *compile_built(struct engine *g, struct finished *t,
     struct err e = { 0 };
 
     spec.text = str_of(text, (size_t)snprintf(text, sizeof text, "number %d", number));
-    *rc = engine_grammar_async(g, &spec, on_done, t, NULL, &out, &j, &e);
+    *rc = engine_grammar_async(g, &spec, tenant, on_done, t, NULL, &out, &j, &e);
     return j;
+}
+
+static struct compile_job *compile_built(struct engine *g, struct finished *t,
+                                         grammar_build_fn *build, int number, int *rc)
+{
+    return compile_of(g, 0, t, build, number, rc);
 }
 
 static void wait_until(int n, int (*count)(struct finished *t), struct finished *t)
@@ -232,6 +238,107 @@ static void grammars_that_take_long_stop_nobody_else(void **state)
     engine_close(g);
 }
 
+/* ---- tenants ---- */
+
+static atomic_bool gate;     /* one more build waits for it */
+static atomic_int order[16]; /* numbers of builds, as they began */
+static atomic_int n_order;
+
+static int build_gated(struct rules *g, struct str text, struct err *e)
+{
+    (void)e;
+    atomic_fetch_add(&n_held, 1);
+    while (!atomic_load(&gate) && budget_look(g->budget)) usleep(1000);
+    g->root = rules_add(g, STR("root"), rules_literal(g, text));
+    return OK;
+}
+
+static int build_noted(struct rules *g, struct str text, struct err *e)
+{
+    int64_t number = 0;
+
+    (void)e;
+    str_to_i64(str_skip(text, strlen("number ")), &number);
+    atomic_store(&order[atomic_fetch_add(&n_order, 1)], (int)number);
+    g->root = rules_add(g, STR("root"), rules_literal(g, text));
+    return OK;
+}
+
+/* All threads but one are held, so that jobs begin one after the other. */
+static void tenants_take_turns(void **state)
+{
+    static const int sent[] = { 10, 11, 12, 13, 20, 21, 30 }; /* the tenant is the first digit */
+    static const int begun[] = { 10, 20, 30, 11, 21, 12, 13 };
+    enum { N = 7 };
+    struct engine *g = open_engine();
+    struct finished t = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct compile_job *jobs[COMPILE_THREADS + N];
+    int n = 0, rc;
+
+    (void)state;
+    reset_holds();
+    atomic_store(&gate, false);
+    atomic_store(&n_order, 0);
+    for (int i = 0; i < COMPILE_THREADS - 1; i++)
+        assert_non_null(jobs[n++] = compile_of(g, 1, &t, build_held, i, &rc));
+    assert_non_null(jobs[n++] = compile_of(g, 1, &t, build_gated, 9, &rc));
+    wait_until(COMPILE_THREADS, count_held, &t);
+    for (int i = 0; i < N; i++)
+        assert_non_null(jobs[n++] =
+                            compile_of(g, (uint32_t)sent[i] / 10, &t, build_noted, sent[i], &rc));
+    atomic_store(&gate, true);
+    wait_until(N + 1, count_finished, &t);
+    for (int i = 0; i < N; i++) assert_int_equal(atomic_load(&order[i]), begun[i]);
+    atomic_store(&released, true);
+    wait_until(n, count_finished, &t);
+    for (int i = 0; i < n; i++) job_unref(jobs[i]);
+    release_jobs(&t);
+    engine_close(g);
+}
+
+static void one_tenant_takes_no_room_from_others(void **state)
+{
+    struct engine *g = open_engine();
+    struct finished t = { .lock = PTHREAD_MUTEX_INITIALIZER }, more = t, held = t;
+    struct compile_job *longs[COMPILE_LONG_JOBS + 1], *waiting[COMPILE_JOBS], *j;
+    int rc, n = 0;
+
+    (void)state;
+    reset_holds();
+    for (int i = 0; i < COMPILE_LONG_JOBS; i++)
+        assert_non_null(longs[i] = compile_of(g, 1, &t, build_long, i, &rc));
+    wait_until(COMPILE_THREADS - 1, count_held, &t);
+    j = compile_of(g, 1, &more, build_long, 100, &rc); /* its second turn is refused */
+    wait_until(1, count_finished, &more);
+    assert_int_equal(j->rc, E_QUEUE_FULL);
+    job_unref(j);
+    assert_non_null(longs[COMPILE_LONG_JOBS] = compile_of(g, 2, &t, build_long, 200, &rc));
+    /* The thread for first turns is held as well, and the queue for them filled. */
+    assert_non_null(waiting[n++] = compile_of(g, 1, &held, build_held, 300, &rc));
+    wait_until(COMPILE_THREADS, count_held, &held);
+    for (int i = 0; n < COMPILE_JOBS; i++)
+        assert_non_null(waiting[n++] = compile_of(g, 1, &held, build_held, 301 + i, &rc));
+    assert_null(compile_of(g, 1, &held, build_held, 400, &rc));
+    assert_int_equal(rc, E_QUEUE_FULL);
+    assert_non_null(j = compile_of(g, 2, &more, build_held, 500, &rc));
+    assert_int_equal(count_finished(&t), 0);
+    atomic_store(&released, true);
+    wait_until(COMPILE_LONG_JOBS + 1, count_finished, &t);
+    wait_until(COMPILE_JOBS, count_finished, &held);
+    wait_until(2, count_finished, &more);
+    for (int i = 0; i <= COMPILE_LONG_JOBS; i++) {
+        assert_int_equal(longs[i]->rc, OK);
+        job_unref(longs[i]);
+    }
+    for (int i = 0; i < n; i++) job_unref(waiting[i]);
+    assert_int_equal(j->rc, OK);
+    job_unref(j);
+    release_jobs(&t);
+    release_jobs(&more);
+    release_jobs(&held);
+    engine_close(g);
+}
+
 static void a_requester_that_leaves_stops_its_compilation(void **state)
 {
     struct engine *g = open_engine();
@@ -290,6 +397,8 @@ int main(void)
         cmocka_unit_test(grammars_are_compiled_by_a_separate_thread),
         cmocka_unit_test(the_compile_queue_is_bounded_and_ends_with_the_engine),
         cmocka_unit_test(grammars_that_take_long_stop_nobody_else),
+        cmocka_unit_test(tenants_take_turns),
+        cmocka_unit_test(one_tenant_takes_no_room_from_others),
         cmocka_unit_test(a_requester_that_leaves_stops_its_compilation),
         cmocka_unit_test(cached_grammars_are_bounded_by_bytes),
     };

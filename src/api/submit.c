@@ -442,8 +442,8 @@ int call_submit(struct call *c, struct err *e)
     if (rc != OK) return rc;
     note_prompt(c);
     if (c->p.grammar_field) {
-        rc = engine_grammar_async(c->model->engine, &c->p.grammar, on_compiled, c->api, c,
-                                  &c->grammar, &c->compiling, e);
+        rc = engine_grammar_async(c->model->engine, &c->p.grammar, c->who.tenant, on_compiled,
+                                  c->api, c, &c->grammar, &c->compiling, e);
         if (rc != OK || c->compiling) return rc;
     }
     return submit_all(c, e);

@@ -22,12 +22,67 @@ static void append_job(struct compile_queue *q, struct compile_job *j)
     q->last = &j->next;
 }
 
-static struct compile_job *pop_job(struct compile_queue *q)
+/* The oldest job of the tenant that has waited longest for its turn; NULL: none waits. With the lock
+ * held. */
+static struct compile_job *pop_job(struct compiler *c, bool is_long)
 {
-    struct compile_job *j = q->first;
+    struct compile_queue *q = &c->queues[is_long];
+    struct compile_job **best = NULL, *j;
 
-    if (j) q->first = j->next;
+    for (struct compile_job **p = &q->first; *p; p = &(*p)->next)
+        if (!best || (*p)->group->turn[is_long] < (*best)->group->turn[is_long]) best = p;
+    if (!best) return NULL;
+    j = *best;
+    *best = j->next;
+    if (q->last == &j->next) q->last = best;
+    j->group->turn[is_long] = ++c->turn;
     return j;
+}
+
+/* ---- tenants ---- */
+
+static struct compile_group *find_group(struct compiler *c, uint32_t tenant)
+{
+    struct compile_group *g = c->groups;
+
+    while (g && g->tenant != tenant) g = g->next;
+    return g;
+}
+
+/* NULL: no memory. A new one has its turn behind those that are there. */
+static struct compile_group *find_or_add_group(struct compiler *c, uint32_t tenant)
+{
+    struct compile_group *g = find_group(c, tenant);
+
+    if (g || !(g = mem_new(struct compile_group))) return g;
+    g->tenant = tenant;
+    g->turn[0] = g->turn[1] = ++c->turn;
+    g->next = c->groups;
+    c->groups = g;
+    return g;
+}
+
+static void remove_group_if_idle(struct compiler *c, struct compile_group *g)
+{
+    struct compile_group **p = &c->groups;
+
+    if (g->n[0] || g->n[1]) return;
+    while (*p != g) p = &(*p)->next;
+    *p = g->next;
+    mem_free(g);
+}
+
+/* For another job of the tenant. g NULL: it has none. */
+static bool has_room(const struct compiler *c, const struct compile_group *g, bool is_long,
+                     size_t bytes)
+{
+    int most = is_long ? COMPILE_LONG_JOBS : COMPILE_JOBS;
+
+    if (!g) return bytes <= COMPILE_BYTES;
+    if (g->n[is_long] >= most || g->bytes + bytes > COMPILE_BYTES) return false;
+    if (g->n[is_long] == 0) return true;
+    return c->n[is_long] < COMPILE_ALL * most &&
+           c->bytes + bytes <= (size_t)COMPILE_ALL * COMPILE_BYTES;
 }
 
 int compiler_init(struct compiler *c, struct guided *d, struct engine_stats *stats, struct err *e)
@@ -49,16 +104,33 @@ void job_unref(struct compile_job *j)
 
 /* ---- the compiler's threads ---- */
 
-static int refuse_job(const struct compiler *c, struct err *e)
+/* g NULL: a tenant without jobs. */
+static int refuse_job(const struct compile_group *g, struct err *e)
 {
-    int rc = err_set(e, E_QUEUE_FULL,
-                     "%d grammars of %zu bytes wait to be compiled, %d of them large; the limits "
-                     "are %d, %u and %d",
-                     c->n + c->n_long, c->bytes, c->n_long, COMPILE_JOBS, COMPILE_BYTES,
-                     COMPILE_LONG_JOBS);
+    const struct compile_group none = { 0 };
+    int rc;
+
+    if (!g) g = &none;
+    rc = err_set(e, E_QUEUE_FULL,
+                 "%d grammars of %zu bytes of this key wait to be compiled, %d of them large; the "
+                 "limits are %d, %u and %d, and %d times as many of all keys",
+                 g->n[0] + g->n[1], g->bytes, g->n[1], COMPILE_JOBS, COMPILE_BYTES,
+                 COMPILE_LONG_JOBS, COMPILE_ALL);
 
     if (e) e->retry_ms = 1000;
     return rc;
+}
+
+/* n: 1 or -1. With the lock held. */
+static void count_job(struct compiler *c, struct compile_job *j, int n)
+{
+    size_t bytes = j->spec.text.n;
+
+    c->n[j->is_long] += n;
+    j->group->n[j->is_long] += n;
+    c->bytes = n > 0 ? c->bytes + bytes : c->bytes - bytes;
+    j->group->bytes = n > 0 ? j->group->bytes + bytes : j->group->bytes - bytes;
+    gauge_set(&c->stats->grammar_jobs, c->n[0] + c->n[1]);
 }
 
 /* i: the thread that has the job, or -1. Counters go first: when done() runs, the requester may
@@ -67,11 +139,11 @@ static void finish_job(struct compiler *c, int i, struct compile_job *j)
 {
     pthread_mutex_lock(&c->lock);
     if (i >= 0) c->running[i] = NULL;
-    *(j->is_long ? &c->n_long : &c->n) -= 1;
-    c->bytes -= j->spec.text.n;
+    count_job(c, j, -1);
+    remove_group_if_idle(c, j->group);
+    j->group = NULL;
     if (c->quit && j->rc == E_CANCELLED)
         j->rc = err_set(&j->err, E_SHUTDOWN, "the server is shutting down");
-    gauge_set(&c->stats->grammar_jobs, c->n + c->n_long);
     pthread_mutex_unlock(&c->lock);
     counter_add(j->rc == OK            ? &c->stats->grammars_compiled
                 : j->rc == E_CANCELLED ? &c->stats->grammars_cancelled
@@ -98,16 +170,16 @@ static bool queue_long(struct compiler *c, int i, struct compile_job *j)
     bool room;
 
     pthread_mutex_lock(&c->lock);
-    if ((room = c->n_long < COMPILE_LONG_JOBS && !c->quit)) {
+    if ((room = has_room(c, j->group, true, 0) && !c->quit)) {
         c->running[i] = NULL; /* another thread will have it */
+        count_job(c, j, -1);
         j->is_long = true;
-        c->n--;
-        c->n_long++;
-        append_job(&c->longs, j);
+        count_job(c, j, 1);
+        append_job(&c->queues[1], j);
         pthread_cond_broadcast(&c->news);
     } else {
         j->rc = c->quit ? err_set(&j->err, E_CANCELLED, "the server is shutting down")
-                        : refuse_job(c, &j->err);
+                        : refuse_job(j->group, &j->err);
     }
     pthread_mutex_unlock(&c->lock);
     return room;
@@ -123,8 +195,8 @@ static struct compile_job *wait_for_job(struct compiler *c, int i)
     for (;;) {
         bool longs = i > 0 || c->n_threads == 1;
         if (c->quit) break;
-        if (longs && (j = pop_job(&c->longs))) break;
-        if ((j = pop_job(&c->waiting))) break;
+        if (longs && (j = pop_job(c, true))) break;
+        if ((j = pop_job(c, false))) break;
         pthread_cond_wait(&c->news, &c->lock);
     }
     c->running[i] = j;
@@ -164,7 +236,7 @@ void compiler_close(struct compiler *c)
     pthread_cond_broadcast(&c->news);
     pthread_mutex_unlock(&c->lock);
     for (int i = 0; i < c->n_threads; i++) pthread_join(c->threads[i], NULL);
-    while ((j = pop_job(&c->longs)) || (j = pop_job(&c->waiting))) {
+    while ((j = pop_job(c, true)) || (j = pop_job(c, false))) {
         j->rc = err_set(&j->err, E_SHUTDOWN, "the server is shutting down");
         finish_job(c, -1, j);
     }
@@ -198,22 +270,22 @@ static int start_threads(struct compiler *c, struct err *e)
 }
 
 /* With the lock held. */
-static int accept_job(struct compiler *c, struct compile_job *j, struct err *e)
+static int accept_job(struct compiler *c, struct compile_job *j, uint32_t tenant, struct err *e)
 {
+    const struct compile_group *g = find_group(c, tenant);
     int rc;
 
-    if (c->n >= COMPILE_JOBS || c->bytes + j->spec.text.n > COMPILE_BYTES) return refuse_job(c, e);
+    if (!has_room(c, g, false, j->spec.text.n)) return refuse_job(g, e);
     if ((rc = start_threads(c, e)) != OK) return rc;
-    append_job(&c->waiting, j);
-    c->n++;
-    c->bytes += j->spec.text.n;
-    gauge_set(&c->stats->grammar_jobs, c->n + c->n_long);
+    if (!(j->group = find_or_add_group(c, tenant))) return err_nomem(e, "the queue of a tenant");
+    append_job(&c->queues[0], j);
+    count_job(c, j, 1);
     pthread_cond_broadcast(&c->news);
     return OK;
 }
 
 /* Two references: the requester's and the compiler's. A job that is refused is freed here. */
-int compiler_submit(struct compiler *c, const struct grammar_spec *spec,
+int compiler_submit(struct compiler *c, const struct grammar_spec *spec, uint32_t tenant,
                     void (*done)(struct compile_job *j), void *arg, void *owner,
                     struct compile_job **out, struct err *e)
 {
@@ -233,7 +305,7 @@ int compiler_submit(struct compiler *c, const struct grammar_spec *spec,
     j->owner = owner;
     atomic_init(&j->refs, 2);
     pthread_mutex_lock(&c->lock);
-    rc = accept_job(c, j, e);
+    rc = accept_job(c, j, tenant, e);
     pthread_mutex_unlock(&c->lock);
     if (rc == OK) {
         *out = j;

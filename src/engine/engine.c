@@ -500,14 +500,14 @@ int engine_grammar(struct engine *g, const struct grammar_spec *spec, struct gra
     return guided_compile(&g->guided, spec, NULL, out, e);
 }
 
-int engine_grammar_async(struct engine *g, const struct grammar_spec *spec,
+int engine_grammar_async(struct engine *g, const struct grammar_spec *spec, uint32_t tenant,
                          void (*done)(struct compile_job *j), void *arg, void *owner,
                          struct grammar **out, struct compile_job **job, struct err *e)
 {
     if (atomic_load_explicit(&g->admit.closed, memory_order_acquire))
         return err_set(e, E_SHUTDOWN, "the server is shutting down");
     if ((*out = guided_find(&g->guided, spec))) return OK;
-    return compiler_submit(&g->compiler, spec, done, arg, owner, job, e);
+    return compiler_submit(&g->compiler, spec, tenant, done, arg, owner, job, e);
 }
 
 static int reject_of(int rc)

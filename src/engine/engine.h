@@ -72,8 +72,8 @@ void engine_sample_defaults(const struct engine *g, struct sample_opt *out);
 int engine_grammar(struct engine *g, const struct grammar_spec *spec, struct grammar **out,
                    struct err *e);
 /* The same without waiting: *out if it is cached, else *job (engine/compile.h), after which
- * done(job) is called. */
-int engine_grammar_async(struct engine *g, const struct grammar_spec *spec,
+ * done(job) is called. Tenants take turns. */
+int engine_grammar_async(struct engine *g, const struct grammar_spec *spec, uint32_t tenant,
                          void (*done)(struct compile_job *j), void *arg, void *owner,
                          struct grammar **out, struct compile_job **job, struct err *e);
 
