@@ -4,15 +4,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "kernel/finite.h"
 #include "model/weightlist.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
     SLICE_BYTES = 1 << 20,
@@ -152,7 +151,7 @@ static void *scan_main(void *arg)
     struct err e;
     int rc = OK;
 
-    setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
+    thread_set_nice(19);
     for (int i = 0; i < c->list->n && rc == OK; i++) {
         const struct weight_item *w = &c->list->items[i];
         rc = w->t->quant ? scan_parts(c->source, w->t->quant, rest, c, &e)
@@ -170,7 +169,7 @@ struct scan *scan_start(const struct source *s, const struct weight_list *list)
 
     if (!c) return NULL;
     c->source = s, c->list = list;
-    if (pthread_create(&c->thread, NULL, scan_main, c) == 0) return c;
+    if (thread_start(&c->thread, "tern-scan", scan_main, c, NULL) == OK) return c;
     mem_free(c);
     return NULL;
 }
