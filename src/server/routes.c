@@ -21,7 +21,13 @@
 #include "server/work.h"
 
 enum access { ANYONE, WITH_KEY, ADMIN };
-enum { MAX_REFUSALS = 8 /* of large bodies of a tenant in a second that are answered at once */ };
+enum {
+    MAX_REFUSALS = 8, /* of large bodies of a tenant in a second that are answered at once */
+    /* Bytes of a body on paths that compute nothing (cancel, load, show, batches). They are not limited
+     * by rate, since whoever is at a limit may still cancel, and their bodies are parsed on the loop:
+     * so those are small, and parsing one costs no more than reading its request. */
+    MAX_SMALL_BODY = 16 << 10
+};
 
 struct route_row {
     enum http_method method;
@@ -366,6 +372,10 @@ static void follow_route(struct visit *t, const struct route_row *r)
     struct err e = { 0 };
 
     t->quiet = r->quiet;
+    if (!r->limited && http_body(t->q).n > MAX_SMALL_BODY) {
+        visit_fail_status(t, 413, "request_too_large", "this path takes no large body");
+        return;
+    }
     if ((r->access != ANYONE && find_tenant(t, r->access, &who, &e) != OK) ||
         check_life(t->v, r, &e) != OK || (r->limited && check_limits(t, who, true, &e) != OK)) {
         visit_fail(t, &e);

@@ -195,6 +195,19 @@ def test_unknown_fields_are_logged_once():
     assert log.count("'x_thing'") == 1 and log.count("'y_thing'") == 1, log
 
 
+def test_paths_that_are_not_metered_take_small_bodies_only():
+    """They are parsed by the event loop, and whoever is at a limit may still cancel."""
+    s = serve_keys(["sk-one name=one rate=1/min"])
+    paths = ["/cancel", "/v1/requests/x/cancel", "/api/show", "/api/copy", "/models/load", "/models/unload", "/api/v1/models/load",
+             "/api/v1/models/unload", "/v1/batches", "/v1/batches/x/cancel", "/v1/jobs/x/cancel", "/sleep", "/wake_up",
+             "/v1/responses/x/cancel"]
+    for i, path in enumerate(paths):
+        a = ask(s, "POST", path, b'{"id":"x","a":[%s1]}' % (b"1," * 8192), key("admin"))
+        assert a.status == 413 and b"takes no large body" in a.body, (path, a.body)
+        assert refused(s, "request_too_large") == i + 1
+        assert ask(s, "POST", path, b"[" * 10_000, key("one")).status in (200, 400, 401, 404), path
+
+
 def start_batch(server, name, n, **body):
     """The id of a batch of n lines."""
     lines = "".join(json.dumps({"custom_id": f"c{i}", "method": "POST", "url": "/v1/completions",
