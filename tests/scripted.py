@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes a model that generates fixed texts. usage: tests/scripted.py FOLDER [FAMILY ...]
        or: tests/scripted.py --random FOLDER FAMILY, a model that generates random text
+       or: tests/scripted.py --chat FOLDER MODEL [think], a copy of a model of at least 320 tokens that has no tokenizer, with one
 
 The next token depends on the last one only: embeddings are unit vectors, attention and FFN add nothing, and the output
 projection maps each token to its successor. If the last message of a chat is "play NAME", the prompt ends with the token
 that begins the script NAME. Scripts are cut into tokens at places that are hard for parsers. The template selects the
 family of the answers. Any other prompt ends at once. write_random() writes the model with random text."""
-import array, json, os, random, re, struct, sys
+import array, json, os, random, re, shutil, struct, sys
 
 # Families: markers for the template, and scripts as lists of pieces. No piece may occur in two scripts.
 SCRIPTS = {
@@ -106,10 +107,35 @@ def write_random(folder, template, seed=1):
     write_model(folder, sorted(marks), template, seed=seed)
 
 
+# A turn for each message. Of the models that think, the history does not have the opening of the answer.
+CHAT = ("{% for m in messages %}<|begin|>{{ m.role }}\n{{ m.content }}<|eos|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|begin|>assistant\n{% endif %}")
+CHAT_THINK = CHAT.replace("assistant\n{%", "assistant\n<|think|>\n\n<|/think|>\n\n{%")
+
+
+def write_chat(folder, model, think=False, context=None):
+    """A copy of a folder without a tokenizer, such as tests/golden/hf/mamba2: every byte is a token, messages are turns."""
+    shutil.copytree(model, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    os.chmod(folder, 0o755)
+    write_tokenizer(folder, ["<|eos|>", "<|begin|>", "<|think|>", "<|/think|>"], CHAT_THINK if think else CHAT, 0.0)
+    if context:
+        config = json.load(open(f"{folder}/config.json"))
+        for c in (config, config.get("text_config", {})):
+            if "max_position_embeddings" in c:
+                c["max_position_embeddings"] = context
+        json.dump(config, open(f"{folder}/config.json", "w"))
+
+
 def write_model(folder, order, template, after=None, seed=None):
-    base = [bytes_to_unicode()[b] for b in range(256)]
     names = ["<|eos|>"] + order
     n = -(-(256 + len(names)) // 64) * 64
+    ids = write_tokenizer(folder, names, template, 1.0 if seed else 0.0)
+    write_weights(folder, n, ids, after, seed)
+
+
+def write_tokenizer(folder, names, template, temperature):
+    """Every byte is a token, and the names are, behind them; the first is the end token. Returns the ids of the names."""
+    base = [bytes_to_unicode()[b] for b in range(256)]
     ids = {p: 256 + i for i, p in enumerate(names)}
     os.makedirs(folder, exist_ok=True)
 
@@ -129,7 +155,11 @@ def write_model(folder, order, template, after=None, seed=None):
     json.dump(tokenizer, open(f"{folder}/tokenizer.json", "w"))
     json.dump({"eos_token": "<|eos|>", "chat_template": template, "tokenizer_class": "PreTrainedTokenizerFast"},
               open(f"{folder}/tokenizer_config.json", "w"))
-    json.dump({"eos_token_id": 256, "temperature": 1.0 if seed else 0.0}, open(f"{folder}/generation_config.json", "w"))
+    json.dump({"eos_token_id": 256, "temperature": temperature}, open(f"{folder}/generation_config.json", "w"))
+    return ids
+
+
+def write_weights(folder, n, ids, after, seed):
     json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": n, "intermediate_size": 64,
                "num_hidden_layers": 1, "num_attention_heads": n // 64, "num_key_value_heads": n // 64, "vocab_size": n,
                "max_position_embeddings": 8192 if seed else 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
@@ -168,6 +198,9 @@ def write_model(folder, order, template, after=None, seed=None):
 if __name__ == "__main__":
     if sys.argv[1] == "--random":
         write_random(sys.argv[2], template_of(sys.argv[3]))
+        sys.exit()
+    if sys.argv[1] == "--chat":
+        write_chat(sys.argv[2], sys.argv[3], "think" in sys.argv[4:])
         sys.exit()
     for family in sys.argv[2:] or ["hermes"]:
         write(sys.argv[1] + ("" if len(sys.argv) <= 3 else "-" + family), family)

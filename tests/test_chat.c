@@ -354,6 +354,106 @@ static void a_rendering_ends_with_its_request(void **state)
     json_decref(list);
 }
 
+/* ---- borders of prompts ---- */
+
+/* Opens an answer with a tag that the history does not have, as templates of reasoning models do. */
+#define THINKS                                                                          \
+    "{% if messages[-1].role == 'system' %}{{ raise_exception('no user') }}{% endif %}" \
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"     \
+    "{% if add_generation_prompt %}<|assistant|>\n<think>\n{% endif %}"
+
+static const struct chat_msg turns[] = {
+    { { "system", 6 }, { "You tell tales of a fox and a crow.", 35 } },
+    { { "user", 4 }, { "Once upon a time?", 17 } },
+    { { "assistant", 9 }, { "There was a fox.", 16 } },
+    { { "user", 4 }, { "And then? What did the crow say to the fox?", 43 } },
+    { { "assistant", 9 }, { "Nothing.", 8 } },
+    { { "user", 4 }, { "Why?", 4 } },
+};
+
+static struct prompt_output make_bordered(const struct prompter *p, size_t n)
+{
+    struct prompt_input in = { .msgs = turns, .n_msgs = n, .find_borders = true };
+    struct prompt_output out = { 0 };
+    struct err e = { 0 };
+
+    if (prompter_make(p, &in, &out, &e) != OK) fail_msg("%s", e.msg);
+    return out;
+}
+
+static void assert_before(const struct tokenizer *t, const struct prompt_output *o, int i,
+                          const char *want)
+{
+    struct buf text = { 0 };
+
+    assert_true(i < o->n_borders && o->borders[i] <= (int)o->ids.n);
+    tokenizer_decode(t, o->ids.p, (size_t)o->borders[i], false, &text);
+    assert_string_equal(buf_cstr(&text), want);
+    buf_release(&text);
+}
+
+static void borders_of_a_prompt_are_ends_of_messages(void **state)
+{
+    const char *file = temp_file("thinks.jinja", THINKS, sizeof THINKS - 1);
+    struct prompt_input plain = { .msgs = turns, .n_msgs = 4 };
+    struct prompt_output out, next, none = { 0 };
+    struct tokenizer *t = NULL;
+    struct prompter *p = NULL;
+    struct err e = { 0 };
+    int same;
+    (void)state;
+
+    assert_int_equal(tokenizer_open(&t, repo("models/tern-tales.gguf"), &e), OK);
+    assert_int_equal(prompter_open(&p, t, file, &e), OK);
+    out = make_bordered(p, 4);
+    assert_int_equal(out.n_borders, 3);
+#define SYSTEM "<|system|>\nYou tell tales of a fox and a crow.<|end|>\n"
+#define TURN "<|user|>\nOnce upon a time?<|end|>\n<|assistant|>\nThere was a fox.<|end|>\n"
+    assert_before(t, &out, 0, SYSTEM "<|user|>\n");
+    assert_before(t, &out, 1, SYSTEM TURN);
+    assert_before(t, &out, 2,
+                  SYSTEM TURN "<|user|>\nAnd then? What did the crow say to the fox?<|end|>\n"
+                              "<|assistant|>\n");
+    /* The next turn begins with the last border and not with the whole prompt. */
+    next = make_bordered(p, 6);
+    for (same = 0; same < (int)out.ids.n && out.ids.p[same] == next.ids.p[same];) same++;
+    assert_true(same >= out.borders[2] && same < (int)out.ids.n);
+    prompt_output_release(&out), prompt_output_release(&next);
+    out = make_bordered(p, 2); /* before the last message is behind the system's */
+    assert_int_equal(out.n_borders, 2);
+    assert_before(t, &out, 0, SYSTEM "<|user|>\n");
+    prompt_output_release(&out);
+    assert_int_equal(prompter_make(p, &plain, &none, &e), OK);
+    assert_int_equal(none.n_borders, 0); /* nobody asked */
+    prompt_output_release(&none);
+    prompter_close(p);
+    tokenizer_close(t);
+}
+
+static void forms_have_borders_too(void **state)
+{
+    struct buf json = { 0 };
+    struct prompt_output out;
+    struct tokenizer *t = NULL;
+    struct prompter *p = NULL;
+    struct err e = { 0 };
+    (void)state;
+
+    assert_int_equal(
+        file_read_gz(&json, repo("tests/golden/tokenizers/tern-tales.json.gz"), 64u << 20, &e), OK);
+    assert_int_equal(tokenizer_from_json(&t, buf_str(&json), STR("{}"), "none", &e), OK);
+    assert_int_equal(prompter_open(&p, t, NULL, &e), OK);
+    assert_string_not_equal(prompter_name(p), "template");
+    out = make_bordered(p, 4);
+    assert_int_equal(out.n_borders, 2);
+    assert_int_equal(out.borders[1], out.ids.n);
+    assert_true(out.borders[0] > 20 && out.borders[0] < (int)out.ids.n - 10);
+    prompt_output_release(&out);
+    prompter_close(p);
+    tokenizer_close(t);
+    buf_release(&json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +465,8 @@ int main(void)
         cmocka_unit_test(requests_with_tools_may_have_another_template),
         cmocka_unit_test(a_refusal_of_the_template_is_invalid_input),
         cmocka_unit_test(public_templates_render_exactly),
+        cmocka_unit_test(borders_of_a_prompt_are_ends_of_messages),
+        cmocka_unit_test(forms_have_borders_too),
         cmocka_unit_test(templates_are_found_in_tokenizer_config),
         cmocka_unit_test(the_shipped_model_has_a_template),
     };

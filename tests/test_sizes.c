@@ -149,6 +149,10 @@ static void snapshots_of_state_are_as_many_as_memory_allows(void **state)
     m.slot_bytes = 1 * MIB;
     sizes_choose(&o, &in);
     assert_int_equal(o.n_saved, 32);
+    in.given.max_seqs = 2;
+    sizes_choose(&o, &in);
+    assert_int_equal(o.n_saved, 16);
+    in.given.max_seqs = 0;
     in.few_saved = true;
     sizes_choose(&o, &in);
     assert_int_equal(o.n_saved, 8);

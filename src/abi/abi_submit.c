@@ -155,12 +155,15 @@ static int end(tern_request **out, struct submission *s, int rc, struct err *e)
 static int set_chat_prompt(struct submission *s, const struct chat_msg *msgs, size_t n,
                            struct err *e)
 {
-    struct prompt_input in = { .msgs = msgs, .n_msgs = n };
+    struct prompt_input in = { .msgs = msgs,
+                               .n_msgs = n,
+                               .find_borders = engine_keeps_state(s->lease.engine) };
     struct prompt_output out = { 0 };
     int rc = prompter_make(s->lease.prompter, &in, &out, e);
 
     if (rc == OK) {
         s->r->r->prompt = out.ids;
+        request_set_borders(s->r->r, out.borders, out.n_borders);
         out.ids = (struct ids){ 0 };
     }
     prompt_output_release(&out);

@@ -131,6 +131,7 @@ struct call {
     uint64_t open_ns;                     /* the request was read */
     struct str prompt_log;
     struct forward fw;
+    int borders[REQUEST_BORDERS], n_borders; /* of the prompt of a chat: request.borders */
     struct ids resume;    /* tokens that the client has: the answer continues behind them */
     struct ids new_ids;   /* tokens since the last flush, for a gateway */
     struct ids token_ids; /* of the answer, with dialect.token_ids */

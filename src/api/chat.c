@@ -214,7 +214,8 @@ static int make_prompt(struct call *c, const struct template_json *j, struct pro
                                .no_generation_prompt = !c->p.add_prompt,
                                .continue_final = c->p.continue_final,
                                .stop = &c->work.stop,
-                               .deadline_ns = c->deadline_ns };
+                               .deadline_ns = c->deadline_ns,
+                               .find_borders = engine_keeps_state(c->model->engine) };
     struct str template = prompter_template(c->model->prompter, c->p.tools != NULL);
     int rc = j->messages ? read_rewritten(c, j->messages, &in, e) : OK;
 
@@ -268,6 +269,14 @@ static int encode_prompt(struct call *c, struct prompt_output *out, struct err *
     return rc;
 }
 
+static void keep_borders(struct call *c, const struct prompt_output *out)
+{
+    while (c->n_borders < out->n_borders && c->n_borders < REQUEST_BORDERS) {
+        c->borders[c->n_borders] = out->borders[c->n_borders];
+        c->n_borders++;
+    }
+}
+
 /* Before the template runs: rendering a huge message is slow, too. */
 static int check_messages_length(struct call *c, struct err *e)
 {
@@ -291,6 +300,7 @@ int call_prepare_chat(struct call *c, struct err *e)
     }
     if ((rc = check_messages_length(c, e)) != OK) return rc;
     rc = encode_prompt(c, &out, e);
+    keep_borders(c, &out);
     if (rc == OK) rc = call_check_stop(c, e);
     if (rc == OK) rc = call_make_requests(c, &out.ids, 1, prompter_stop(c->model->prompter), e);
     prompt_output_release(&out);

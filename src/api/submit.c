@@ -193,6 +193,7 @@ static int fill_request(struct call *c, struct request *r, int index, const stru
     if ((rc = copy_shown(&c->parsing, r, e)) != OK) return rc;
     if ((rc = copy_stops(c, r, stop, e)) != OK) return rc;
     set_limits(c, r);
+    request_set_borders(r, c->borders, c->n_borders);
     r->n_top = c->p.n_top;
     r->tenant = c->who.tenant;
     r->salt = c->api->opt.salt_by_tenant ? map_hash(str_c(c->who.name)) : 0;

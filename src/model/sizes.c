@@ -29,7 +29,7 @@ static int least_saved(const struct sizes_in *in, const struct sizes *s)
 static int most_saved(const struct sizes_in *in, const struct sizes *s)
 {
     if (in->no_prefix || in->few_saved || !in->known) return least_saved(in, s);
-    return min_int(max_int(2 * s->max_seqs, 8), 32);
+    return min_int(max_int(2 * s->max_seqs, 16), 32);
 }
 
 /* Bytes of memory i for snapshots, of `left` bytes for KV blocks and state. They grow evenly with

@@ -7,7 +7,7 @@
  *   KV cache     whole blocks: a share of what weights and scratch leave of each memory, and never
  *                more than is of use: every sequence with its full context
  *   snapshots    of recurrent state: as many as fit into a quarter of the same share, from a few (4
- *                to 8) to two of every sequence, 8 to 32
+ *                to 8) to two of every sequence, 16 to 32
  *
  * Sizes that the user gives are not changed. Where memory is so scarce that not even one context of 4096
  * tokens (or as trained) fits, sizes are chosen for exactly that, and the check of the load plan

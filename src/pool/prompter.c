@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "jinja/chattemplate.h"
+#include "pool/promptborder.h"
 
 #include <stdio.h>
 
@@ -387,6 +388,110 @@ static int render_changed(const struct prompter *p, struct chat_template_input *
     return rc == OK ? OK : first_rc;
 }
 
+/* ---- borders ---- */
+
+static void add_border(struct prompt_output *out, int at)
+{
+    promptborder_add(out->borders, &out->n_borders, PROMPT_BORDERS, at);
+}
+
+/* Renders other messages, without the opening of the assistant's turn: where that text parts from the
+ * prompt is a border. false: the template refuses them, or there is no memory. */
+static bool add_border_of(const struct prompter *p, struct chat_template_input ask,
+                          const json_t *messages, struct prompt_output *out)
+{
+    struct str prompt = buf_str(&out->text);
+    struct buf text = { 0 };
+    bool ok;
+
+    ask.messages = messages;
+    ask.no_generation_prompt = true;
+    ok = messages && render_template(p, &ask, &text, NULL) == OK;
+    if (ok) {
+        size_t at = promptborder_common(prompt, buf_str(&text));
+        add_border(out, promptborder_tokens(p->t, prompt, &out->ids, at));
+    }
+    buf_release(&text);
+    return ok;
+}
+
+/* The first n messages, not copied; NULL: no memory. */
+static json_t *take_messages(const json_t *messages, size_t n)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+
+    for (size_t i = 0; i < n && ok; i++)
+        ok = json_array_append(list, json_array_get(messages, i)) == 0;
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* Appends a message whose text begins otherwise than others. NULL, and list is gone: no memory. */
+static json_t *append_probe(json_t *list, const char *role)
+{
+    json_t *msg = json_pack("{s:s, s:s}", "role", role, "content", "\x7f");
+
+    if (list && msg && json_array_append_new(list, msg) == 0) return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* The messages of the system, and one of a user. */
+static json_t *take_system(const json_t *messages)
+{
+    size_t n = 0;
+
+    while (is_role(json_array_get(messages, n), "system") ||
+           is_role(json_array_get(messages, n), "developer"))
+        n++;
+    return append_probe(take_messages(messages, n), "user");
+}
+
+/* The conversation with its next turn: templates leave the reasoning out of an answer that a user's
+ * message follows. A result of a tool is followed by an answer that has it still. */
+static json_t *take_next(const json_t *messages)
+{
+    size_t n = json_array_size(messages);
+    json_t *list = append_probe(take_messages(messages, n), "assistant");
+
+    return is_role(json_array_get(messages, n - 1), "tool") ? list : append_probe(list, "user");
+}
+
+/* What cannot be found out is left out. */
+static void find_borders(const struct prompter *p, const struct chat_template_input *ask,
+                         struct prompt_output *out)
+{
+    size_t n = json_array_size(ask->messages);
+    json_t *system = take_system(ask->messages), *next = take_next(ask->messages), *before = NULL;
+
+    if (n > 1) before = take_messages(ask->messages, n - 1);
+    if (ask->no_generation_prompt || ask->continue_final) add_border(out, (int)out->ids.n);
+    else if (!add_border_of(p, *ask, next, out)) add_border_of(p, *ask, ask->messages, out);
+    add_border_of(p, *ask, before, out);
+    add_border_of(p, *ask, system, out);
+    json_decref(system);
+    json_decref(next);
+    json_decref(before);
+}
+
+/* Forms write the opening of the assistant's turn always, and always in the same way. */
+static void find_form_borders(const struct prompter *p, const struct prompt_input *in,
+                              struct prompt_output *out)
+{
+    struct ids before = { 0 };
+
+    add_border(out, (int)out->ids.n);
+    if (in->n_msgs > 1 &&
+        chatform_write(p->form, p->t, in->msgs, in->n_msgs - 1, NULL, &before, NULL) == OK &&
+        !before.failed)
+        add_border(out, promptborder_same(&out->ids, &before));
+    ids_release(&before);
+}
+
+/* ---- the prompt ---- */
+
 static int make_by_template(const struct prompter *p, const struct prompt_input *in,
                             struct prompt_output *out, struct err *e)
 {
@@ -413,6 +518,8 @@ static int make_by_template(const struct prompter *p, const struct prompt_input 
     }
     /* The template has written the special tokens: they are matched, none is added. */
     if (rc == OK) rc = tokenizer_encode(p->t, buf_str(&out->text), 0, &out->ids, e);
+    ask.tools = in->tools; /* rendering may have completed them */
+    if (rc == OK && in->find_borders) find_borders(p, &ask, out);
     json_decref(messages);
     return rc;
 }
@@ -450,6 +557,7 @@ int prompter_make(const struct prompter *p, const struct prompt_input *in,
     if (p->tmpl) rc = make_by_template(p, in, out, e);
     else if ((rc = check_form(p, in, out, e)) == OK)
         rc = chatform_write(p->form, p->t, in->msgs, in->n_msgs, &out->text, &out->ids, e);
+    if (rc == OK && !p->tmpl && in->find_borders) find_form_borders(p, in, out);
     return rc == OK ? ids_check(&out->ids, e) : rc;
 }
 

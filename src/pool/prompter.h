@@ -34,12 +34,20 @@ struct prompt_input {
     bool continue_final;       /* the last message is continued: its end is left off */
     const atomic_int *stop;    /* set by any thread, not 0: E_CANCELLED; NULL: never */
     uint64_t deadline_ns;      /* of clock_ns: E_DEADLINE; 0: none */
+    bool find_borders;         /* prompt_output.borders are wanted */
 };
+
+enum { PROMPT_BORDERS = 3 };
 
 /* A zeroed one is empty. */
 struct prompt_output {
     struct buf text;
     struct ids ids;
+    /* Beginnings of ids that a later prompt of the conversation, or of another one with the same
+     * system message and tools, has too, the shortest first: up to the first message that is not the
+     * system's, up to the last message, and all but the end that templates write otherwise once there
+     * is an answer. Some may be missing. */
+    int borders[PROMPT_BORDERS], n_borders;
     char field[48];   /* after E_INVALID: the field of the request at fault, "messages[3].role" */
     bool by_template; /* after E_INVALID: the message has words of the template, and its lines */
 };
