@@ -433,7 +433,7 @@ static json_t *append_probe(json_t *list, const char *role)
 {
     json_t *msg = json_pack("{s:s, s:s}", "role", role, "content", "\x7f");
 
-    if (list && msg && json_array_append_new(list, msg) == 0) return list;
+    if (json_array_append_new(list, msg) == 0) return list; /* takes msg over in any case */
     json_decref(list);
     return NULL;
 }

@@ -144,7 +144,7 @@ static struct prompter *text_prompter;
 static int make_text_prompt(struct request *r, struct err *e)
 {
     struct chat_msg msgs[] = { { STR("system"), STR("Be brief.") }, { STR("user"), STR("Hi!") } };
-    struct prompt_input in = { .msgs = msgs, .n_msgs = 2 };
+    struct prompt_input in = { .msgs = msgs, .n_msgs = 2, .find_borders = true };
     struct prompt_output out = { 0 };
     int rc = prompter_make(text_prompter, &in, &out, e);
 
