@@ -197,6 +197,30 @@ static void pages_of_other_origins_are_foreign(void **state)
     assert_true(is_foreign("localhost:1", "http://localhost:1", "cross-site"));
 }
 
+static void origins_are_listed_as_browsers_write_them(void **state)
+{
+    static const char *const bad[] = { "app.example", "https://", "://x",        "https://a/b",
+                                       "null",        "a b",      "https://a b", "https://a,null" };
+    const char *list = "https://app.example , http://[::1]:3000,app://x";
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(origin_check_list(list, &e), OK);
+    assert_int_equal(origin_check_list("", &e), OK);
+    assert_int_equal(origin_check_list("*", &e), OK);
+    assert_true(origin_is_listed(STR("https://app.example"), list));
+    assert_true(origin_is_listed(STR("http://[::1]:3000"), list));
+    assert_true(origin_is_listed(STR("app://x"), list));
+    assert_false(origin_is_listed(STR("http://app.example"), list));
+    assert_false(origin_is_listed(STR("https://app.example:443"), list));
+    assert_false(origin_is_listed(STR("null"), list));
+    assert_false(origin_is_listed(STR(""), list));
+    assert_false(origin_is_listed(STR("https://app.example"), ""));
+    assert_true(origin_is_listed(STR("null"), "*"));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(origin_check_list(bad[i], &e), E_INVALID);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +231,7 @@ int main(void)
         cmocka_unit_test(listed_hosts_are_allowed),
         cmocka_unit_test(the_list_is_checked_when_it_is_set),
         cmocka_unit_test(pages_of_other_origins_are_foreign),
+        cmocka_unit_test(origins_are_listed_as_browsers_write_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

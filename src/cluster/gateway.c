@@ -15,6 +15,7 @@
 #include "cluster/stored.h"
 #include "member/member.h"
 #include "net/loop.h"
+#include "server/cors.h"
 #include "server/descriptors.h"
 #include "server/limit.h"
 #include "server/origin.h"
@@ -103,10 +104,7 @@ static void end_pass(struct pass *p, const struct noted *n, int status, const ch
     gateway_note_end(p->g, &end);
 }
 
-static void set_cors(struct pass *p)
-{
-    if (p->g->s->cors) http_set_header(p->q, "Access-Control-Allow-Origin", "*");
-}
+static void set_cors(struct pass *p) { cors_set_headers(p->g->s, p->q); }
 
 static void send_reply(struct pass *p, int status, const char *type, struct str body)
 {
@@ -407,10 +405,10 @@ static bool refuse_foreign(struct pass *p, bool vital)
                     "--api-key-file");
         return true;
     }
-    if (s->cors || !origin_is_foreign(host, origin, site)) return false;
+    if (cors_allows(s, p->q) || !origin_is_foreign(host, origin, site)) return false;
     send_status(p, 403, "origin_not_allowed",
                 "requests from pages of another origin are not allowed; start the gateway with "
-                "--cors to allow them");
+                "--cors or --cors-origins to allow them");
     return true;
 }
 
@@ -452,9 +450,14 @@ static void handle_request(void *arg, struct http_req *q)
     if (refuse_foreign(&p, r && r->access == ANYONE)) return;
     if (r && !r->own && r->kind == RELAY_COMPUTE && send_web_file(&p)) return;
     if (!r) {
+        if (http_method(q) == HTTP_OPTIONS && cors_allows(p.g->s, q)) {
+            cors_set_preflight(q, STR("GET, HEAD, POST, PUT, DELETE"));
+            p.quiet = true;
+            send_reply(&p, 204, "text/plain", STR(""));
+            return;
+        }
         http_set_header(q, "Allow", "GET, HEAD, POST, PUT, DELETE");
-        send_status(&p, http_method(q) == HTTP_OPTIONS && p.g->s->cors ? 204 : 405,
-                    "method_not_allowed", "method not allowed");
+        send_status(&p, 405, "method_not_allowed", "method not allowed");
         return;
     }
     p.quiet = r->quiet;
@@ -465,9 +468,11 @@ static void handle_request(void *arg, struct http_req *q)
         (r->limited && take_limits(&p, t, &e) != OK))
         send_error(&p, &e);
     else if (r->own) r->own(&p);
-    else
+    else {
+        set_cors(&p);
         relay_begin(p.g, q, &p.who,
                     stored_is_work(http_path(q), http_body(q)) ? RELAY_STORE : r->kind);
+    }
 }
 
 static void handle_bad(void *arg, struct http_req *q, int status, const char *code, const char *msg,
@@ -549,6 +554,7 @@ static int check_settings(const struct gateway *g, struct err *e)
         return err_set(e, E_INVALID,
                        "no workers: give --peers URL,URL or --nats URL where workers register");
     if (origin_check_setting(s->allowed_hosts, e) != OK) return e->code;
+    if (origin_check_list(s->cors_origins, e) != OK) return e->code;
     if (*s->host && !is_loopback(s->host) && auth_is_open(g->auth) && !s->allow_open)
         return err_set(e, E_INVALID,
                        "host is '%s' and there is no API key: everyone who reaches it could use "

@@ -12,6 +12,7 @@
 #include "net/http.h"
 #include "net/traceparent.h"
 #include "server/auth.h"
+#include "server/cors.h"
 #include "server/limit.h"
 #include "server/routes.h"
 #include "server/server_impl.h"
@@ -75,11 +76,7 @@ static void set_common_headers(struct visit *t)
 
     if (t->headed) return;
     t->headed = true;
-    if (t->v->s->cors) {
-        http_set_header(t->q, "Access-Control-Allow-Origin", "*");
-        http_set_header(t->q, "Access-Control-Expose-Headers",
-                        "X-Correlation-Id, x-request-id, Retry-After");
-    }
+    cors_set_headers(t->v->s, t->q);
     if (traceparent_is_valid(trace)) {
         char copy[64];
         snprintf(copy, sizeof copy, "%.*s", STR_ARG(trace));

@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 enum { NAME_MAX_BYTES = 253 }; /* of a name in DNS */
@@ -166,6 +167,46 @@ int origin_check_setting(const char *allowed, struct err *e)
     }
     return OK;
 }
+
+/* ---- --cors-origins ---- */
+
+/* "scheme://host[:port]" as a browser writes it: no path, and no characters that an URL escapes. Hosts of
+ * extensions are no names of DNS. "null" is the origin of every sandboxed frame and local file. */
+static bool is_origin(struct str s)
+{
+    ptrdiff_t at = str_find(s, STR("://"));
+
+    if (at < 1 || s.n <= (size_t)at + 3 || s.n >= ORIGIN_BYTES) return false;
+    for (size_t i = 0; i < s.n; i++)
+        if (!is_name_char(s.p[i]) && !strchr("[]:+", s.p[i]) &&
+            !(i > (size_t)at && i < (size_t)at + 3))
+            return false;
+    return true;
+}
+
+bool origin_is_listed(struct str origin, const char *allowed)
+{
+    struct str list = str_c(allowed), entry;
+
+    while (next_entry(&list, &entry))
+        if (str_is(entry, "*") || (is_origin(entry) && is_equal(entry, origin))) return true;
+    return false;
+}
+
+int origin_check_list(const char *allowed, struct err *e)
+{
+    struct str list = str_c(allowed), entry;
+
+    while (next_entry(&list, &entry))
+        if (!str_is(entry, "*") && !is_origin(entry))
+            return err_set(e, E_INVALID,
+                           "cors-origins has '%.*s': an entry is an origin such as "
+                           "https://app.example or http://localhost:3000, or *",
+                           STR_ARG(str_take(entry, 100)));
+    return OK;
+}
+
+/* ---- pages ---- */
 
 /* "http://host:port" against the Host header. "null" (a local file, a sandboxed frame) has no host. */
 static bool is_same_origin(struct str host, struct str origin)

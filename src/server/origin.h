@@ -8,7 +8,8 @@
  *           replies. Only names that cannot be rebound are accepted: localhost (which browsers
  *           resolve themselves), addresses, and the names that the operator lists.
  *   Origin, Sec-Fetch-Site
- *           the page that sends it. One of another origin may send nothing, unless --cors.
+ *           the page that sends it. One of another origin may send nothing, unless --cors
+ *           or --cors-origins allow it.
  *
  * Plain functions over texts; nothing is kept. */
 #ifndef TERN_SERVER_ORIGIN_H
@@ -27,6 +28,11 @@ bool origin_split(struct str text, struct str *name, int *port);
  * "*.name": every name below it; "*": any. */
 bool origin_host_allowed(struct str host, const char *own, const char *allowed);
 int origin_check_setting(const char *allowed, struct err *e); /* E_INVALID names the bad entry */
+
+#define ORIGIN_BYTES 512 /* longer origins are never listed */
+/* origin: the header; list: --cors-origins, "https://name:port" separated by commas; "*": any. */
+bool origin_is_listed(struct str origin, const char *list);
+int origin_check_list(const char *list, struct err *e); /* E_INVALID names the bad entry */
 
 /* The request comes from a page of another origin than the one in host. origin, site: the headers
  * Origin and Sec-Fetch-Site; .p NULL: absent. */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "net/http.h"
 #include "server/auth.h"
+#include "server/cors.h"
 #include "server/hopin.h"
 #include "server/limit.h"
 #include "server/origin.h"
@@ -201,19 +202,10 @@ static void refuse_path(struct visit *t, struct str path)
 
 /* ---- pages of other origins (CORS) ---- */
 
-/* The browser asks before it sends a request of another origin. All headers it asks for are
- * allowed: keys decide, not headers. */
+/* The browser asks before it sends a request of another origin. */
 static void answer_preflight(struct visit *t, struct str methods)
 {
-    struct str asked = http_header(t->q, "Access-Control-Request-Headers");
-    char text[1024];
-
-    snprintf(text, sizeof text, "%.*s", STR_ARG(str_take(methods, 1000)));
-    http_set_header(t->q, "Access-Control-Allow-Methods", text);
-    if (!asked.n) asked = STR("Authorization, Content-Type");
-    snprintf(text, sizeof text, "%.*s", STR_ARG(str_take(asked, 1000)));
-    http_set_header(t->q, "Access-Control-Allow-Headers", text);
-    http_set_header(t->q, "Access-Control-Max-Age", "86400");
+    cors_set_preflight(t->q, methods);
     t->quiet = true;
     visit_reply(t, 204, "text/plain", STR(""));
 }
@@ -255,11 +247,12 @@ static bool refuse_foreign(struct visit *t, enum http_method m)
         refuse_host(t, host);
         return true;
     }
-    if (t->v->s->cors || (reads && (t->route < 0 || routes[t->route].vital))) return false;
+    if (cors_allows(t->v->s, t->q) || (reads && (t->route < 0 || routes[t->route].vital)))
+        return false;
     if (!origin_is_foreign(host, origin, site)) return false;
     visit_fail_status(t, 403, "origin_not_allowed",
                       "requests from pages of another origin are not allowed; start the server "
-                      "with --cors to allow them");
+                      "with --cors or --cors-origins to allow them");
     return true;
 }
 
@@ -472,7 +465,7 @@ void routes_handle(void *arg, struct http_req *q)
         visit_fail(&t, &e);
     } else if (refuse_foreign(&t, m)) {
         goto out;
-    } else if (m == HTTP_OPTIONS && v->s->cors && (allow.n || web_find(path))) {
+    } else if (m == HTTP_OPTIONS && cors_allows(v->s, q) && (allow.n || web_find(path))) {
         answer_preflight(&t, allow.n ? buf_str(&allow) : STR("GET, HEAD"));
     } else if (t.route >= 0) {
         follow_route(&t, &routes[t.route]);

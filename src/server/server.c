@@ -290,6 +290,7 @@ static int check_exposure(const struct server *v, struct err *e)
     const struct settings *s = v->s;
 
     if (origin_check_setting(s->allowed_hosts, e) != OK) return e->code;
+    if (origin_check_list(s->cors_origins, e) != OK) return e->code;
     if (!*s->host || is_loopback(s->host) || !auth_is_open(v->auth)) return OK;
     if (!s->allow_open)
         return err_set(

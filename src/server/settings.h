@@ -57,7 +57,8 @@ struct settings {
     char *verify_manifest;                    /* "off", "warn" or "require" */
     char *config;                             /* YAML file */
     char *chat_template; /* file with a template that replaces those of the models */
-    char *host, *allowed_hosts, *socket, *api_key, *api_key_file, *tls_cert, *tls_key;
+    char *host, *allowed_hosts, *cors_origins, *socket, *api_key, *api_key_file, *tls_cert,
+        *tls_key;
     int64_t port;
     bool allow_open; /* listen on other addresses than loopback without a key */
 

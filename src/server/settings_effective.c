@@ -26,6 +26,7 @@ static const struct word_row zero_words[] = {
 static const struct word_row empty_words[] = {
     { AT(chat_template), "of the model" },
     { AT(allowed_hosts), "localhost, loopback addresses and host" },
+    { AT(cors_origins), "none" },
 };
 
 static const char *find_word(const struct word_row *rows, size_t n, size_t at)

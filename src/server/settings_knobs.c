@@ -83,6 +83,8 @@ const struct knob settings_knobs[] = {
       .help = "PEM file with the private key of the certificate" },
     { .name = "cors", .kind = KNOB_BOOL, .at = AT(cors), .dflt = "false",
       .help = "allow web pages of other origins to use the API" },
+    { .name = "cors-origins", .kind = KNOB_TEXT, .at = AT(cors_origins), .dflt = "",
+      .help = "the same for pages of these origins only, such as https://app.example, separated by commas" },
     { .name = "allowed-hosts", .kind = KNOB_TEXT, .at = AT(allowed_hosts), .dflt = "",
       .help = "names in URLs of this server, besides localhost, loopback addresses and --host, separated by "
               "commas; *: any. Checked if there is no API key, or if set" },

@@ -84,6 +84,28 @@ def test_cors_opens_the_api_to_pages_but_not_to_rebound_names():
     assert (a.status, a.code) == (403, "host_not_allowed"), a.body
 
 
+def test_pages_of_listed_origins_may_use_the_api():
+    s = serve("--cors-origins", "https://app.example, http://localhost:3000,chrome-extension://abcdef")
+    for origin in ("https://app.example", "http://localhost:3000", "HTTPS://APP.example", "chrome-extension://abcdef"):
+        a = post(s, Origin=origin, Sec_Fetch_Site="cross-site")
+        assert a.status == 200 and a.headers["access-control-allow-origin"] == origin and "Origin" in a.headers["vary"], a.headers
+        a = ask(s, "OPTIONS", "/v1/completions", headers={"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-api-key",
+                                                          "Access-Control-Request-Private-Network": "true"})
+        assert a.status == 204 and a.headers["access-control-allow-origin"] == origin and "POST" in a.headers["access-control-allow-methods"], a.headers
+        assert a.headers["access-control-allow-headers"] == "x-api-key" and a.headers["access-control-allow-private-network"] == "true"
+        assert "access-control-allow-credentials" not in a.headers
+    for origin in ("http://app.example", "https://app.example:444", "https://app.example.evil.test", "https://evil.test", "null", "https://localhost:3000", "*"):
+        a = post(s, Origin=origin)
+        assert (a.status, a.code) == (403, "origin_not_allowed") and "access-control-allow-origin" not in a.headers, (origin, a.headers)
+        a = ask(s, "OPTIONS", "/v1/completions", headers={"Origin": origin})
+        assert a.status == 403 and "access-control-allow-origin" not in a.headers and "Origin" in a.headers["vary"], (origin, a.headers)
+    a = post(s)                                 # no page: a cache must not give its reply to one
+    assert a.status == 200 and "access-control-allow-origin" not in a.headers and "Origin" in a.headers["vary"]
+    a = post(s, Host=f"evil.test:{s.port}", Origin="https://app.example")
+    assert (a.status, a.code) == (403, "host_not_allowed"), a.body
+    assert post(serve("--cors-origins", "*"), Origin="https://evil.test").headers["access-control-allow-origin"] == "*"
+
+
 def test_listed_hosts_are_accepted():
     s = serve("--allowed-hosts", "proxy.example,*.lan:8123")
     assert complete(s, {"Host": "proxy.example:99"}).status == 200

@@ -65,6 +65,7 @@ CASES = {
     "tls-cert": (PEM, PEM, SAME),
     "tls-key": (PEM, PEM, SAME),
     "cors": ("true", True, SAME),
+    "cors-origins": ("https://knob.example", "https://knob.example", SAME),
     "allowed-hosts": ("knob.example", "knob.example", SAME),
     "max-connections": ("77", 77, SAME),
     "max-body": ("64K", 65536, SAME),

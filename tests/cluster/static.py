@@ -472,6 +472,22 @@ def test_resume_field():
         check(f"a bad {name} is 400", got[0] == 400 and name in got[1], got)
 
 
+def test_pages_of_listed_origins():
+    g = Gateway(folder, "gateway-cors", "--peers", workers[0].url, "--cors-origins", "https://app.example").start()
+    started.append(g)
+    g.wait_workers(1)
+    page, evil = {"Origin": "https://app.example"}, {"Origin": "https://evil.example"}
+    code, _, h = g.ask("OPTIONS", "/v1/completions", None, {**page, "Access-Control-Request-Headers": "x-api-key"})
+    h = {k.lower(): v for k, v in dict(h).items()}
+    check("a preflight of a listed origin is answered", code == 204 and h.get("access-control-allow-origin") == page["Origin"] and
+          "POST" in h.get("access-control-allow-methods", "") and h.get("access-control-allow-headers") == "x-api-key", (code, h))
+    code, _, h = g.ask("POST", "/v1/completions", completion("x", 1), page)
+    h = {k.lower(): v for k, v in dict(h).items()}
+    check("its requests reach a worker", code == 200 and h.get("access-control-allow-origin") == page["Origin"] and h.get("vary") == "Origin", (code, h))
+    check("those of others do not", g.ask("POST", "/v1/completions", completion("x", 1), evil)[0] == 403)
+    g.stop()
+
+
 def test_bad_command_lines():
     import subprocess
     for args, want in (([], "no workers"), (["--peers", "nonsense"], "not a URL"), (["--peers", "http://127.0.0.1:1 speed=2"], "only weight=W"),
