@@ -121,7 +121,7 @@ struct call {
     char stream_type[40]; /* of a forwarded call: its content type */
     bool watches;         /* a stream of the states of models (watchers.c) */
     int next_model; /* of /sleep, /wake_up and /models/sse: where they look for the next model; of
-                       /api/delete: the model */
+                     * /api/delete and /api/show: the model */
     bool gone;      /* the connection closed before the answer was complete */
     int holds;      /* functions that work on the call: it is not freed meanwhile */
     int status;     /* sent */

@@ -270,7 +270,7 @@ static void write_vectors(struct call *c)
     if (!one) jsonw_end(&w);
     for (int i = 0; i < c->n_prompts; i++) tokens += c->prompt_tokens[i];
     jsonw_key(&w, "total_duration"), jsonw_int(&w, (int64_t)(clock_ns() - c->start_ns));
-    jsonw_key(&w, "load_duration"), jsonw_int(&w, 0);
+    jsonw_key(&w, "load_duration"), jsonw_int(&w, ns_of(c->choices[0]->admission_ms));
     jsonw_key(&w, "prompt_eval_count"), jsonw_int(&w, tokens);
     jsonw_end(&w);
 }

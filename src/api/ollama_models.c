@@ -14,7 +14,6 @@
 #include "toolcall/toolfamily.h"
 
 #include <stdio.h>
-#include <sys/stat.h>
 #include <time.h>
 
 /* What clients look at is the version of the API, which they compare with the one that brought a
@@ -43,22 +42,32 @@ void ollama_write_time(struct jsonw *w, const char *key, int64_t epoch_ms)
 struct facts {
     const struct pool_model *m;
     struct pool_instance *now; /* a reference; NULL: it is not loaded */
-    struct engine_info info;   /* if it is */
+    struct engine_info info;   /* if it is; else as far as its files tell */
+    struct pool_head head;     /* if it is not */
     uint64_t bytes;
 };
 
-static void get_facts(struct facts *f, struct pool *p, int i)
+/* The server opens no files of models that are to run in processes of their own: only their size is
+ * known until they are loaded. On a request thread. */
+static void get_facts(struct facts *f, struct api *a, int i)
 {
-    struct stat st;
+    struct pool *p = a->opt.pool;
 
     *f = (struct facts){ .m = pool_at(p, i), .now = pool_acquire(p, i) };
     f->info.task = f->info.arch = f->info.dtype = "";
     if (f->now) {
         pool_info(f->now, &f->info);
         f->bytes = f->info.weight_bytes;
-    } else if (stat(pool_path(f->m), &st) == 0 && S_ISREG(st.st_mode)) {
-        f->bytes = (uint64_t)st.st_size;
+        return;
     }
+    pool_head(p, i, !a->opt.forward, &f->head);
+    f->info.task = f->head.task;
+    f->info.arch = f->head.arch;
+    f->info.dtype = f->head.dtype;
+    f->info.n_params = f->head.n_params;
+    f->info.n_vec = f->head.n_vec;
+    f->info.opt.n_ctx = f->head.n_ctx;
+    f->bytes = f->head.bytes;
 }
 
 static void write_name(struct jsonw *w, const char *key, const char *id)
@@ -99,9 +108,9 @@ static void write_details(struct jsonw *w, const struct facts *f)
     jsonw_key(w, "details"), jsonw_obj(w);
     write_str(w, "parent_model", STR(""));
     write_str(w, "format",
-              str_ends(path, STR(".gguf"))   ? STR("gguf")
-              : str_ends(path, STR(".onnx")) ? STR("onnx")
-                                             : STR("safetensors"));
+              str_ends(path, STR(".gguf"))                                    ? STR("gguf")
+              : str_ends(path, STR(".onnx")) || !strcmp(f->info.arch, "onnx") ? STR("onnx")
+                                                                              : STR("safetensors"));
     write_str(w, "family", str_c(f->info.arch));
     jsonw_key(w, "families"), jsonw_arr(w);
     if (*f->info.arch) jsonw_str(w, str_c(f->info.arch));
@@ -130,27 +139,53 @@ static void write_tag(struct jsonw *w, const struct facts *f, const char *name)
     jsonw_end(w);
 }
 
-void api_ollama_tags(struct api *a, struct http_req *q, const struct api_who *who)
+/* On a request thread, as the others here: headers of files may have to be read. */
+static int write_tags(struct call *c, struct err *e)
 {
-    struct call *c = call_open(a, q, who, "/api/tags");
-    struct jsonw w = { 0 };
+    struct pool *p = c->api->opt.pool;
+    struct jsonw w = { .out = &c->out };
     const char *name;
+    int rc = OK;
 
-    if (!c) return;
-    w.out = &c->out;
     jsonw_obj(&w);
     jsonw_key(&w, "models"), jsonw_arr(&w);
-    for (int i = 0; i < pool_n(a->opt.pool); i++) {
+    for (int i = 0; i < pool_n(p) && rc == OK; i++) {
         struct facts f;
-        if (!pool_is_listed(a->opt.pool, i) || !pool_is_current(a->opt.pool, i)) continue;
-        get_facts(&f, a->opt.pool, i);
+        if (!pool_is_listed(p, i) || !pool_is_current(p, i)) continue;
+        get_facts(&f, c->api, i);
         write_tag(&w, &f, f.m->id);
-        for (int k = 0; (name = pool_alias(a->opt.pool, i, k)); k++) write_tag(&w, &f, name);
+        for (int k = 0; (name = pool_alias(p, i, k)); k++) write_tag(&w, &f, name);
         pool_release(f.now);
+        rc = call_check_stop(c, e);
     }
     jsonw_end(&w);
     jsonw_end(&w);
+    return rc;
+}
+
+static int send_body(struct call *c, struct err *e)
+{
+    (void)e;
     call_send_body(c, 200);
+    return OK;
+}
+
+/* Beside large bodies: the first time may take as long as one. */
+static void hand_over(struct call *c, const struct call_job *job)
+{
+    struct err e = { 0 };
+
+    c->local = true;
+    if (call_hand_over(c, job, SIZE_MAX, true, &e) != OK) call_fail(c, &e, NULL);
+}
+
+void api_ollama_tags(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    static const struct call_job job = { write_tags, send_body };
+    struct call *c = call_open(a, q, who, "/api/tags");
+
+    if (!c) return;
+    hand_over(c, &job);
     call_end_handler(c);
 }
 
@@ -175,12 +210,15 @@ void api_ollama_ps(struct api *a, struct http_req *q, const struct api_who *who)
     jsonw_obj(&w);
     jsonw_key(&w, "models"), jsonw_arr(&w);
     for (int i = 0; i < pool_n(a->opt.pool); i++) {
+        struct facts f = { .m = pool_at(a->opt.pool, i), .now = pool_acquire(a->opt.pool, i) };
         struct pool_view v;
-        struct facts f;
-        get_facts(&f, a->opt.pool, i);
         if (f.now) {
-            const struct engine_device *d = engine_info_last(&f.info);
-            bool on_gpu = d->name && str_starts(str_c(d->name), STR("cuda"));
+            const struct engine_device *d;
+            bool on_gpu;
+            pool_info(f.now, &f.info);
+            f.bytes = f.info.weight_bytes;
+            d = engine_info_last(&f.info);
+            on_gpu = d->name && str_starts(str_c(d->name), STR("cuda"));
             pool_view(a->opt.pool, i, &v);
             jsonw_obj(&w);
             write_listed(&w, &f, f.m->id);
@@ -204,7 +242,7 @@ static void write_model_info(struct jsonw *w, const struct facts *f)
     char key[96];
 
     jsonw_key(w, "model_info"), jsonw_obj(w);
-    if (f->now) {
+    if (*f->info.arch) {
         write_str(w, "general.architecture", str_c(f->info.arch));
         jsonw_key(w, "general.parameter_count"), jsonw_int(w, (int64_t)f->info.n_params);
         snprintf(key, sizeof key, "%.60s.context_length", f->info.arch);
@@ -215,7 +253,7 @@ static void write_model_info(struct jsonw *w, const struct facts *f)
     jsonw_end(w);
 }
 
-/* Tools work with every model that generates; a model that is not loaded is taken for one. */
+/* Tools work with every model that generates; a model of which nothing is known is taken for one. */
 static void write_capabilities(struct jsonw *w, const struct facts *f, struct str template)
 {
     bool vectors = !strcmp(f->info.task, "embed") || !strcmp(f->info.task, "classify");
@@ -231,13 +269,14 @@ static void write_capabilities(struct jsonw *w, const struct facts *f, struct st
     jsonw_end(w);
 }
 
-static void send_shown(struct call *c, int i)
+static int write_shown(struct call *c, struct err *e)
 {
     struct jsonw w = { .out = &c->out };
     struct facts f;
     struct str template = STR("");
 
-    get_facts(&f, c->api->opt.pool, i);
+    (void)e;
+    get_facts(&f, c->api, c->next_model);
     if (f.now) template = pool_template(f.now);
     jsonw_obj(&w);
     write_str(&w, "license", STR(""));
@@ -250,7 +289,7 @@ static void send_shown(struct call *c, int i)
     ollama_write_time(&w, "modified_at", f.m->created * 1000);
     jsonw_end(&w);
     pool_release(f.now);
-    call_send_body(c, 200);
+    return OK;
 }
 
 int ollama_read_model(struct call *c, struct str *name, int *index, struct err *e)
@@ -271,13 +310,13 @@ int ollama_read_model(struct call *c, struct str *name, int *index, struct err *
 
 void api_ollama_show(struct api *a, struct http_req *q, const struct api_who *who)
 {
+    static const struct call_job job = { write_shown, send_body };
     struct call *c = call_open(a, q, who, "/api/show");
     struct err e = { 0 };
     struct str name;
-    int i = -1;
 
     if (!c) return;
-    if (ollama_read_model(c, &name, &i, &e) == OK) send_shown(c, i);
+    if (ollama_read_model(c, &name, &c->next_model, &e) == OK) hand_over(c, &job);
     else call_fail(c, &e, c->p.param);
     call_end_handler(c);
 }

@@ -412,12 +412,12 @@ static double ms_between(uint64_t from, uint64_t to)
     return to > from ? (double)(to - from) / 1e6 : 0;
 }
 
-/* The phases up to the first token; a request that got none has no phases. */
+/* The phases up to the first token; a request that got none has the first one only. */
 static void collect_phases(struct choice *ch, const struct request *r)
 {
+    ch->admission_ms = ms_between(ch->call->open_ns, r->submit_ns);
     ch->has_phases = r->first_ns && r->dispatch_ns;
     if (!ch->has_phases) return;
-    ch->admission_ms = ms_between(ch->call->open_ns, r->submit_ns);
     ch->scheduling_ms = ms_between(r->submit_ns, r->start_ns);
     ch->dispatch_ms = ms_between(r->start_ns, r->dispatch_ns);
     ch->compute_ms = ms_between(r->dispatch_ns, r->first_ns);

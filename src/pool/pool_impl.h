@@ -39,6 +39,8 @@ struct slot {
     struct pool_counts counts;
     atomic_bool was_ready;
     /* under the lock */
+    struct pool_head head; /* of its files, which had this print; 0: it was not read */
+    uint64_t head_print;
     struct pool_instance *now; /* the pool's reference; NULL: not READY */
     struct err err;            /* FAILED: why */
     struct pool_wait *waits;   /* in the order of arrival */

@@ -1,8 +1,10 @@
-"""Ollama's /api/pull, /api/delete and /api/copy against a hub on this machine (tests/pull/hub.py). Starts its servers itself."""
+"""Ollama's /api/pull, /api/delete and /api/copy against a hub on this machine (tests/pull/hub.py), and what /api/tags tells of models that
+are not loaded. Starts its servers itself."""
 import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -262,6 +264,38 @@ def test_a_pulled_model_is_deleted_and_others_are_not(s):
     r = s.ask("DELETE", "/api/delete", {"model": "nothing"})
     assert r.status == 404 and "nothing" in json.loads(r.body)["error"]
     assert s.ask("DELETE", "/api/delete", {}).status == 400 and s.ask("DELETE", "/api/delete").status == 400
+
+
+def test_models_that_are_not_loaded_tell_what_their_files_say(s):
+    dir = tempfile.mkdtemp(dir=TMP)
+    shutil.copy("models/tern-tales.gguf", dir + "/cold.gguf")
+    shutil.copytree("tests/golden/hf/qwen2", dir + "/folder", ignore=shutil.ignore_patterns("golden*"))
+    shutil.copytree("tests/golden/onnx/embed", dir + "/graph")
+    open(dir + "/broken.gguf", "wb").write(MODEL[:5000])
+    for isolate in (False, True):
+        t = Server("--models-dir", dir, *(["--isolate"] if isolate else []))
+        all = {m["name"]: m for m in json.loads(t.ask("GET", "/api/tags").body)["models"]}
+        show = lambda name: json.loads(t.ask("POST", "/api/show", {"model": name}).body)
+        warm, cold = all["tern-tales:latest"], all["cold:latest"]
+        assert cold["size"] == len(MODEL) and all["broken:latest"]["size"] == 5000, all
+        assert all["folder:latest"]["size"] == os.path.getsize(dir + "/folder/model.safetensors"), all
+        if isolate:                                     # the server itself opens none of their files
+            assert cold["details"]["family"] == "" and show("cold")["model_info"] == {}, cold
+        else:
+            assert cold["details"] == warm["details"] and cold["details"]["parameter_size"] == "10.5M", cold
+            assert all["folder:latest"]["details"]["family"] == "qwen2" and all["folder:latest"]["details"]["quantization_level"] in ("F32", "BF16", "F16"), all
+            assert all["graph:latest"]["size"] > 0 and all["graph:latest"]["details"]["format"] == "onnx" and all["graph:latest"]["details"]["family"] == "onnx", all
+            assert all["broken:latest"]["details"]["family"] == "", all
+            info, want = show("cold")["model_info"], show("tern-tales")["model_info"]
+            assert info["general.parameter_count"] == want["general.parameter_count"] and info["llama.embedding_length"] == want["llama.embedding_length"], info
+            assert info["llama.context_length"] >= 512 and show("cold")["capabilities"] == ["completion", "tools"], info
+            os.truncate(dir + "/cold.gguf", 4000)       # replaced files are read again
+            again = {m["name"]: m for m in json.loads(t.ask("GET", "/api/tags").body)["models"]}
+            assert again["cold:latest"]["details"]["family"] == "" and again["cold:latest"]["size"] == 4000, again
+            shutil.copy("models/tern-tales.gguf", dir + "/cold.gguf")
+        states = {m["id"]: m["status"]["value"] for m in json.loads(t.ask("GET", "/models").body)["data"]}
+        assert states["cold"] == states["folder"] == states["broken"] == "unloaded", states
+        t.close()
 
 
 def test_a_server_that_ends_stops_its_pulls(s):

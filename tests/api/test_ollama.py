@@ -80,6 +80,7 @@ def test_lists_of_models():
 def test_embeddings():
     a = ask("POST", "/api/embed", {"model": "tern-tales", "input": ["a", "b"]}).json
     assert len(a["embeddings"]) == 2 and len(a["embeddings"][0]) > 10 and a["prompt_eval_count"] > 0
+    assert 0 < a["load_duration"] < a["total_duration"], a
     b = ask("POST", "/api/embeddings", {"model": "tern-tales", "prompt": "a"}).json
     assert b["embedding"] == a["embeddings"][0]
 

@@ -2,5 +2,5 @@
 . tests/cli/lib.inc
 [ -e "$B/tern-pull.so" ] || { skip "pulls: libcurl4-openssl-dev is not installed, so there is no tern-pull.so"; exit 0; }
 export TERN TMP PYTHONDONTWRITEBYTECODE=1
-timeout 1500 python3 tests/api/pulls.py || failed=1
+timeout 1500 python3 tests/api/pulls.py "$@" || failed=1
 exit $failed
