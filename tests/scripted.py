@@ -29,6 +29,7 @@ SCRIPTS = {
     # A template that knows neither tools nor a system role, and wants user and assistant to alternate.
     "strict": ("", {
         "hello": ["Hi ", "there."],
+        "filling": ["<|repo_name|>", "<|file_sep|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "from the", " project"],
         "call": ["<tool_call>\n{\"name\": \"get_weather\", \"arg", "uments\": {\"city\": \"Bern\"}}\n</tool_call>"],
     }),
 }

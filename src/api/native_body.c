@@ -130,32 +130,24 @@ int native_translate_completion(struct call *c, json_t **out, struct err *e)
 /* [{"filename":…,"text":…}]: other files, before the prefix. */
 static int read_extra(struct call *c, struct reading *g, const json_t *extra)
 {
-    struct buf text = { 0 };
-    int rc = OK;
+    size_t n = json_array_size(extra);
+    int rc;
 
     if (!extra || json_is_null(extra)) return OK;
     if (!json_is_array(extra))
         return body_refuse(&g->r, "input_extra", "must be a list, but it is %s", body_type(extra));
-    for (size_t i = 0; i < json_array_size(extra) && rc == OK; i++) {
+    if (n && !(c->p.files = arena_array(&c->arena, n, sizeof *c->p.files))) return nomem(g);
+    for (size_t i = 0; i < n; i++) {
         const json_t *x = json_array_get(extra, i), *name = json_object_get(x, "filename"),
                      *t = json_object_get(x, "text");
-        if ((rc = call_note_item(c, g->r.err)) != OK) break;
-        if (!json_is_string(t)) {
-            rc = body_refuse(&g->r, "input_extra", "must be a list of objects with a text");
-            break;
-        }
-        if (json_is_string(name)) {
-            buf_puts(&text, "--- ");
-            buf_put_str(&text, body_str(name));
-            buf_putc(&text, '\n');
-        }
-        buf_put_str(&text, body_str(t));
-        buf_putc(&text, '\n');
+        struct infill_file *f = &c->p.files[c->p.n_files++];
+        if ((rc = call_note_item(c, g->r.err)) != OK) return rc;
+        if (!json_is_string(t))
+            return body_refuse(&g->r, "input_extra", "must be a list of objects with a text");
+        f->text = arena_str(&c->arena, body_str(t));
+        f->name = json_is_string(name) ? arena_str(&c->arena, body_str(name)) : (struct str){ 0 };
     }
-    if (rc == OK) rc = buf_check(&text, g->r.err);
-    if (rc == OK && text.n) c->p.extra = arena_str(&c->arena, buf_str(&text));
-    buf_release(&text);
-    return rc;
+    return arena_check(&c->arena, g->r.err);
 }
 
 /* prompt: text that the middle begins with; it follows the prefix. */

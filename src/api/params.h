@@ -42,6 +42,10 @@ struct prompt {
 
 struct chat_msg;
 
+struct infill_file {
+    struct str name, text; /* name: p NULL: none */
+};
+
 struct params {
     const atomic_int *stop; /* set by the caller, or NULL: other than 0 ends the reading */
     enum body_kind kind;    /* BODY_CHAT or BODY_TEXT for BODY_EXECUTE */
@@ -67,8 +71,10 @@ struct params {
     bool has_thinking, thinking; /* enable_thinking */
     bool add_prompt;             /* add_generation_prompt; default true */
     bool continue_final;         /* continue_final_message */
-    struct str suffix, extra;    /* of a text to fill in; extra: files before it. p NULL: none */
-    struct prompt *prompts;      /* [n_prompts] */
+    struct str suffix;           /* of a text to fill in; p NULL: none */
+    struct infill_file *files;   /* [n_files] that come before it */
+    int n_files;
+    struct prompt *prompts; /* [n_prompts] */
     int n_prompts;
     int max_tokens; /* 0: not given */
     int max_completion_tokens, min_tokens;

@@ -85,5 +85,20 @@ def test_a_middle_is_filled_in():
         assert a.status == 200 and text(a.json) == "filled in", (path, a.body)
 
 
+def test_other_files_of_a_project_come_before_the_middle():
+    """Every byte is a token, and so is every special name: the numbers of tokens tell the form of the prompt."""
+    files = [{"filename": "src/a.c", "text": "int a;"}, {"text": "<|file_sep|>x"}]
+    fill = lambda model, **more: ask("POST", "/infill", {"model": model, "input_prefix": "pp", "input_suffix": "sss", "n_predict": 10, **more}).json
+    plain = 3 + len("pp") + len("sss")
+    for model, text, extra in (
+            ("scripted-hermes", "filled in", len("--- src/a.c\nint a;\n") + len("<|file_sep|>x\n")),
+            ("scripted-strict", "from the project", 1 + len("repository\n") + 1 + len("src/a.c\nint a;\n") + 1 + len("\n<|file_sep|>x\n") + 1 + len("current_file\n"))):
+        for given, n in (({}, 0), ({"input_extra": []}, 0), ({"input_extra": None}, 0), ({"input_extra": files}, extra)):
+            a = fill(model, **given)
+            assert a["content"] == text and a["tokens_evaluated"] == plain + n, (model, given, a)
+    a = ask("POST", "/infill", {"model": "scripted-strict", "input_prefix": "", "input_extra": [{"filename": "x" * 9000, "text": ""}]})
+    assert a.status == 400 and a.error["tern_code"] == "context_exceeded", a.body
+
+
 if __name__ == "__main__":
     main()
