@@ -329,7 +329,7 @@ static void a_listed_model_has_its_own_settings(void **state)
                   "    priority: -5\n    keep-alive: -1\n    preload: yes\n    pinned: off\n"
                   "    device: 'cuda:1'\n    isolate: true\n    threads: 4\n"
                   "    chat-template: t.jinja\n    verify-manifest: warn\n"
-                  "    model-key-file: k\n    model-key-command: c\n  - {path: c.gguf, "
+                  "    rerank: generative\n    model-key-file: k\n    model-key-command: c\n  - {path: c.gguf, "
                   "keep_alive: 90, ctx: ~}\n"
                   "  - {aliases: d, path: d.gguf, keep-alive: 0}\n"));
     assert_accepted(&s, words);
@@ -355,6 +355,7 @@ static void a_listed_model_has_its_own_settings(void **state)
     assert_int_equal(o->threads, 4);
     assert_string_equal(o->chat_template, "t.jinja");
     assert_string_equal(o->verify_manifest, "warn");
+    assert_string_equal(o->rerank, "generative");
     assert_string_equal(o->key_file, "k");
     assert_string_equal(o->key_command, "c");
     assert_int_equal(items[2].opt.given, 1u << MODEL_KEEP_ALIVE); /* null is "not set" */

@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/workers.h"
 #include "engine/request.h"
+#include "engine/yesno.h"
 #include "pool/pool.h"
 #include "token/tokenizer.h"
 
@@ -81,7 +82,8 @@ struct call {
     struct ids *inputs;   /* [n_prompts] */
     struct ticket ticket; /* of all inputs together */
     int *second_at;       /* [n_prompts] classify: where the second text begins; NULL: embeddings */
-    int n_vec;            /* numbers of a vector: dimensions or classes */
+    int n_vec;            /* numbers of a vector: dimensions, classes, or logits */
+    struct yesno yesno;   /* rerank: n > 0: the model answers a question about each document */
 
     /* request threads: prepare.c */
     struct work work;

@@ -12,6 +12,7 @@
 #include "engine/info.h"
 #include "net/http.h"
 #include "pool/pool.h"
+#include "pool/rankform.h"
 
 enum { INLINE_NUMBERS = 4096 };
 
@@ -34,6 +35,26 @@ static int copy_input(struct call *c, int i, struct ids *out, struct err *e)
     return ids_check(out, e);
 }
 
+/* The question that a generative reranker is asked about a document. */
+static int encode_question(struct call *c, int i, struct ids *out, struct err *e)
+{
+    struct rank_question q = { .query = c->p.prompts[i].text,
+                               .document = c->p.prompts[i].second,
+                               .instruction = c->p.instruction };
+    struct engine_info info;
+    int rc = rankform_write(c->model->prompter, engine_tokenizer(c->model->engine), &q, out, e);
+
+    engine_info(c->model->engine, &info);
+    if (rc == OK && out->n <= (size_t)info.opt.n_ctx) return OK;
+    call_blame(c, "documents[%d]", i);
+    if (rc == E_INVALID && str_starts(str_c(e->msg), STR("instruction:")))
+        call_blame(c, "instruction");
+    if (rc != OK) return rc;
+    return err_set(e, E_CONTEXT,
+                   "query and document are %zu tokens with their prompt, but the context has %d",
+                   out->n, info.opt.n_ctx);
+}
+
 /* One input of the list: token ids, a text, or a pair of texts. */
 static int encode_input(struct call *c, const struct inputs_kind *kind, int i, struct ids *out,
                         struct err *e)
@@ -49,6 +70,7 @@ static int encode_input(struct call *c, const struct inputs_kind *kind, int i, s
         return err_set(e, E_INVALID, "the model %s has no tokenizer: %s must be token ids",
                        c->model->id, kind->field);
     if ((rc = call_check_length(c, both, p->second.p ? 2 : 1, kind->field, e)) != OK) return rc;
+    if (c->yesno.n) return encode_question(c, i, out, e);
     rc = p->second.p ? tokenizer_encode_pair(t, p->text, p->second, out, &c->second_at[i], e)
                      : tokenizer_encode(t, p->text, ENCODE_SPECIAL, out, e);
     if (rc != OK || (rc = ids_check(out, e)) != OK) return rc;

@@ -241,6 +241,7 @@ static const struct field fields[] = {
     FN("encoding_format", BODY_EMBED, read_encoding),
     FN("query", BODY_RERANK, params_read_query),
     FN("documents", BODY_RERANK, params_read_ranked),
+    FN("instruction", BODY_RERANK, params_read_instruction),
     { "top_n", BODY_RERANK, F_INT, AT(top_n), 1, INT_MAX, 0, NULL },
     { "return_documents", BODY_RERANK, F_BOOL, AT(return_documents), 0, 0, 0, NULL },
     { "raw_scores", BODY_RERANK, F_BOOL, AT(raw_scores), 0, 0, 0, NULL },

@@ -102,10 +102,11 @@ struct params {
     int dimensions; /* of embeddings; 0: all */
     bool base64;    /* encoding_format */
 
-    struct prompt query;   /* of documents to rank, which are prompts: pairs with the query */
-    int top_n;             /* best documents that are wanted; 0: all */
-    bool return_documents; /* with their texts */
-    bool raw_scores;       /* relevance_score is the model's number; false: its sigmoid */
+    struct prompt query;    /* of documents to rank, which are prompts: pairs with the query */
+    int top_n;              /* best documents that are wanted; 0: all */
+    bool return_documents;  /* with their texts */
+    struct str instruction; /* of a generative reranker; p NULL: the usual one */
+    bool raw_scores;        /* relevance_score is the model's number; false: its sigmoid */
 
     struct str text; /* to tokenize */
     bool add_special, parse_special, with_pieces;

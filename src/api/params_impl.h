@@ -14,7 +14,7 @@ params_fn params_read_keep_alive; /* also ttl */
 params_fn params_read_pairs;      /* as params_read_prompt, but also pairs of texts */
 
 /* params_rerank.c */
-params_fn params_read_query, params_read_ranked;
+params_fn params_read_query, params_read_ranked, params_read_instruction;
 /* Every document becomes a pair with the query, which must be of the same kind. Ids are put behind
  * the query's by inputs.c: here, a long query would be copied once for each document. */
 int params_join_query(struct params *p, struct body_reader *r);

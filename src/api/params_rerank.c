@@ -26,6 +26,16 @@ int params_read_query(struct params *p, struct body_reader *r, const char *param
     return read_side(r, param, v, &p->query);
 }
 
+int params_read_instruction(struct params *p, struct body_reader *r, const char *param,
+                            const json_t *v)
+{
+    if (!json_is_string(v))
+        return body_refuse(r, param, "must be a string, but it is %s", body_type(v));
+    if (json_string_length(v) == 0) return body_refuse(r, param, "must not be empty");
+    p->instruction = body_str(v);
+    return OK;
+}
+
 int params_read_ranked(struct params *p, struct body_reader *r, const char *param, const json_t *v)
 {
     size_t n = json_array_size(v);
@@ -63,6 +73,8 @@ int params_join_query(struct params *p, struct body_reader *r)
                                doc->ids ? "token ids" : "a text",
                                query->ids ? "token ids" : "a text");
         }
+        if (doc->ids && p->instruction.p)
+            return body_refuse(r, "instruction", "needs texts: token ids are the whole prompt");
         if (doc->ids) doc->second_at = query->n_ids;
         else doc->second = doc->text, doc->text = query->text;
     }

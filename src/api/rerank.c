@@ -1,8 +1,10 @@
 /* rerank.c - POST /v1/rerank: documents in the order of their relevance to a query, in the form of
  * Jina and Cohere. Every pair of query and document is an input of the call (inputs.c).
  *
- * relevance_score is the number that the model computes, as of llama-server: any real number, the
- * larger the more relevant. With "raw_scores": false it is its sigmoid, from 0 to 1. */
+ * A cross-encoder has one class, whose score is the relevance; a generative reranker is asked a question
+ * about each document, and answers yes or no (engine/yesno.h). relevance_score is the number that the
+ * model computes, as of llama-server: any real number, the larger the more relevant. With "raw_scores":
+ * false it is its sigmoid, from 0 to 1. Of a generative reranker it is P(yes), from 0 to 1. */
 #include "api/call.h"
 
 #include "api/choice.h"
@@ -13,22 +15,28 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* A cross-encoder has one class, whose score is the relevance. */
 static int check_reranker(struct call *c, struct err *e)
 {
     struct engine_info info;
 
     engine_info(c->model->engine, &info);
-    c->n_vec = info.n_labels;
-    if (info.labels && info.n_labels == 1) return OK;
+    c->yesno = info.yesno;
+    c->n_vec = c->yesno.n ? c->yesno.n : info.n_labels;
+    if (c->yesno.n || (info.labels && info.n_labels == 1)) return OK;
     call_blame(c, "model");
+    if (c->yesno.why[0])
+        return err_set(e, E_INVALID, "the model %s is not a reranker: %s", c->model->id,
+                       c->yesno.why);
     if (info.labels)
         return err_set(e, E_INVALID,
                        "the model %s is not a reranker: it has %d classes, a reranker has 1",
                        c->model->id, info.n_labels);
-    return err_set(e, E_INVALID, "the model %s is not a reranker: its task is %s", c->model->id,
-                   info.task);
+    return err_set(
+        e, E_INVALID, "the model %s is not a reranker: its task is %s%s", c->model->id, info.task,
+        strcmp(info.task, "generate") == 0 ? "; with --rerank generative it ranks by yes and no"
+                                           : "");
 }
 
 static int prepare_rerank(struct call *c, struct err *e)
@@ -68,12 +76,23 @@ static void write_result(const struct call *c, struct jsonw *w, const struct ran
     jsonw_obj(w);
     jsonw_key(w, "index"), jsonw_int(w, k->index);
     jsonw_key(w, "relevance_score");
-    jsonw_num(w, c->p.raw_scores ? k->score : 1 / (1 + exp(-k->score)));
+    jsonw_num(w, c->p.raw_scores || c->yesno.n == 2 ? k->score : 1 / (1 + exp(-k->score)));
     if (c->p.return_documents && c->p.prompts && c->p.prompts[k->index].second.p) {
         jsonw_key(w, "document"), jsonw_obj(w);
         jsonw_key(w, "text"), jsonw_str(w, c->p.prompts[k->index].second);
         jsonw_end(w);
     }
+    jsonw_end(w);
+}
+
+/* The questions of a call begin alike: that part is computed once. */
+static void write_cached(const struct call *c, struct jsonw *w)
+{
+    int cached = 0;
+
+    for (int i = 0; i < c->n_choices; i++) cached += c->choices[i]->n_cached;
+    jsonw_key(w, "prompt_tokens_details"), jsonw_obj(w);
+    jsonw_key(w, "cached_tokens"), jsonw_int(w, cached);
     jsonw_end(w);
 }
 
@@ -85,7 +104,8 @@ int rerank_write(struct call *c, struct err *e)
 
     if (!ranks) return err_nomem(e, "the ranks of the documents");
     for (int i = 0; i < n; i++)
-        ranks[i] = (struct rank){ (double)c->choices[i]->vec[0], c->choices[i]->index };
+        ranks[i] =
+            (struct rank){ yesno_score(&c->yesno, c->choices[i]->vec), c->choices[i]->index };
     qsort(ranks, (size_t)n, sizeof *ranks, compare_ranks);
     if (c->p.top_n && c->p.top_n < n) n = c->p.top_n;
     jsonw_obj(&w);
@@ -99,6 +119,7 @@ int rerank_write(struct call *c, struct err *e)
     jsonw_key(&w, "usage"), jsonw_obj(&w);
     jsonw_key(&w, "prompt_tokens"), jsonw_int(&w, tokens);
     jsonw_key(&w, "total_tokens"), jsonw_int(&w, tokens);
+    if (c->yesno.n) write_cached(c, &w);
     jsonw_end(&w);
     jsonw_end(&w);
     return buf_check(&c->out, e);

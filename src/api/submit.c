@@ -176,6 +176,13 @@ static void set_limits(struct call *c, struct request *r)
     r->priority = c->priority;
 }
 
+/* The logits of a generative reranker. */
+static void pick_answer(const struct call *c, struct request *r)
+{
+    for (int i = 0; i < c->yesno.n; i++) r->pick[i] = c->yesno.ids[i];
+    r->n_pick = c->yesno.n;
+}
+
 /* Copies what the engine needs: the request may outlive the call if the client leaves. The sampling
  * seed of the k-th choice of a prompt is seed + k, so that choices differ. On a request thread, or on
  * the loop. */
@@ -197,13 +204,14 @@ static int fill_request(struct call *c, struct request *r, int index, const stru
     r->n_top = c->p.n_top;
     r->tenant = c->who.tenant;
     r->salt = c->api->opt.salt_by_tenant ? map_hash(str_c(c->who.name)) : 0;
-    r->embed = c->wants_vector;
-    if (r->embed) {
+    if (c->yesno.n && !c->yesno.by_head) pick_answer(c, r);
+    r->embed = c->wants_vector && !r->n_pick;
+    if (c->wants_vector) {
         r->max_tokens = 1;
         r->ticket = &c->ticket;
         r->is_further = c->n_running > 0;
     }
-    if (c->second_at) {
+    if (c->second_at && r->embed) {
         r->classify = true;
         r->raw = c->p.kind == BODY_RERANK;
         r->second = c->second_at[index / c->p.n];

@@ -8,17 +8,22 @@
 #include "cli/feed.h"
 #include "cli/guard.h"
 #include "engine/info.h"
+#include "pool/prompter.h"
+#include "pool/rankform.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_ARGS = 256 };
 
 static const struct verb verb = {
     "rerank", "tern rerank -m MODEL QUERY [DOCUMENT...] [--file F] [--top-n N] [--json]",
     "Ranks documents by their relevance to a query, with a cross-encoder of one class (bert,\n"
-    "roberta, xlm-roberta, modernbert, or an ONNX file). Documents are arguments, or the lines of "
-    "a\n"
-    "file or of stdin. Prints score and document, the best first; --json prints one object:\n"
+    "roberta, xlm-roberta, modernbert, or an ONNX file), or with a generative reranker, which is\n"
+    "asked about each document: its score is the probability of yes against no. --rerank "
+    "generative\n"
+    "asks any model that generates text. Documents are arguments, or the lines of a file or of\n"
+    "stdin. Prints score and document, the best first; --json prints one object:\n"
     "{\"results\":[{\"index\":1,\"relevance_score\":4.2,\"document\":{\"text\":\"...\"}}, ...]}.\n"
     "The score is the number that the model computes: the larger, the more relevant.\n"
     "\n"
@@ -36,8 +41,11 @@ struct job {
     const char *model, *file;
     int n_threads, top_n;
     bool json, allow_nan;
-    struct str query;
-    struct rank *ranks; /* [feed.n] */
+    struct str query, instruction;
+    const char *mode; /* --rerank */
+    struct yesno yesno;
+    struct prompter *prompter; /* of a generative reranker; NULL: it is none */
+    struct rank *ranks;        /* [feed.n] */
     struct buf out;
 };
 
@@ -45,8 +53,15 @@ static int encode_pair(struct feed *t, const struct tokenizer *tok, struct str t
                        struct request *r, struct err *e)
 {
     const struct job *j = t->arg;
+    struct rank_question q = { j->query, text, j->instruction };
 
-    r->classify = r->raw = true;
+    r->classify = r->raw = !j->yesno.n || j->yesno.by_head;
+    if (j->yesno.n) {
+        r->n_pick = j->yesno.by_head ? 0 : j->yesno.n;
+        for (int i = 0; i < r->n_pick; i++) r->pick[i] = j->yesno.ids[i];
+        r->max_tokens = 1;
+        return rankform_write(j->prompter, tok, &q, &r->prompt, e);
+    }
     return tokenizer_encode_pair(tok, j->query, text, &r->prompt, &r->second, e);
 }
 
@@ -56,7 +71,7 @@ static int keep_score(struct feed *t, const struct request *r, int i, struct err
     struct job *j = t->arg;
 
     (void)e;
-    j->ranks[i] = (struct rank){ (double)r->vec[0], i };
+    j->ranks[i] = (struct rank){ yesno_score(&j->yesno, r->vec), i };
     return OK;
 }
 
@@ -103,33 +118,53 @@ static int print_ranks(struct job *j, const struct feed *t, struct err *e)
     return cli_write(stdout, &j->out, e);
 }
 
+static int check_reranker(struct job *j, const struct engine_info *info, struct err *e)
+{
+    j->yesno = info->yesno;
+    if (j->yesno.n) return OK;
+    if (j->yesno.why[0])
+        return err_set(e, E_INVALID, "%s is not a reranker: %s", j->model, j->yesno.why);
+    if (j->instruction.p)
+        return err_set(e, E_INVALID, "--instruction: %s is no generative reranker", j->model);
+    if (!info->labels)
+        return err_set(e, E_INVALID, "%s is not a reranker: its task is %s", j->model, info->task);
+    if (info->n_labels != 1)
+        return err_set(e, E_INVALID, "%s is not a reranker: it has %d classes, a reranker has 1",
+                       j->model, info->n_labels);
+    return OK;
+}
+
 static int open_reranker(struct job *j, struct feed *t, struct err *e)
 {
     struct engine_opt o = { .n_threads = j->n_threads,
                             .kv_type = DT_NONE,
-                            .allow_nan = j->allow_nan };
+                            .allow_nan = j->allow_nan,
+                            .ranks_by_answer = strcmp(j->mode, "generative") == 0 };
+    const struct tokenizer *tok;
     struct engine_info info;
     int rc = engine_open(&t->engine, j->model, &o, e);
 
     if (rc != OK) return rc;
     engine_info(t->engine, &info);
-    if (!info.labels)
-        return err_set(e, E_INVALID, "%s is not a reranker: its task is %s", j->model, info.task);
-    if (info.n_labels != 1)
-        return err_set(e, E_INVALID, "%s is not a reranker: it has %d classes, a reranker has 1",
-                       j->model, info.n_labels);
+    if ((rc = check_reranker(j, &info, e)) != OK) return rc;
+    tok = engine_tokenizer(t->engine);
+    if (j->yesno.n && tok && (rc = prompter_open(&j->prompter, tok, NULL, e)) != OK) return rc;
     j->ranks = mem_array((size_t)t->n, sizeof *j->ranks);
     return j->ranks ? OK : err_nomem(e, "the ranks of the documents");
 }
 
 int cmd_rerank(int argc, char **argv)
 {
-    struct job j = { 0 };
+    struct job j = { .mode = "auto" };
+    const char *instruction = NULL;
     struct guard guard = { 0 };
     struct feed t = { FEED_INIT, .encode = encode_pair, .show = keep_score, .arg = &j };
     const struct arg table[] = {
-        { "--model", "-m", ARG_STR, &j.model, "MODEL",
-          "Hugging Face folder or ONNX file of a cross-encoder" },
+        { "--model", "-m", ARG_STR, &j.model, "MODEL", "folder, GGUF or ONNX file of a reranker" },
+        { "--rerank", NULL, ARG_STR, &j.mode, "auto|generative",
+          "generative: a model that generates text ranks by yes and no (auto: as its files say)" },
+        { "--instruction", NULL, ARG_STR, &instruction, "TEXT",
+          "what a generative reranker looks for (passages that answer a web search)" },
         { "--file", "-f", ARG_STR, &j.file, "PATH",
           "read documents from a file, one per line; -: stdin" },
         { "--top-n", NULL, ARG_INT, &j.top_n, "N", "print only the N best (all)" },
@@ -148,11 +183,14 @@ int cmd_rerank(int argc, char **argv)
     if (args_parse(&verb, table, argc, argv, pos, MAX_ARGS, &n_pos, &helped, &e) != OK)
         return cmd_usage(verb.name, &e);
     if (helped) return EXIT_OK;
-    if (!j.model) rc = err_set(&e, E_INVALID, "no model: name a cross-encoder with -m");
+    if (!j.model) rc = err_set(&e, E_INVALID, "no model: name a reranker with -m");
+    else if (strcmp(j.mode, "auto") != 0 && strcmp(j.mode, "generative") != 0)
+        rc = err_set(&e, E_INVALID, "--rerank %s: must be auto or generative", j.mode);
     else if (!n_pos) rc = err_set(&e, E_INVALID, "no query: it is the first argument");
     else if (j.top_n < 0) rc = err_set(&e, E_INVALID, "--top-n %d: must be 1 or more", j.top_n);
     if (rc != OK) return cmd_usage(verb.name, &e);
     j.query = str_c(pos[0]);
+    if (instruction && *instruction) j.instruction = str_c(instruction);
     for (int i = 1; i < n_pos; i++) feed_add(&t, str_c(pos[i]));
     rc = cmd_model(&j.model, &e);
     if (rc == OK && (n_pos == 1 || j.file)) rc = feed_read(&t, j.file, &e);
@@ -162,6 +200,7 @@ int cmd_rerank(int argc, char **argv)
     if (rc == OK) rc = feed_run(&t, &e);
     if (rc == OK) rc = print_ranks(&j, &t, &e);
     feed_release(&t);
+    prompter_close(j.prompter);
     buf_release(&j.out);
     mem_free(j.ranks);
     return cmd_result(rc, &e);

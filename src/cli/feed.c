@@ -53,7 +53,7 @@ static int submit_text(struct feed *f, struct str text, struct request **out, st
     if (!t) return err_set(e, E_INVALID, "the model has no tokenizer");
     if (!(r = *out = request_open())) return err_nomem(e, "a request");
     if ((rc = f->encode(f, t, text, r, e)) != OK) return rc;
-    r->embed = true;
+    r->embed = r->n_pick == 0;
     r->owner = f;
     r->notify = on_notify;
     return engine_submit(f->engine, r, e);

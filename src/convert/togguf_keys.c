@@ -151,6 +151,8 @@ static int write_tokenizer(struct ggufw *w, const struct source *src, struct err
         if (chat.n) ggufw_str(w, "tokenizer.chat_template", chat);
         chat = tokenizer_tool_template(t);
         if (chat.n) ggufw_str(w, "tokenizer.chat_template.tool_use", chat);
+        chat = tokenizer_rank_template(t);
+        if (chat.n) ggufw_str(w, "tokenizer.chat_template.rerank", chat);
     }
     tokenizer_close(t);
     return rc;

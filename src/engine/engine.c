@@ -311,6 +311,7 @@ static int make_info(struct engine *g, struct err *e)
                                     .scratch_bytes = bytes.scratch,
                                     .pack_ms = g->runner->pack_ms,
                                     .opt = g->opt };
+    yesno_find(&g->info.yesno, g->plan, g->tokenizer, g->opt.ranks_by_answer);
     g->info.opt.device = NULL; /* borrowed from the caller until now */
     if ((rc = buf_check(&g->name, e)) != OK) return rc;
     return buf_check(&g->devices, e);
@@ -525,7 +526,7 @@ static int reject_of(int rc)
 /* Errors that waiting does not mend, before the request is counted. */
 static int check_request(struct engine *g, struct request *r, struct err *e)
 {
-    int rc;
+    int rc, n;
 
     if ((rc = engine_error(g, e)) != OK) return rc;
     if (atomic_load_explicit(&g->quit, memory_order_acquire))
@@ -536,7 +537,8 @@ static int check_request(struct engine *g, struct request *r, struct err *e)
                        "the text has %zu tokens, but a step has %d at most and must hold all of "
                        "them: see max-batch",
                        r->prompt.n, g->opt.max_batch);
-    if (r->embed && !r->vec && !(r->vec = mem_array((size_t)g->lim.n_vec, sizeof *r->vec)))
+    if ((n = r->embed ? g->lim.n_vec : r->n_pick) && !r->vec &&
+        !(r->vec = mem_array((size_t)n, sizeof *r->vec)))
         return err_nomem(e, "the vector of a text");
     return OK;
 }

@@ -115,6 +115,8 @@ int engine_find_live(const struct engine *g, const struct request *r); /* index 
 void token_plan_samples(struct engine *g);
 /* Samples a token for every sequence that has logits; results become pending. Sequences that ended
  * leave `live`, so that the next plan has their blocks. */
+/* Ends the requests for single logits whose prompts are complete. */
+void token_pick_all(struct engine *g, const float *logits);
 void token_sample_all(struct engine *g, const float *logits);
 
 /* Position behind n_kv at which a snapshot of r's recurrent state is due, so that a step must end

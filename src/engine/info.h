@@ -6,6 +6,7 @@
 
 #include "base/str.h"
 #include "engine/options.h"
+#include "engine/yesno.h"
 
 #include <stdint.h>
 
@@ -38,6 +39,7 @@ struct engine_info {
         *chat_template; /* of a model in another process; NULL: none, or the prompter has it */
     const struct str *labels; /* [n_labels] of a model that classifies; NULL: it does not */
     int n_labels;
+    struct yesno yesno; /* how it ranks documents by an answer */
     int n_vocab, n_vec; /* numbers of an embedding */
     uint64_t n_params;
     int n_blocks, block_tokens;                     /* KV blocks, and tokens of each */

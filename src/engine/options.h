@@ -37,6 +37,8 @@ struct engine_opt {
     bool allow_nan; /* weights may be NaN or infinite; otherwise such a model is E_DAMAGED */
     const char *verify_manifest; /* "warn", "require": the files are compared with the model's
                                   * manifest; "off" (default). Borrowed until the engine is open */
+    bool ranks_by_answer; /* a model that generates text ranks documents by its answer, yes or no,
+                           * also if its files do not say so: yesno.h */
     /* the queue */
     int max_requests;     /* waiting and running; default: 16 times max_seqs */
     int max_queue_tokens; /* prompt tokens waiting; default: 64 contexts of up to 4096 tokens */

@@ -24,6 +24,7 @@ enum cancel { CANCEL_NO, CANCEL_ASKED, CANCEL_GONE, CANCEL_SLOW, CANCEL_SHUTDOWN
 enum { PRIORITY_BATCH = 0, PRIORITY_INTERACTIVE = 10 };
 enum { REQUEST_STOP_MAX = 1024 }; /* bytes of a stop string */
 enum { REQUEST_BORDERS = 3 };
+enum { REQUEST_PICKS = 2 };
 
 /* One admission for all requests of a call: counted as one request with the tokens of all, and with
  * one place in the queue, that of the call's arrival. It outlives the requests that refer to it. */
@@ -71,6 +72,9 @@ struct request {
     bool embed;            /* no completion: the prompt's vector is wanted, in `vec` */
     bool classify;         /* with embed: scores of classes are wanted there */
     bool raw;              /* with classify: the scores before softmax or sigmoid */
+    /* No completion: the logits of these ids behind the prompt are wanted, in `vec`. */
+    int32_t pick[REQUEST_PICKS];
+    int n_pick; /* 0: they are not */
     int second; /* position of a second text, for models that take pairs of texts; 0: none */
     /* Called on the engine thread when there is something in `out`. It passes a reference, which
      * the notified thread drops when it has read; a late call may come after the last event was
@@ -105,7 +109,7 @@ struct request {
         bool of_ticket;  /* counted by its ticket, but for its tokens */
         bool is_further; /* counted in n_further */
     } admitted;
-    float *vec;      /* embed: [n_vec], pooled by the model's rule (model/pooler.h) */
+    float *vec;      /* embed: [n_vec], pooled by the model's rule (model/pooler.h); or [n_pick] */
     struct seq *seq; /* the engine's: NULL until it begins */
     int n_hit;       /* the engine's: tokens that the last prefix lookup found */
 };

@@ -135,6 +135,15 @@ static bool is_being_computed(const struct engine *g, const struct request *r, i
     return false;
 }
 
+/* May r begin behind cached tokens? A vector needs hidden rows of all of them, unless it is made of the
+ * last one's: then scores of texts that begin alike share it. Embeddings stay what they are, to the
+ * last bit, whatever was computed before. */
+static bool uses_prefix(const struct engine *g, const struct request *r)
+{
+    return g->prefix && (!r->embed || (r->classify && !g->snaps && !g->runner->lim.bidirectional &&
+                                       g->step.opt.pooler.pooling == POOL_LAST));
+}
+
 /* Tokens of r that are cached and need no prefill. */
 static void look_up_prefix(struct engine *g, struct request *r, struct sched_seq *v)
 {
@@ -206,7 +215,7 @@ static void describe_live(struct engine *g, int n_free)
 
         if (!v->waiting && tight && g->prefix)
             v->n_shared = r->seq->chain.n - prefix_n_gain(g->prefix, &r->seq->chain);
-        if (!v->waiting || v->held || !g->prefix || r->embed) continue;
+        if (!v->waiting || v->held || !uses_prefix(g, r)) continue;
         if (n_running < g->opt.max_seqs && n_looked++ < LOOK_AHEAD) {
             look_up_prefix(g, r, v);
             if (!r->seq)
@@ -336,7 +345,7 @@ static int begin_request(struct engine *g, struct request *r, struct err *e)
     if (g->slots.n && (s->slot = slots_get(&g->slots)) < 0)
         return err_set(e, E_NOMEM, "all %d slots of recurrent state are taken", g->slots.n);
     s->running = true;
-    if (g->prefix && !r->embed)
+    if (uses_prefix(g, r))
         s->n_kv = s->n_published =
             prefix_take(g->prefix, r->salt, s->tokens.p, (int)s->tokens.n, &s->chain);
     if (g->snaps && s->n_kv > 0) engine_restore_state(g, s);
@@ -618,6 +627,7 @@ static void run_step(struct engine *g)
     count_step(g, begin_ns);
     publish_prefixes(g);
     pool_vectors(g);
+    token_pick_all(g, logits);
     token_sample_all(g, logits);
 }
 

@@ -21,6 +21,22 @@ static int check_task(const struct request *r, const struct seq_limits *lim, str
                        : "this model does not classify: it has no classes");
 }
 
+/* Logits of single ids are wanted. */
+static int check_picks(const struct request *r, const struct seq_limits *lim, struct err *e)
+{
+    if (r->n_pick == 0) return OK;
+    if (r->n_pick < 0 || r->n_pick > REQUEST_PICKS || r->embed || r->grammar || r->resume.n)
+        return err_set(e, E_INVALID,
+                       "%d logits are wanted: at most %d are possible, with nothing else",
+                       r->n_pick, REQUEST_PICKS);
+    for (int i = 0; i < r->n_pick; i++)
+        if (r->pick[i] < 0 || r->pick[i] >= lim->n_vocab)
+            return err_set(e, E_INVALID,
+                           "the logit of token %d is wanted: ids are from 0 to %d for this model",
+                           r->pick[i], lim->n_vocab - 1);
+    return OK;
+}
+
 static int check_lengths(const struct request *r, struct err *e)
 {
     if (r->max_tokens < 0 || r->min_tokens < 0)
@@ -76,6 +92,7 @@ int seq_check(const struct request *r, const struct seq_limits *lim, struct err 
                            "token %zu of the prompt is %d: ids are from 0 to %d for this model", i,
                            r->prompt.p[i], lim->n_vocab - 1);
     if ((rc = check_resume(r, lim, e)) != OK) return rc;
+    if ((rc = check_picks(r, lim, e)) != OK) return rc;
     return sample_check(&r->sample, lim->n_sample, e);
 }
 
@@ -98,7 +115,7 @@ static bool open_stream(struct seq *s, const struct tokenizer *tok)
 static int open_tokens(struct seq *s, const struct seq_limits *lim, struct err *e)
 {
     const struct request *r = s->r;
-    size_t n_new = r->embed ? 0 : (size_t)lim->n_ctx - r->prompt.n;
+    size_t n_new = r->embed || r->n_pick ? 0 : (size_t)lim->n_ctx - r->prompt.n;
     int rc;
 
     if (r->max_tokens > 0 && (size_t)r->max_tokens < n_new) n_new = (size_t)r->max_tokens;

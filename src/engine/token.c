@@ -10,12 +10,13 @@ static int n_banned(const struct engine *g, const struct request *r)
     return r->n_out < r->min_tokens && !r->ignore_eos ? g->ends.n : 0;
 }
 
-/* Requests with log probabilities or a grammar need the logits on the host. */
+/* Requests with log probabilities or a grammar, or for logits alone, need them on the host. */
 void token_plan_samples(struct engine *g)
 {
     for (int i = 0; i < g->step.n_seqs; i++) {
         const struct request *r = g->step.seqs[i]->r;
-        if (r->n_top < 0 && !r->grammar) step_add_sample(&g->step, i, g->ends.ids, n_banned(g, r));
+        if (r->n_top < 0 && !r->grammar && !r->n_pick)
+            step_add_sample(&g->step, i, g->ends.ids, n_banned(g, r));
     }
 }
 
@@ -141,6 +142,22 @@ static enum finish sample_one(struct engine *g, int i, float *logits, struct pen
     p->ev.at_ns = clock_ns();
     why = seq_append(s, id, ends_has(&g->ends, id));
     return s->matcher.cache ? finish_guided(s, why) : why;
+}
+
+void token_pick_all(struct engine *g, const float *logits)
+{
+    for (int i = 0; i < g->step.n_seqs; i++) {
+        const float *row;
+        struct request *r;
+
+        /* A sequence without a row may have ended with its vector. */
+        if (g->step.out[i] < 0 || !g->step.seqs[i] || g->step.seqs[i]->r->n_pick == 0) continue;
+        r = g->step.seqs[i]->r;
+        row = logits + (size_t)g->step.out[i] * (size_t)g->lim.n_vocab;
+        for (int k = 0; k < r->n_pick; k++) r->vec[k] = row[r->pick[k]];
+        g->step.seqs[i] = NULL;
+        engine_finish_live(g, engine_find_live(g, r), FINISH_STOP, NULL);
+    }
 }
 
 void token_sample_all(struct engine *g, const float *logits)

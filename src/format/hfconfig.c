@@ -23,6 +23,7 @@ static const struct {
     [HFCONFIG_TOKENIZER] = { "tokenizer_config.json", "tokenizer_config:" },
     [HFCONFIG_POOLING] = { "1_Pooling/config.json", "pooling:" },
     [HFCONFIG_MODULES] = { "modules.json", "modules:" },
+    [HFCONFIG_SCORE] = { "1_LogitScore/config.json", "logit_score:" },
     [HFCONFIG_TERN] = { "tern.json", "tern:" },
     [HFCONFIG_MODELOPT] = { "hf_quant_config.json", "hf_quant_config:" },
     [HFCONFIG_GPTQ] = { "quantize_config.json", "quantize_config:" },

@@ -14,6 +14,7 @@ enum hfconfig_file {
     HFCONFIG_TOKENIZER,  /* tokenizer_config.json */
     HFCONFIG_POOLING,    /* 1_Pooling/config.json of embedding models */
     HFCONFIG_MODULES,    /* modules.json of embedding models, a list */
+    HFCONFIG_SCORE,      /* 1_LogitScore/config.json of generative rerankers */
     HFCONFIG_TERN,       /* tern.json, written by hand for models that need it */
     HFCONFIG_MODELOPT,   /* hf_quant_config.json of ModelOpt */
     HFCONFIG_GPTQ,       /* quantize_config.json of GPTQ tools */

@@ -157,6 +157,7 @@ static bool is_support(struct str name)
                                          "modules.json",
                                          "sentence_bert_config.json",
                                          "1_Pooling/config.json",
+                                         "1_LogitScore/config.json",
                                          "quantize_config.json",
                                          "quantization_config.json",
                                          "hf_quant_config.json",

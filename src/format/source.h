@@ -102,8 +102,8 @@ uint64_t source_bytes(const struct source *s); /* of all tensors, or of the ONNX
 /* Keys of a GGUF file are its own ("llama.block_count"). In a folder a key is a dotted path into
  * config.json ("rope_scaling.factor"; the index of a list item is a part, too). A prefix selects
  * another file: "generation_config:", "tokenizer_config:", "pooling:" (1_Pooling/config.json),
- * "modules:" (modules.json), "tern:" (tern.json), and "metadata:" the header of the safetensors
- * file. A JSON null counts as missing. */
+ * "modules:" (modules.json), "logit_score:" (1_LogitScore/config.json), "tern:" (tern.json), and
+ * "metadata:" the header of the safetensors file. A JSON null counts as missing. */
 bool source_key(const struct source *s, const char *key, struct value *out);
 size_t source_n_keys(const struct source *s); /* top-level keys, for listing */
 const char *source_key_name(const struct source *s, size_t i);

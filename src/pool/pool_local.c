@@ -18,6 +18,8 @@ static void apply_settings(struct engine_opt *o, const struct model_opt *given)
     if (model_has(given, MODEL_MAX_SEQS)) o->max_seqs = (int)given->max_seqs;
     if (model_has(given, MODEL_THREADS)) o->n_threads = (int)given->threads;
     if (model_has(given, MODEL_DEVICE)) o->device = given->device;
+    if (model_has(given, MODEL_RERANK))
+        o->ranks_by_answer = strcmp(given->rerank, "generative") == 0;
     if (model_has(given, MODEL_VERIFY_MANIFEST)) o->verify_manifest = given->verify_manifest;
 }
 

@@ -144,6 +144,7 @@ static void free_entry(struct entry *x)
     mem_free((char *)x->m.real);
     mem_free((char *)x->m.opt.device);
     mem_free((char *)x->m.opt.chat_template);
+    mem_free((char *)x->m.opt.rerank);
     mem_free((char *)x->m.opt.verify_manifest);
     mem_free((char *)x->m.opt.key_file);
     mem_free((char *)x->m.opt.key_command);
@@ -337,8 +338,9 @@ static int copy_opt(const struct registry *r, const struct registry_item *item,
     int rc = OK;
 
     *to = *from;
-    to->chat_template = to->verify_manifest = to->key_file = to->key_command = NULL;
-    if (!copy_text(&to->device, from->device) ||
+    to->chat_template = to->rerank = NULL;
+    to->verify_manifest = to->key_file = to->key_command = NULL;
+    if (!copy_text(&to->device, from->device) || !copy_text(&to->rerank, from->rerank) ||
         !copy_text(&to->verify_manifest, from->verify_manifest) ||
         !copy_text(&to->key_file, from->key_file) ||
         !copy_text(&to->key_command, from->key_command))

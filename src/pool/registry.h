@@ -42,6 +42,7 @@ enum model_key {
     MODEL_ISOLATE,
     MODEL_DEVICE,
     MODEL_CHAT_TEMPLATE,
+    MODEL_RERANK,
     MODEL_VERIFY_MANIFEST,
     MODEL_KEY_FILE,
     MODEL_KEY_COMMAND,
@@ -62,6 +63,7 @@ struct model_opt {
     bool isolate;                /* in a process of its own */
     const char *device;          /* "cpu", "cuda:1" */
     const char *chat_template;   /* path of a file, to be opened */
+    const char *rerank;          /* "auto" or "generative" */
     const char *verify_manifest; /* "off", "warn" or "require" */
     const char *key_file, *key_command; /* of an encrypted model: base/keyring.h */
 };

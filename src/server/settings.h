@@ -56,6 +56,7 @@ struct settings {
     char *model_key_file, *model_key_command; /* of encrypted models: base/keyring.h */
     char *verify_manifest;                    /* "off", "warn" or "require" */
     char *config;                             /* YAML file */
+    char *rerank;                             /* "auto", "generative" */
     char *chat_template; /* file with a template that replaces those of the models */
     char *host, *allowed_hosts, *cors_origins, *socket, *api_key, *api_key_file, *tls_cert,
         *tls_key;

@@ -66,6 +66,9 @@ const struct knob settings_knobs[] = {
     { .name = "chat-template", .alt = "--chat-template-file", .kind = KNOB_TEXT, .at = AT(chat_template),
       .dflt = "",
       .help = "file with a Jinja chat template that replaces the templates of the models" },
+    { .name = "rerank", .kind = KNOB_CHOICE, .at = AT(rerank), .choices = "auto|generative", .dflt = "auto",
+      .help = "models that rank documents: auto: those whose files say so; generative: also every model that "
+              "generates text, by the logits of yes and no behind a question about the document" },
     { .name = "config", .kind = KNOB_TEXT, .at = AT(config), .dflt = "", .used_by = USED_BY_BOTH,
       .help = "YAML file with settings, by the names of these flags; flags and variables override it" },
 

@@ -30,6 +30,8 @@ const struct knob model_knobs[] = {
     [MODEL_ISOLATE] = { .name = "isolate", .kind = KNOB_BOOL, .at = AT(isolate) },
     [MODEL_DEVICE] = { .name = "device", .kind = KNOB_TEXT, .at = AT(device) },
     [MODEL_CHAT_TEMPLATE] = { .name = "chat-template", .kind = KNOB_TEXT, .at = AT(chat_template) },
+    [MODEL_RERANK] = { .name = "rerank", .kind = KNOB_CHOICE, .at = AT(rerank),
+                       .choices = "auto|generative" },
     [MODEL_VERIFY_MANIFEST] = { .name = "verify-manifest", .kind = KNOB_CHOICE,
                                 .at = AT(verify_manifest), .choices = "off|warn|require" },
     [MODEL_KEY_FILE] = { .name = "model-key-file", .kind = KNOB_TEXT, .at = AT(key_file) },
@@ -55,6 +57,7 @@ void settings_model_release(struct settings_model *m)
 {
     mem_free((char *)m->opt.device);
     mem_free((char *)m->opt.chat_template);
+    mem_free((char *)m->opt.rerank);
     mem_free((char *)m->opt.verify_manifest);
     mem_free((char *)m->opt.key_file);
     mem_free((char *)m->opt.key_command);

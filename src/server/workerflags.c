@@ -10,8 +10,8 @@
 
 /* Groups of the table that are the server's own, and what a worker needs of them. */
 static const char *const own_groups[] = { "models", "listening", "keys and tenants", "cluster" };
-static const char *const but[] = { "chat-template", "sandbox", "max-body", "max-unread",
-                                   "verify-manifest" };
+static const char *const but[] = { "chat-template", "sandbox",         "max-body",
+                                   "max-unread",    "verify-manifest", "rerank" };
 /* Settings of the other groups that are not passed to a worker. */
 static const char *const own[] = { "memory-limit", "ready",          "drain-timeout", "watchdog",
                                    "access-log",   "metrics-compat", "print-config" };
@@ -90,6 +90,7 @@ int workerflags_of_model(const struct model_opt *o, struct arena *a, const char 
         { MODEL_THREADS, "threads", &o->threads, NULL },
         { MODEL_DEVICE, "device", NULL, o->device },
         { MODEL_CHAT_TEMPLATE, "chat-template", NULL, o->chat_template },
+        { MODEL_RERANK, "rerank", NULL, o->rerank },
         { MODEL_VERIFY_MANIFEST, "verify-manifest", NULL, o->verify_manifest },
     };
     int n = 0;
@@ -123,6 +124,7 @@ void workerflags_engine(const struct settings *s, struct engine_opt *o)
                               .age_ms = (int)s->age_ms,
                               .no_prefix = !s->prefix_cache,
                               .allow_nan = s->allow_nan,
+                              .ranks_by_answer = strcmp(s->rerank, "generative") == 0,
                               .verify_manifest = s->verify_manifest,
                               .gang = gang_source_of(&s->gang) };
 }

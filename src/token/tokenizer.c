@@ -248,6 +248,7 @@ bool tokenizer_is_byte_level(const struct tokenizer *t)
 }
 
 struct str tokenizer_chat_template(const struct tokenizer *t) { return t->chat_template; }
+struct str tokenizer_rank_template(const struct tokenizer *t) { return t->rank_template; }
 struct str tokenizer_tool_template(const struct tokenizer *t) { return t->tool_template; }
 
 /* ---- decoding ---- */

@@ -85,6 +85,8 @@ bool tokenizer_is_byte_level(const struct tokenizer *t);
 struct str tokenizer_chat_template(const struct tokenizer *t);
 /* The template for conversations with tools ("tool_use"), where the model has a separate one. */
 struct str tokenizer_tool_template(const struct tokenizer *t);
+/* The prompt of a generative reranker with places for {query} and {document}; empty: it has none. */
+struct str tokenizer_rank_template(const struct tokenizer *t);
 
 /* ---- streaming detokenizer ---- */
 

@@ -55,7 +55,7 @@ struct tokenizer {
         int second; /* how many tokens of mid have token type 0; -1: all tokens have */
     } pair;
     int32_t bos, eos, unk, pad; /* -1: none */
-    struct str chat_template, tool_template;
+    struct str chat_template, tool_template, rank_template;
 
     /* for export: made by the first tokenizer_export */
     const char *pre;           /* GGUF's name of the pre-tokenizer style, NULL: none */

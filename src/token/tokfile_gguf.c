@@ -442,5 +442,6 @@ int tokfile_read_gguf(struct tokenizer *t, const struct source *src, struct err 
         return rc;
     source_str(src, "tokenizer.chat_template", &t->chat_template);
     source_str(src, "tokenizer.chat_template.tool_use", &t->tool_template);
+    source_str(src, "tokenizer.chat_template.rerank", &t->rank_template);
     return tokenizer_finish(t, e);
 }

@@ -176,17 +176,19 @@ static int32_t find_first_known(const struct tokenizer *t, const char *const *na
     return id;
 }
 
-/* A string, or a list of named templates: "default" (or the first) and "tool_use". */
+/* A string, or a list of named templates: "default" (or the first), "tool_use" and "rerank". */
 static void read_templates(struct tokenizer *t, json_t *v)
 {
     json_t *chosen = NULL;
 
     for (size_t i = 0; i < json_array_size(v); i++) {
-        json_t *x = json_array_get(v, i), *name = json_object_get(x, "name");
-        if (!chosen || (json_is_string(name) && str_is(json_text(name), "default"))) chosen = x;
-        if (json_is_string(name) && str_is(json_text(name), "tool_use") &&
-            json_is_string(json_object_get(x, "template")))
-            t->tool_template = arena_str(&t->arena, json_text(json_object_get(x, "template")));
+        json_t *x = json_array_get(v, i), *text = json_object_get(x, "template");
+        const char *name = json_string_value(json_object_get(x, "name"));
+        bool ranks = name && strcmp(name, "rerank") == 0;
+        if (!ranks && (!chosen || (name && strcmp(name, "default") == 0))) chosen = x;
+        if (!name || !json_is_string(text)) continue;
+        if (ranks) t->rank_template = arena_str(&t->arena, json_text(text));
+        if (strcmp(name, "tool_use") == 0) t->tool_template = arena_str(&t->arena, json_text(text));
     }
     if (chosen) v = json_object_get(chosen, "template");
     if (json_is_string(v)) t->chat_template = arena_str(&t->arena, json_text(v));

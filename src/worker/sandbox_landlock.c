@@ -249,7 +249,8 @@ static int grant_subfolder(struct view *v, const char *dir, const char *name)
 
 static int grant_folder(struct view *v, const char *dir)
 {
-    static const char *const below[] = { "onnx", "1_Pooling", "additional_chat_templates" };
+    static const char *const below[] = { "onnx", "1_Pooling", "1_LogitScore",
+                                         "additional_chat_templates" };
     int rc = grant(v, dir, READ | LIST);
 
     if (rc == OK) rc = grant_entries(v, dir, READ, grant_inside, is_link, NULL);

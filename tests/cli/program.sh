@@ -65,6 +65,33 @@ assert len(r)==2 and r[0]['relevance_score']>r[1]['relevance_score'] and all(x['
 assert len(lines)==3 and [l[1] for l in lines[:2]]==[x['document']['text'] for x in r]
 assert abs(float(lines[0][0])-r[0]['relevance_score'])<1e-3" &&
   ok "rerank: the best documents first, as text and as JSON" || not_ok "rerank: $(cat "$TMP/out" "$TMP/err")"
+mkdir "$TMP/rankers" && python3 tests/rankers.py "$TMP/rankers"
+works "convert of a generative reranker" -- "$TERN" convert "$TMP/rankers/gen-head" "$TMP/rankers/gen-gguf.gguf" --type F32
+"$TERN" inspect "$TMP/rankers/gen-gguf.gguf" --json >"$TMP/out" && python3 -c "
+import json
+j = json.load(open('$TMP/out'))
+k, t = j['keys'], {x['name']: x['shape'] for x in j['tensors']}
+assert k['qwen2.pooling_type'] == 4 and k['qwen2.classifier.output_labels'] == ['yes', 'no'] and t['cls.output.weight'] == [2, 64], k
+assert '{query}' in k['tokenizer.chat_template.rerank'] and '{document}' in k['tokenizer.chat_template.rerank']" &&
+  ok "a generative reranker has the keys and tensors of llama.cpp" || not_ok "keys of a generative reranker: $(cut -c1-300 "$TMP/out")"
+for m in "gen-score" "gen-head" "gen-gguf.gguf" "gen-plain --rerank generative"; do
+  "$TERN" rerank -m "$TMP/rankers/"$m "what no" "yes it is" "a dog" "no" --json >"$TMP/r-${m%%[ .]*}" 2>>"$TMP/err" || not_ok "rerank with $m: $(tail -1 "$TMP/err")"
+done
+python3 -c "
+import json
+a = [{r['index']: r['relevance_score'] for r in json.load(open('$TMP/r-gen-' + n))['results']} for n in ('score', 'head', 'gguf', 'plain')]
+assert len(a[0]) == 3 and all(abs(x[i] - a[0][i]) < 1e-3 * a[0][i] for x in a for i in range(3)), a
+assert all(0 < v < 1 for v in a[0].values()) and len(set(a[0].values())) == 3, a" && ok "generative rerankers: one score, wherever it comes from" ||
+  not_ok "generative rerankers: $(cat "$TMP"/r-gen-*)"
+"$TERN" rerank -m "$TMP/rankers/gen-chat" --rerank generative --instruction "Say no" "the dog" a b >"$TMP/out" 2>"$TMP/err" && [ "$(wc -l <"$TMP/out")" -eq 2 ] &&
+  ok "rerank by the chat template of a model without ChatML" || not_ok "rerank with gen-chat: $(cat "$TMP/err")"
+fails_with "rerank with a model that nobody called a reranker" "its task is generate" -- "$TERN" rerank -m "$TMP/rankers/gen-plain" x y
+fails_with "rerank without a token for yes" 'no token "yes"' -- "$TERN" rerank --rerank generative -m "$TMP/rankers/gen-mute" x y
+fails_with "an instruction for a cross-encoder" "--instruction" -- "$TERN" rerank -m "$TMP/rerank" --instruction x y z
+sed -i 's/257/320/' "$TMP/rankers/gen-score/1_LogitScore/config.json"
+fails_with "an answer outside of the vocabulary" "true_token_id is 320" -- "$TERN" rerank -m "$TMP/rankers/gen-score" x y
+"$TERN" rerank -m "$TMP/rerank" --rerank maybe x y >"$TMP/out" 2>&1
+[ $? -eq 2 ] && grep -q 'must be auto or generative' "$TMP/out" && ok "--rerank with another word: exit 2" || not_ok "--rerank maybe: $(cat "$TMP/out")"
 fails_with "rerank with a classifier of three classes" "3 classes" -- "$TERN" rerank -m $G/classify x y
 fails_with "rerank with a model that embeds" "its task is embed" -- "$TERN" rerank -m $G/embed x y
 fails_with "rerank without a tokenizer" tokenizer -- "$TERN" rerank -m tests/golden/hf-2026/bert-rerank x y
