@@ -5,8 +5,10 @@ bytes that has the tokens yes and no. usage: rankers.py FOLDER; writes
   gen-head     a classifier with the classes yes and no, whose rows are those of the logits; its prompt is a template "rerank"
   gen-chat     no ChatML: the question is written by its chat template
   gen-mute     a vocabulary without "yes"
+  rank.safetensors   prompts with their scores, by the golden logits, for tern eval rerank
 """
 import json
+import math
 import os
 import shutil
 import struct
@@ -72,6 +74,16 @@ def golden():
     return list(tokens), [numbers[i * width:(i + 1) * width] for i in range(48)]
 
 
+def write_tensors(path, t):
+    head, body = {}, b""
+    for k, (about, data) in t.items():
+        head[k] = {"dtype": about["dtype"], "shape": about["shape"], "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
+
+
 def byte_names():
     """The characters that stand for bytes in byte-level vocabularies."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -112,13 +124,20 @@ def write_head(to):
     about, data = t[name]
     row = len(data) // about["shape"][0]
     t["score.weight"] = ({"dtype": about["dtype"], "shape": [2, about["shape"][1]]}, b"".join(data[i * row:(i + 1) * row] for i in (YES, NO)))
-    head, body = {}, b""
-    for k, (about, data) in t.items():
-        head[k] = {"dtype": about["dtype"], "shape": about["shape"], "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)
-    open(to + "/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
+    write_tensors(to + "/model.safetensors", t)
+
+
+def p_yes(yes, no):
+    return 1 / (1 + math.exp(no - yes))
+
+
+def write_golden(to):
+    tokens, logits = golden()
+    t = {}
+    for i, n in enumerate((1, 7, 20, 48)):
+        t["input_ids.%d" % i] = ({"dtype": "I64", "shape": [n]}, struct.pack("<%dq" % n, *tokens[:n]))
+        t["score.%d" % i] = ({"dtype": "F32", "shape": [1]}, struct.pack("<f", p_yes(logits[n - 1][YES], logits[n - 1][NO])))
+    write_tensors(to, t)
 
 
 def main():
@@ -131,6 +150,7 @@ def main():
     write_head(to + "/gen-head")
     copy(to + "/gen-chat", specials=[], config={"chat_template": "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant]"})
     copy(to + "/gen-mute", merges=False)
+    write_golden(to + "/rank.safetensors")
 
 
 if __name__ == "__main__":

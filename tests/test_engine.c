@@ -272,6 +272,51 @@ static void logprobs_are_those_of_the_model_in_descending_order(void **state)
     engine_close(g);
 }
 
+/* The logits of two tokens, beside a request that generates: no token is sampled, and their difference
+ * is that of the log probabilities. */
+static void logits_of_single_tokens_are_those_that_a_token_is_sampled_from(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
+    struct client a = make_client(1, 40, 1), b = make_client(1, 40, 1), c = make_client(2, 63, 1),
+                  bad = make_client(1, 4, 1);
+    struct event ev, end;
+    struct err e = { 0 };
+    (void)state;
+
+    a.r->n_top = 2;
+    submit_client(g, &a);
+    while (engine_step(g)) {}
+    assert_true(request_next(a.r, &ev));
+    b.r->n_pick = c.r->n_pick = 2;
+    b.r->pick[0] = ev.top[0].id;
+    b.r->pick[1] = ev.top[1].id;
+    c.r->pick[0] = c.r->pick[1] = g->lim.n_vocab - 1;
+    submit_client(g, &b);
+    submit_client(g, &c);
+    while (engine_step(g)) {}
+    assert_true(request_next(b.r, &end));
+    assert_int_equal(end.finish, FINISH_STOP);
+    assert_int_equal(b.r->n_out, 0);
+    assert_int_equal(b.r->n_cached, 32); /* whole blocks of the first request's prompt */
+    assert_true(fabsf((b.r->vec[0] - b.r->vec[1]) - (ev.top[0].logprob - ev.top[1].logprob)) <
+                1e-4f);
+    assert_true(request_next(c.r, &end));
+    assert_int_equal(end.finish, FINISH_STOP);
+    assert_true(isfinite(c.r->vec[0]) && c.r->vec[0] == c.r->vec[1]);
+    bad.r->n_pick = 1;
+    bad.r->pick[0] = g->lim.n_vocab;
+    assert_int_equal(engine_submit(g, bad.r, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "the logit of token"));
+    bad.r->pick[0] = 0;
+    bad.r->n_pick = REQUEST_PICKS + 1;
+    assert_int_equal(engine_submit(g, bad.r, &e), E_INVALID);
+    release_client(&a);
+    release_client(&b);
+    release_client(&c);
+    release_client(&bad);
+    engine_close(g);
+}
+
 static void banned_end_tokens_do_not_change_the_logprobs(void **state)
 {
     struct event first[2];
@@ -357,6 +402,7 @@ int main(void)
         cmocka_unit_test(a_request_continues_behind_the_tokens_of_another_engine),
         cmocka_unit_test(tokens_to_continue_behind_are_checked),
         cmocka_unit_test(logprobs_are_those_of_the_model_in_descending_order),
+        cmocka_unit_test(logits_of_single_tokens_are_those_that_a_token_is_sampled_from),
         cmocka_unit_test(banned_end_tokens_do_not_change_the_logprobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

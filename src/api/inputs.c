@@ -45,13 +45,14 @@ static int encode_question(struct call *c, int i, struct ids *out, struct err *e
     int rc = rankform_write(c->model->prompter, engine_tokenizer(c->model->engine), &q, out, e);
 
     engine_info(c->model->engine, &info);
-    if (rc == OK && out->n <= (size_t)info.opt.n_ctx) return OK;
+    if (rc == OK && out->n < (size_t)info.opt.n_ctx) return OK;
     call_blame(c, "documents[%d]", i);
     if (rc == E_INVALID && str_starts(str_c(e->msg), STR("instruction:")))
         call_blame(c, "instruction");
     if (rc != OK) return rc;
     return err_set(e, E_CONTEXT,
-                   "query and document are %zu tokens with their prompt, but the context has %d",
+                   "query and document are %zu tokens with their prompt, which leaves no room in a "
+                   "context of %d",
                    out->n, info.opt.n_ctx);
 }
 

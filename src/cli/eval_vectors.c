@@ -2,13 +2,16 @@
  *
  * golden.safetensors holds sequences i = 0, 1, ...: input_ids.i [n], optionally token_type_ids.i
  * [n], and embedding.i [width] with last_hidden_state.i [n, hidden] (embed) or score.i (rerank). Each
- * sequence is run alone, as the other program did. */
+ * sequence is run alone, as the other program did. The score of a generative reranker is P(yes), and
+ * its sequences are whole prompts. */
 #include "cli/evalmodel.h"
 
 #include "base/file.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
+#include "engine/yesno.h"
 #include "format/source.h"
+#include "token/tokenizer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -84,6 +87,15 @@ static double measure(const float *out, const void *ref, int n)
 
 static double worst(double a, double b) { return isnan(a) || isnan(b) ? NAN : a > b ? a : b; }
 
+/* What is compared. */
+struct target {
+    struct pooler pooler;
+    struct yesno yesno; /* n > 0: a generative reranker */
+};
+
+/* Numbers of a sequence. */
+static int n_numbers(const struct target *t) { return t->yesno.n ? 1 : pooler_out(&t->pooler); }
+
 struct agreement {
     double rel_err, hidden; /* of the vectors; of single hidden rows */
     int n;
@@ -96,12 +108,31 @@ struct room {
     double *sum;
 };
 
-/* The hidden rows of one sequence, pooled by the model's rule. */
-static int run_sequence(struct evalmodel *v, const struct sequence *q, const struct pooler *p,
+/* The hidden rows, pooled by the model's rule, or the logits of the last. */
+static void make_numbers(const struct target *t, const struct sequence *q, int width,
+                         const float *logits, struct room *m)
+{
+    const struct pooler *p = &t->pooler;
+
+    if (t->yesno.n && !t->yesno.by_head) {
+        float picked[2] = { 0 };
+        for (int i = 0; i < t->yesno.n; i++) picked[i] = logits[t->yesno.ids[i]];
+        m->out[0] = (float)yesno_score(&t->yesno, picked);
+        return;
+    }
+    for (int i = 0; i < pooler_room(p); i++) m->sum[i] = 0;
+    for (int i = 0; i < q->n; i++)
+        if (pooler_wants(p, i, q->n)) pooler_add(p, m->sum, m->hidden + (size_t)i * (size_t)width);
+    pooler_finish(p, m->sum, q->n, m->out);
+    if (t->yesno.n) m->out[0] = (float)yesno_score(&t->yesno, m->out);
+}
+
+static int run_sequence(struct evalmodel *v, const struct sequence *q, const struct target *t,
                         struct room *m, struct agreement *r, struct err *e)
 {
+    bool picks = t->yesno.n && !t->yesno.by_head;
     int width = v->runner->lim.n_vec, rc, all = 0;
-    int32_t second = 0;
+    int32_t second = 0, last = q->n - 1;
     struct chain c = { 0 };
     const float *logits;
     struct batch b = { .n_tokens = q->n,
@@ -109,7 +140,9 @@ static int run_sequence(struct evalmodel *v, const struct sequence *q, const str
                        .pos = m->pos,
                        .seq = m->seq,
                        .n_seqs = 1,
-                       .n_hidden = q->n,
+                       .n_out = picks,
+                       .out_rows = &last,
+                       .n_hidden = picks ? 0 : q->n,
                        .hidden_rows = m->rows,
                        .hidden = m->hidden,
                        .second = &second };
@@ -130,12 +163,9 @@ static int run_sequence(struct evalmodel *v, const struct sequence *q, const str
     rc = runner_run(v->runner, &b, &logits, e);
     chain_release(&c, v->pool);
     if (rc != OK) return rc;
-    for (int i = 0; i < pooler_room(p); i++) m->sum[i] = 0;
-    for (int i = 0; i < q->n; i++)
-        if (pooler_wants(p, i, q->n)) pooler_add(p, m->sum, m->hidden + (size_t)i * (size_t)width);
-    pooler_finish(p, m->sum, q->n, m->out);
-    r->rel_err = worst(r->rel_err, measure(m->out, q->vector->data, pooler_out(p)));
-    if (q->hidden && q->hidden->type == DT_F32 && q->hidden->n_dims == 2 &&
+    make_numbers(t, q, width, logits, m);
+    r->rel_err = worst(r->rel_err, measure(m->out, q->vector->data, n_numbers(t)));
+    if (!picks && q->hidden && q->hidden->type == DT_F32 && q->hidden->n_dims == 2 &&
         q->hidden->dims[0] == q->n && q->hidden->dims[1] == width)
         for (all = 0; all < q->n; all++)
             r->hidden = worst(r->hidden, measure(m->hidden + (size_t)all * (size_t)width,
@@ -185,6 +215,27 @@ static int find_largest(const struct source *golden, bool rerank, int out, int *
                            source_path(golden));
 }
 
+/* Is the model what it is compared as? */
+static int find_target(struct target *t, const struct evalmodel *v, const struct eval_opt *opt,
+                       bool rerank, struct err *e)
+{
+    const struct model_facts *f = &v->plan->facts;
+    struct tokenizer *tok = NULL;
+
+    *t = (struct target){ .pooler = f->pooler };
+    if (rerank) {
+        t->pooler.form = VEC_RAW;
+        (void)tokenizer_from_source(&tok, v->plan->source,
+                                    NULL); /* without one: as the files say */
+        yesno_find(&t->yesno, v->plan, tok, true);
+        tokenizer_close(tok);
+    }
+    if (rerank == (f->task == TASK_CLASSIFY) || t->yesno.n) return OK;
+    return err_set(e, E_UNSUPPORTED, "%s: a model with the task %s has no %s%s%s", opt->model,
+                   model_task_name(f->task), rerank ? "scores" : "embeddings",
+                   t->yesno.why[0] ? ": " : "", t->yesno.why);
+}
+
 int eval_vectors(const struct eval_opt *opt, bool rerank, struct buf *out, struct err *e)
 {
     char *path =
@@ -194,25 +245,19 @@ int eval_vectors(const struct eval_opt *opt, bool rerank, struct buf *out, struc
     struct agreement r = { 0 };
     struct jsonw w = { .out = out };
     struct room m = { 0 };
-    struct pooler p;
+    struct target t;
     struct sequence q;
     int rc = path ? source_open(&golden, path, e) : err_nomem(e, "the path of the golden file"), n;
 
     mem_free(path);
     if (rc != OK || (rc = evalmodel_open(&v, opt, e)) != OK) goto out;
-    p = v.plan->facts.pooler;
-    if (rerank != (v.plan->facts.task == TASK_CLASSIFY)) {
-        rc = err_set(e, E_UNSUPPORTED, "%s: a model with the task %s has no %s", opt->model,
-                     model_task_name(v.plan->facts.task), rerank ? "scores" : "embeddings");
-        goto out;
-    }
-    if (rerank) p.form = VEC_RAW;
-    if ((rc = find_largest(golden, rerank, pooler_out(&p), &n, e)) != OK) goto out;
+    if ((rc = find_target(&t, &v, opt, rerank, e)) != OK) goto out;
+    if ((rc = find_largest(golden, rerank, n_numbers(&t), &n, e)) != OK) goto out;
     rc = evalmodel_prepare(&v, opt, (struct eval_shape){ n, 1, (n + KV_BLOCK - 1) / KV_BLOCK }, e);
-    if (rc == OK) rc = open_room(&m, n, v.runner->lim.n_vec, &p, e);
+    if (rc == OK) rc = open_room(&m, n, v.runner->lim.n_vec, &t.pooler, e);
     for (int i = 0; rc == OK && i < SEQUENCES && find_sequence(&q, golden, i, rerank); i++) {
         check_sequence(&q, golden, i, e);
-        rc = run_sequence(&v, &q, &p, &m, &r, e);
+        rc = run_sequence(&v, &q, &t, &m, &r, e);
     }
     if (rc != OK || (rc = evalmodel_check(&v, e)) != OK) goto out;
     jsonw_obj(&w);

@@ -134,10 +134,6 @@ def test_errors_name_the_field():
 GENERATIVE = ["gen-score", "gen-head", "gen-gguf"]
 
 
-def p_yes(yes, no):
-    return 1 / (1 + math.exp(no - yes))
-
-
 def score(model, query, document, **fields):
     """Of one document, and the usage."""
     a = rerank(model=model, query=query, documents=[document], **fields)
@@ -150,7 +146,7 @@ def test_the_answer_of_a_generative_reranker_is_that_of_the_golden_logits():
     for model in GENERATIVE:
         for n in (2, 9, 17, 33, 48):
             got, usage = score(model, tokens[:n // 2], tokens[n // 2:n])
-            want = p_yes(logits[n - 1][rankers.YES], logits[n - 1][rankers.NO])
+            want = rankers.p_yes(logits[n - 1][rankers.YES], logits[n - 1][rankers.NO])
             assert abs(got - want) <= 3e-3 * want, (model, n, got, want)
             assert usage["prompt_tokens"] == usage["total_tokens"] == n
 

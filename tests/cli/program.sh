@@ -83,6 +83,23 @@ a = [{r['index']: r['relevance_score'] for r in json.load(open('$TMP/r-gen-' + n
 assert len(a[0]) == 3 and all(abs(x[i] - a[0][i]) < 1e-3 * a[0][i] for x in a for i in range(3)), a
 assert all(0 < v < 1 for v in a[0].values()) and len(set(a[0].values())) == 3, a" && ok "generative rerankers: one score, wherever it comes from" ||
   not_ok "generative rerankers: $(cat "$TMP"/r-gen-*)"
+for m in gen-score gen-head gen-gguf.gguf gen-plain; do
+  works "eval rerank of $m" -- "$TERN" eval rerank "$TMP/rankers/$m" --golden "$TMP/rankers/rank.safetensors"
+  python3 -c "import json; j = json.load(open('$TMP/out')); assert j['rel_err'] <= 3e-3 and j['sequences'] == 4, j" &&
+    ok "$m agrees with the golden logits" || not_ok "$m and the golden logits: $(cat "$TMP/out")"
+done
+fails_with "eval rerank without a token for yes" 'no token "yes"' -- "$TERN" eval rerank "$TMP/rankers/gen-mute" --golden "$TMP/rankers/rank.safetensors"
+set_rank_template() {
+  python3 -c "
+import json, sys
+j = json.load(open(sys.argv[1]))
+j['chat_template'][1]['template'] = sys.argv[2]
+json.dump(j, open(sys.argv[1], 'w'))" "$TMP/rankers/gen-head/tokenizer_config.json" "$1"
+}
+set_rank_template "$(printf '{query}%.0s' $(seq 20))"
+fails_with "a template with too many places" "more than 8 places" -- "$TERN" rerank -m "$TMP/rankers/gen-head" x y
+set_rank_template "{query}: {document}? "
+fails_with "an instruction that a template has no place for" "no place for one" -- "$TERN" rerank -m "$TMP/rankers/gen-head" --instruction z x y
 "$TERN" rerank -m "$TMP/rankers/gen-chat" --rerank generative --instruction "Say no" "the dog" a b >"$TMP/out" 2>"$TMP/err" && [ "$(wc -l <"$TMP/out")" -eq 2 ] &&
   ok "rerank by the chat template of a model without ChatML" || not_ok "rerank with gen-chat: $(cat "$TMP/err")"
 fails_with "rerank with a model that nobody called a reranker" "its task is generate" -- "$TERN" rerank -m "$TMP/rankers/gen-plain" x y

@@ -35,6 +35,7 @@ static void read_all_params(const struct params *p)
         for (size_t k = 0; k < p->prompts[i].n_ids; k++) sink += (unsigned)p->prompts[i].ids[k];
     }
     read_string(p->query.text);
+    read_string(p->instruction);
     for (size_t k = 0; k < p->query.n_ids; k++) sink += (unsigned)p->query.ids[k];
     for (size_t k = 0; k < p->n_tokens; k++) sink += (unsigned)p->tokens[k];
     params_sample(p, &o);
