@@ -1,5 +1,6 @@
 """Generative rerankers for tests: the weights of tests/golden/hf/qwen2, whose logits another program has computed, with a tokenizer of
-bytes that has the tokens yes and no. usage: rankers.py FOLDER; writes
+bytes that has the tokens yes and no. usage: rankers.py FOLDER, or rankers.py --pairs CROSS-ENCODER FOLDER: a copy with a
+tokenizer that pairs texts as its model does. The first writes
   gen-plain    a model that generates text; nothing says that it ranks
   gen-score    the same with the module LogitScore of sentence-transformers
   gen-head     a classifier with the classes yes and no, whose rows are those of the logits; its prompt is a template "rerank"
@@ -140,7 +141,25 @@ def write_golden(to):
     write_tensors(to, t)
 
 
+def write_pairs(model, to):
+    """<s> A </s> </s> B </s>, or [CLS] A [SEP] B [SEP]; all tokens have one type."""
+    modern = json.load(open(model + "/config.json"))["model_type"] == "modernbert"
+    first, last = ("[CLS]", "[SEP]") if modern else ("<s>", "</s>")
+    shutil.copytree(model, to, copy_function=shutil.copyfile)
+    t = tokenizer([first, last], True)
+
+    def part(x):
+        return {"Sequence": {"id": x, "type_id": 0}} if x in "AB" else {"SpecialToken": {"id": x, "type_id": 0}}
+    t["post_processor"] = {"type": "TemplateProcessing", "single": [part(x) for x in (first, "A", last)],
+                           "pair": [part(x) for x in (first, "A", *[last] * (1 if modern else 2), "B", last)],
+                           "special_tokens": {x: {"id": x, "ids": [FIRST_SPECIAL + i], "tokens": [x]} for i, x in enumerate((first, last))}}
+    write_json(to + "/tokenizer.json", t)
+    write_json(to + "/tokenizer_config.json", {"cls_token": first, "sep_token": last} if modern else {"bos_token": first, "eos_token": last})
+
+
 def main():
+    if sys.argv[1] == "--pairs":
+        return write_pairs(*sys.argv[2:])
     to = sys.argv[1]
     copy(to + "/gen-plain")
     copy(to + "/gen-score")

@@ -118,19 +118,31 @@ static void write_tokens(struct ggufw *w, const struct token_export *x)
     if (x->merges) ggufw_strs(w, "tokenizer.ggml.merges", x->merges, (size_t)x->n_merges);
 }
 
+/* ModernBERT has [CLS] and [SEP] around a text, and neither BOS nor EOS: in GGUF they are these, as
+ * llama.cpp writes them. */
+static bool has_cls(const struct token_export *x, const struct source *src)
+{
+    struct str type;
+
+    return x->first >= 0 && x->last >= 0 && source_str(src, "model_type", &type) &&
+           str_is(type, "modernbert");
+}
+
 /* Special tokens and whether the tokenizer adds them by itself. */
 static void write_special_ids(struct ggufw *w, const struct token_export *x,
                               const struct source *src)
 {
-    int32_t eos = id_or_config(x->eos, src, "eos_token_id", x->n);
+    bool cls = has_cls(x, src);
+    int32_t bos = cls ? x->first : id_or_config(x->bos, src, "bos_token_id", x->n),
+            eos = cls ? x->last : id_or_config(x->eos, src, "eos_token_id", x->n);
 
-    write_id(w, "tokenizer.ggml.bos_token_id", id_or_config(x->bos, src, "bos_token_id", x->n));
+    write_id(w, "tokenizer.ggml.bos_token_id", bos);
     write_id(w, "tokenizer.ggml.eos_token_id", eos);
     write_id(w, "tokenizer.ggml.eot_token_id", find_eot(src, eos));
     write_id(w, "tokenizer.ggml.unknown_token_id", x->unk);
     write_id(w, "tokenizer.ggml.padding_token_id", id_or_config(x->pad, src, "pad_token_id", x->n));
-    ggufw_bool(w, "tokenizer.ggml.add_bos_token", x->add_bos);
-    ggufw_bool(w, "tokenizer.ggml.add_eos_token", x->add_eos);
+    ggufw_bool(w, "tokenizer.ggml.add_bos_token", x->add_bos || cls);
+    ggufw_bool(w, "tokenizer.ggml.add_eos_token", x->add_eos || cls);
     ggufw_bool(w, "tokenizer.ggml.add_space_prefix", x->add_space_prefix);
 }
 

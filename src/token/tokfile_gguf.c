@@ -414,6 +414,31 @@ static int build_wordpiece(struct gguf_reader *r)
     return add_decoders(r, false, true);
 }
 
+/* How an encoder reads a pair of texts, which GGUF has no key for: "[CLS] A [SEP] B [SEP]", with token
+ * types where the model has two; RoBERTa and XLM-RoBERTa have "</s></s>" between A and B, and one type.
+ * Other models take one text after the other. */
+static void set_pair(struct gguf_reader *r)
+{
+    struct tokenizer *t = r->t;
+    struct str arch = STR("");
+    uint64_t n_types = 2;
+    bool wordpiece = t->model == MODEL_WORDPIECE, twice;
+
+    source_str(r->src, "general.architecture", &arch);
+    source_u64(r->src, KEY("token_type_count"), &n_types);
+    twice = !wordpiece && (str_is(arch, "bert") || str_is(arch, "jina-bert-v3"));
+    if (t->n_before != 1 || t->n_after != 1 || !(wordpiece || twice || str_is(arch, "modern-bert")))
+        return;
+    t->pair = (struct pair_form){ .known = true,
+                                  .front = { t->before[0] },
+                                  .mid = { t->after[0], t->after[0] },
+                                  .end = { t->after[0] },
+                                  .n_front = 1,
+                                  .n_mid = 1 + twice,
+                                  .n_end = 1,
+                                  .second = wordpiece && n_types > 1 ? 1 : -1 };
+}
+
 /* Vocabulary and types first: every kind of model needs them. Added tokens last: they depend on the
  * types, and tokenizer_finish on them. */
 int tokfile_read_gguf(struct tokenizer *t, const struct source *src, struct err *e)
@@ -443,5 +468,6 @@ int tokfile_read_gguf(struct tokenizer *t, const struct source *src, struct err 
     source_str(src, "tokenizer.chat_template", &t->chat_template);
     source_str(src, "tokenizer.chat_template.tool_use", &t->tool_template);
     source_str(src, "tokenizer.chat_template.rerank", &t->rank_template);
+    set_pair(&r);
     return tokenizer_finish(t, e);
 }

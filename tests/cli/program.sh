@@ -176,6 +176,16 @@ t = {x['name']: x['type'] for x in json.load(open('$TMP/out'))['tensors']}
 assert t['cls.output.weight'] == t['cls.weight'] == 'F32' and 'Q8_0' in t.values(), t" &&
     ok "quantize leaves the head of $name" || not_ok "quantize of $name: $(cat "$TMP/out")"
 done
+# A GGUF file has no form of pairs: it follows from the architecture.
+for d in "$TMP/rerank" "${TERN_SHARED:-../shared}"/fixtures/hf-2026/{xlm_roberta,modernbert}-rerank; do
+  [ -d "$d" ] || continue
+  name=${d##*/}-pairs
+  if [ "$d" = "$TMP/rerank" ]; then cp -r "$d" "$TMP/$name"; else python3 tests/rankers.py --pairs "$d" "$TMP/$name"; fi
+  "$TERN" convert "$TMP/$name" "$TMP/$name.gguf" --type F32 >"$TMP/out" 2>&1 &&
+    "$TERN" rerank -m "$TMP/$name" "the dog" "a cat" "a" "the dog" >"$TMP/folder" 2>"$TMP/err" &&
+    "$TERN" rerank -m "$TMP/$name.gguf" "the dog" "a cat" "a" "the dog" >"$TMP/file" 2>"$TMP/err" && [ -s "$TMP/file" ] &&
+    cmp "$TMP/folder" "$TMP/file" >>"$TMP/err" && ok "texts are paired alike: $name" || not_ok "pairs of $name: $(cat "$TMP/err" "$TMP/folder" "$TMP/file")"
+done
 python3 - "$TMP/bert-rerank.gguf" "$TMP" <<'P'
 import sys
 b = open(sys.argv[1], "rb").read()
