@@ -1,0 +1,91 @@
+"""What coding agents really send (tests/golden/agents, recorded by tests/agents/run with TERN_RECORD=1), replayed: nothing is
+refused, and the events come in the recorded order (tests/golden/api/agent-*.txt). The agents themselves: make agents."""
+import glob
+import json
+import os
+import re
+
+from client import ask, main
+from golden import check_text
+
+RECORDED = sorted(glob.glob(os.path.join(os.path.dirname(__file__), "..", "golden", "agents", "*.json")))
+AGENTS = {os.path.basename(f)[:-5]: json.load(open(f)) for f in RECORDED}
+
+
+def replay(request, model, **fields):
+    return ask("POST", request["path"], {**request["body"], "model": model, **fields}, request["headers"])
+
+
+def kind(data):
+    """What an event says: its type, and for a chunk of a chat the members of its delta or what else it has."""
+    if data == "[DONE]":
+        return data
+    event = json.loads(data)
+    if "type" in event:
+        inner = event.get("item") or event.get("content_block") or event.get("delta")
+        return event["type"] + (f" {inner['type']}" if isinstance(inner, dict) and "type" in inner else "")
+    if not event["choices"]:
+        return "usage"
+    choice = event["choices"][0]
+    said = [k for k, v in choice["delta"].items() if v is not None]
+    if choice["finish_reason"]:
+        said.append(f"finish={choice['finish_reason']}")
+    return "chunk " + "+".join(said)
+
+
+def sequence(text):
+    """The events in their order; equal ones behind each other are written once."""
+    out = []
+    for data in re.findall(r"^data: (.*)$", text, re.M):
+        k = kind(data)
+        if not out or out[-1] != k:
+            out.append(k)
+    return out
+
+
+def test_every_agent_is_recorded():
+    assert sorted(AGENTS) == ["claude", "codex", "opencode", "qwen"], sorted(AGENTS)
+    for name, requests in AGENTS.items():
+        assert len(requests) >= 2, name
+        assert any(r["body"].get("tools") for r in requests), name
+        text = json.dumps(requests)
+        assert not re.search(r"/tmp/|/home/|/root/|authorization|x-api-key|Bearer", text), f"{name}: something of one machine"
+
+
+def test_recorded_requests_get_the_recorded_events():
+    for name, requests in AGENTS.items():
+        lines = []
+        for r in requests:
+            a = replay(r, "scripted-agent")
+            assert a.status == 200, f"{name}: {a.status} {a.body[:300]}"
+            ignored = a.headers["x-tern-ignored-fields"]
+            lines += [f"POST {r['path']}", f"{a.status} {a.headers['content-type']}", f"ignored: {ignored}"]
+            lines += ["  " + s for s in sequence(a.body.decode())]
+        check_text(f"agent-{name}", "\n".join(lines))
+
+
+def test_the_first_answer_calls_the_shell_and_the_last_one_ends():
+    for name, requests in AGENTS.items():
+        first = next(r for r in requests if r["body"].get("tools"))
+        call, end = replay(first, "scripted-agent").body.decode(), replay(requests[-1], "scripted-agent").body.decode()
+        assert "written by the agent" in call, f"{name}: {call[-600:]}"
+        assert "written by the agent" not in end and "The file" in end and " is written." in end, f"{name}: {end[-600:]}"
+
+
+def test_the_same_requests_without_a_stream():
+    for name, requests in AGENTS.items():
+        for r in requests:
+            body = {k: v for k, v in r["body"].items() if k != "stream_options"}
+            a = replay({**r, "body": body}, "scripted-agent", stream=False)
+            assert a.status == 200 and a.json.get("error") is None, f"{name}: {a.status} {a.body[:300]}"
+
+
+def test_nothing_is_refused_with_another_template():
+    for name, requests in AGENTS.items():
+        for r in requests:
+            a = replay(r, "scripted-hermes")
+            assert a.status == 200 and b'"error":{' not in a.body, f"{name}: {a.status} {a.body[:300]}"
+
+
+if __name__ == "__main__":
+    main()
