@@ -7,7 +7,7 @@ from client import ask
 
 FOLDER = os.path.join(os.path.dirname(__file__), "..", "golden", "api")
 CHANGES = [
-    (r"\b(resp|msg|rs|fc|call|chatcmpl|cmpl|req)([_-])[0-9A-Za-z]{24}", r"\1\2ID"),
+    (r"\b(resp|msg|rs|fc|call|chatcmpl|cmpl|req|rerank)([_-])[0-9A-Za-z]{24}", r"\1\2ID"),
     (r'"(created_at|completed_at|created)":\d+', r'"\1":0'),
     (r'"(created_at|modified_at|expires_at)":"[^"]*"', r'"\1":"TIME"'),
     (r'"(total_duration|load_duration|prompt_eval_duration|eval_duration)":\d+', r'"\1":0'),
@@ -17,6 +17,11 @@ CHANGES = [
     (r'"prompt_n":\d+', '"prompt_n":0'),
     (r'"signature":"[0-9a-f]+"', '"signature":"SIGNATURE"'),
     (r'"system_fingerprint":"[^"]*"', '"system_fingerprint":"FP"'),
+    (r'"(logprob|relevance_score)":-?[0-9.e+-]+', r'"\1":"NUMBER"'),
+    (r'":-?[0-9.]+e-[0-9]+\}', '":"NUMBER"}'),              # top_logprobs of a completion
+    (r'"token_logprobs":\[([^\]]*)\]', lambda m: f'"token_logprobs":["{m[1].count(",") + 1} NUMBERS"]'),
+    (r'"embedding":\[([^\]]*)\]', lambda m: f'"embedding":["{m[1].count(",") + 1} NUMBERS"]'),
+    (r'"embedding":"([0-9A-Za-z+/=]*)"', lambda m: f'"embedding":"{len(m[1])} CHARACTERS"'),
     (r'"(queue_ms|prefill_ms|decode_ms)":[0-9.e+-]+', r'"\1":0'),
 ]
 
