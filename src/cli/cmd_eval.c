@@ -167,7 +167,8 @@ int cmd_eval(int argc, char **argv)
     if (fill_options(&o, pos, n_pos, &what, &e) != OK || gangflags_check(&o.gang, &e) != OK)
         return cmd_usage("eval", &e);
     if (gangflags_mpi(&o.gang, argc, argv, &code)) return code;
-    rc = guard_join(&guard, &e);
+    rc = cmd_model(&o.model, &e); /* golden.safetensors is in the folder that a name means */
+    if (rc == OK) rc = guard_join(&guard, &e);
     if (rc == OK)
         rc = what == WHAT_PPL      ? eval_ppl(&o, &out, &e)
              : what == WHAT_LOGITS ? eval_logits(&o, &out, &e)

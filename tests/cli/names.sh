@@ -19,8 +19,28 @@ put Org--Deep gguf/deep-Q8_0.gguf "$M"
 "$TERN" convert "$M" "$TMP/tales" >/dev/null 2>&1
 for f in "$TMP"/tales/*; do put Org--Folder "$(basename "$f")" "$f"; done
 for f in tests/golden/onnx/classify/*; do put Org--Graph "$(basename "$f")" "$f"; done
+for f in tests/golden/hf-2026/bert-rerank/* tests/golden/onnx/classify/tokenizer*.json; do put Org--Rank "$(basename "$f")" "$f"; done
+python3 - "$TMP/golden.safetensors" <<'P'
+import json, struct, sys
+data = struct.pack("<3q", 5, 6, 7) + struct.pack("<256f", *[0.0625] * 256)
+head = json.dumps({"input_ids.0": {"dtype": "I64", "shape": [3], "data_offsets": [0, 24]},
+                   "embedding.0": {"dtype": "F32", "shape": [256], "data_offsets": [24, 24 + 1024]}}).encode()
+head += b" " * (-len(head) % 8)
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(head)) + head + data)
+P
+for f in "$TMP"/tales/* "$TMP/golden.safetensors"; do put Org--Vectors "$(basename "$f")" "$f"; done
+(umask 077; for k in old new; do python3 -c 'import os; print(os.urandom(32).hex())' >"$TMP/$k.key"; done)
+"$TERN" encrypt "$M" "$TMP/sealed.gguf" --key-file "$TMP/old.key" -q >/dev/null 2>&1
+put Org--Sealed sealed.gguf "$TMP/sealed.gguf"
 mkdir -p "$TMP/conf/tern"
-printf 'models:\n  - {path: hf:Org/Tales-GGUF, alias: [tales, story]}\n  - {path: hf:Org/None, alias: none}\n' >"$TMP/conf/tern/tern.yaml"
+cat >"$TMP/conf/tern/tern.yaml" <<Y
+models:
+  - {path: hf:Org/Tales-GGUF, alias: [tales, story]}
+  - {path: hf:Org/None, alias: none}
+  - {path: hf:Org/Rank, alias: rank}
+  - {path: hf:Org/Vectors, alias: vectors}
+  - {path: hf:Org/Sealed, alias: sealed}
+Y
 
 # ---- every command ----
 for i in 1 2 3 4 5; do echo "Once upon a time there was a frog."; done >"$TMP/text"
@@ -39,11 +59,34 @@ HF_ENDPOINT=http://127.0.0.1:1 "$TERN" pull none --retries 0 >"$TMP/out" 2>"$TMP
 [ $? -eq 3 ] && grep -q 'Org/None' "$TMP/err" && ok "names: pull takes an alias" || not_ok "names: pull of an alias: $(cat "$TMP/err")"
 printf '{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 2}}\n' >"$TMP/in.jsonl"
 works "names: batch takes an alias" -- "$TERN" batch -m tales "$TMP/in.jsonl" "$TMP/out.jsonl" -q
+for name in hf:Org/Rank hf.co/Org/Rank@main Org/Rank rank; do
+  works "names: rerank takes $name" -- "$TERN" rerank -m $name "the dog" "the cat" "a dog"
+  works "names: eval rerank takes $name" -- "$TERN" eval rerank $name
+  grep -q '"rel_err"' "$TMP/out" || not_ok "names: eval rerank $name: $(cat "$TMP/out")"
+done
+for name in hf:Org/Vectors "file:$TMP/hub/models--Org--Vectors/snapshots/$C" vectors; do
+  works "names: eval embed takes $name" -- "$TERN" eval embed $name
+  grep -q '"rel_err"' "$TMP/out" || not_ok "names: eval embed $name: $(cat "$TMP/out")"
+done
+for name in hf:Org/Tales-GGUF hf:Org/Rank "file:$TMP/models.gguf" story; do
+  case $name in file:*) cp "$M" "$TMP/models.gguf" ;; esac
+  works "names: manifest takes $name" -- "$TERN" manifest $name -q
+  works "names: manifest --check takes $name" -- "$TERN" manifest $name --check -q
+  rm -rf "$TMP/out.sealed"
+  works "names: encrypt takes $name" -- "$TERN" encrypt $name "$TMP/out.sealed" --key-file "$TMP/old.key" -q
+done
+find "$TMP/hub" -name SHA256SUMS -delete -o -name '*.sha256' -delete
+rm -rf "$TMP/models.gguf" "$TMP/models.gguf.sha256"
+works "names: rekey takes hf:" -- "$TERN" rekey hf:Org/Sealed --key-file "$TMP/old.key" --new-key-file "$TMP/new.key"
+works "names: the new key opens it" -- "$TERN" run -m sealed --model-key-file "$TMP/new.key" -p Hi -n 1 -q
+works "names: rekey takes an alias" -- "$TERN" rekey sealed --key-file "$TMP/new.key" --new-key-file "$TMP/old.key"
+works "names: rekey --list takes an alias" -- "$TERN" rekey sealed --list
 works "names: classify takes a name of the cache" -- "$TERN" classify -m hf:Org/Graph "the dog"
 works "names: a folder of the cache" -- "$TERN" run hf:Org/Folder Hi -n 1 --raw -q
 echo /exit | timeout 300 "$TERN" chat tales >"$TMP/out" 2>"$TMP/err" && ok "names: chat NAME" || not_ok "names: chat NAME: $(cat "$TMP/err")"
 for verb in "inspect hf:Org/None" "run hf:Org/None hi" "chat none" "embed -m hf:Org/None x" "classify -m hf:Org/None x" "template -m hf:Org/None --json {}" \
-  "serve -m hf:Org/None --port 0" "verify none" "show Org/None" "convert hf:Org/None $TMP/x"; do
+  "serve -m hf:Org/None --port 0" "verify none" "show Org/None" "convert hf:Org/None $TMP/x" "rerank -m hf:Org/None a b" "manifest none" "eval embed none" \
+  "eval rerank hf:Org/None" "eval logits Org/None" "encrypt none $TMP/x --key-file $TMP/old.key" "rekey none --list"; do
   fails_with "names: a missing model: $verb" "Org/None" "$TMP/hub" "tern pull hf:Org/None" -- "$TERN" $verb
 done
 for bad in hf:../x hf:Org/.. hf:Org/Tales-GGUF@../../x hf:Org/Tales-GGUF:../../x hf:Org/Tales-GGUF:/etc/passwd hf: hf:a/b/c hf:Org/Tales-GGUF: "hf:$(printf 'a%.0s' $(seq 3000))"; do
@@ -94,7 +137,8 @@ works "run: -p takes any word" -- "$TERN" run -p Hello -n 1 -q
 "$TERN" list --json >"$TMP/out" && python3 - "$TMP/out" <<'P' && ok "list: the cache, aliases and the default model" || not_ok "list: $(cat "$TMP/out")"
 import json, sys
 m = {x["name"]: x for x in json.load(open(sys.argv[1]))["models"]}
-assert set(m) == {"hf:Org/Tales-GGUF:tales-Q8_0.gguf", "hf:Org/Deep:gguf/deep-Q8_0.gguf", "hf:Org/Folder", "hf:Org/Graph", "tales", "story", "tern-tales"}, set(m)
+assert set(m) == {"hf:Org/Tales-GGUF:tales-Q8_0.gguf", "hf:Org/Deep:gguf/deep-Q8_0.gguf", "hf:Org/Folder", "hf:Org/Graph", "hf:Org/Rank", "hf:Org/Vectors",
+                  "hf:Org/Sealed:sealed.gguf", "tales", "story", "rank", "vectors", "sealed", "tern-tales"}, set(m)
 assert m["hf:Org/Folder"]["type"] == "safetensors" and m["hf:Org/Graph"]["type"] == "onnx" and m["tales"]["source"] == "alias"
 assert all(x["bytes"] > 0 and x["modified"] > 0 and x["path"] for x in m.values())
 P
