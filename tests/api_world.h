@@ -89,6 +89,7 @@ static void handle_request(void *arg, struct http_req *q)
     else if (str_is(path, "/v1/models") || str_is(path, "/models")) api_models(me->api, q, &who);
     else if (str_is(path, "/models/load")) api_load(me->api, q, &who);
     else if (str_is(path, "/models/unload")) api_unload(me->api, q, &who);
+    else if (str_is(path, "/models/verify")) api_verify(me->api, q, &who);
     else if (str_is(path, "/models/sse")) api_models_sse(me->api, q, &who);
     else if (str_is(path, "/api/v1/models")) api_list_instances(me->api, q, &who);
     else if (str_is(path, "/api/v1/models/load")) api_load_instance(me->api, q, &who);

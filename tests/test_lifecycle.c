@@ -1,6 +1,8 @@
 /* Requests for models that are not loaded: they wait for one load, without a thread, until it is there,
  * fails, or they end for another reason; and the routes that load and unload. */
+#include "api/api_impl.h"
 #include "api_world.h"
+#include "pool/modelcheck.h"
 
 extern const struct pool_host pool_local;
 
@@ -222,6 +224,33 @@ static void models_are_loaded_and_unloaded_by_request(void **state)
                 "model_not_found");
     check_error(send_request(w, "/models/load", "", "{}"), 400, "invalid_request");
     check_error(send_request(w, "/models/unload", "", "[]"), 400, "invalid_request");
+    world_close(w);
+}
+
+static void the_files_of_a_model_are_verified_by_request(void **state)
+{
+    struct answer a;
+    atomic_int stop = 1;
+    struct modelcheck m = { .stop = &stop };
+    struct err e = { 0 };
+
+    (void)state;
+    open_world();
+    a = send_and_read("/models/verify", "", "{\"model\":\"cold\"}");
+    assert_int_equal(a.status, 200);
+    assert_string_equal(text_at(a.json, "model"), "cold");
+    assert_true(json_is_true(json_object_get(a.json, "sound")));
+    assert_true(int_at(a.json, "tensors") > 100);
+    assert_string_equal(text_at(a.json, "error"), "");
+    answer_release(&a);
+    assert_int_equal(pool_state(w->pool, 1, NULL), POOL_UNLOADED); /* it is not loaded for that */
+    check_error(send_request(w, "/models/verify", "", "{\"model\":\"nobody\"}"), 404,
+                "model_not_found");
+    check_error(send_request(w, "/models/verify", "", "{}"), 400, "invalid_request");
+    atomic_store(&w->api->verifies, 1); /* another one is being verified */
+    check_error(send_request(w, "/models/verify", "", "{\"model\":\"cold\"}"), 429, "queue_full");
+    atomic_store(&w->api->verifies, 0);
+    assert_int_equal(modelcheck_pool(&m, w->pool, 1, &e), E_CANCELLED); /* its client went */
     world_close(w);
 }
 
@@ -588,6 +617,7 @@ int main(void)
         cmocka_unit_test(a_failed_load_is_the_answer_to_all_who_waited),
         cmocka_unit_test(the_end_of_the_server_ends_the_waiting),
         cmocka_unit_test(models_are_loaded_and_unloaded_by_request),
+        cmocka_unit_test(the_files_of_a_model_are_verified_by_request),
         cmocka_unit_test(an_instance_of_the_past_is_refused),
         cmocka_unit_test(keep_alive_says_how_long_a_model_stays),
         cmocka_unit_test(models_sleep_and_wake),

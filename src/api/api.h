@@ -159,6 +159,7 @@ void api_model(struct api *a, struct http_req *q, const struct api_who *who);  /
 /* llama-server's /models/load and /models/unload, LM Studio's forms of them, vLLM's sleep */
 void api_load(struct api *a, struct http_req *q, const struct api_who *who);
 void api_unload(struct api *a, struct http_req *q, const struct api_who *who);
+void api_verify(struct api *a, struct http_req *q, const struct api_who *who); /* /models/verify */
 void api_list_instances(struct api *a, struct http_req *q, const struct api_who *who);
 void api_load_instance(struct api *a, struct http_req *q, const struct api_who *who);
 void api_unload_instance(struct api *a, struct http_req *q, const struct api_who *who);

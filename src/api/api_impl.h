@@ -40,6 +40,7 @@ struct api {
     struct call *ready, *ready_last; /* calls that are back from them; under the lock */
     struct loop_timer *sweep;        /* looks for deadlines while calls are away */
     int n_away;
+    atomic_int verifies;      /* a request thread reads the files of a model: one at a time */
     struct loop_timer *retry; /* looks for calls that wait for a restarted process: forward.c */
     struct map unknown;       /* names of fields that were logged as unknown, */
     struct arena unknown_names;

@@ -3,6 +3,7 @@
  *     llama-server  POST /models/load, /models/unload {"model"}   GET /models   GET /models/sse
  *     LM Studio     GET /api/v1/models, POST .../load {"model"}, .../unload {"instance_id"}
  *     vLLM          POST /sleep?level=1, /wake_up?tags=weights   GET /is_sleeping
+ *     tern          POST /models/verify {"model"}: are its files sound
  *
  * Each is answered when it is done, or with the error of the load. The call waits in the pool, as one
  * whose model is not loaded does (prepare.c). */
@@ -14,6 +15,7 @@
 #include "engine/info.h"
 #include "net/http.h"
 #include "net/query.h"
+#include "pool/modelcheck.h"
 #include "pool/pool.h"
 
 #include <stdio.h>
@@ -235,6 +237,79 @@ void api_unload(struct api *a, struct http_req *q, const struct api_who *who)
 
     if (!c) return;
     call_unload(c, i, false, &success);
+    call_end_handler(c);
+}
+
+/* ---- verify ---- */
+
+enum { VERIFY_BYTES = 64 << 10 }; /* as a body of so many bytes: the second lane */
+
+/* c->state */
+struct verify {
+    int index;
+    struct buf found; /* an array of texts, being written */
+    struct jsonw w;   /* into found */
+};
+
+static void add_found(void *arg, const char *text)
+{
+    struct verify *v = arg;
+
+    jsonw_str(&v->w, str_c(text));
+}
+
+/* What is wrong with the files is the answer, and no error of the request. */
+static int verify_files(struct call *c, struct err *e)
+{
+    struct verify *v = c->state;
+    struct modelcheck m = { .stop = &c->work.stop, .found = add_found, .arg = v };
+    struct jsonw w = { .out = &c->out };
+    int rc;
+
+    if (atomic_exchange(&c->api->verifies, 1))
+        return err_set(e, E_QUEUE_FULL, "another model is being verified; one at a time");
+    v->w.out = &v->found;
+    jsonw_arr(&v->w);
+    rc = modelcheck_pool(&m, c->api->opt.pool, v->index, e);
+    jsonw_end(&v->w);
+    atomic_store(&c->api->verifies, 0);
+    if (rc != E_CANCELLED && rc != E_NOMEM) {
+        jsonw_obj(&w);
+        jsonw_key(&w, "model"), jsonw_str(&w, str_c(c->model_id));
+        jsonw_key(&w, "path"), jsonw_str(&w, str_c(pool_at(c->api->opt.pool, v->index)->path));
+        jsonw_key(&w, "sound"), jsonw_bool(&w, rc == OK);
+        jsonw_key(&w, "tensors"), jsonw_int(&w, (int64_t)m.n_tensors);
+        jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)m.bytes);
+        jsonw_key(&w, "not_finite"), jsonw_raw(&w, buf_str(&v->found));
+        jsonw_key(&w, "error"), jsonw_str(&w, str_c(rc == OK ? "" : e->msg));
+        jsonw_end(&w);
+        rc = OK;
+    }
+    buf_release(&v->found);
+    return rc;
+}
+
+static int send_verified(struct call *c, struct err *e)
+{
+    (void)e;
+    call_send_body(c, 200);
+    return OK;
+}
+
+void api_verify(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    static const struct call_job job = { verify_files, send_verified };
+    struct err e = { 0 };
+    struct verify *v;
+    int i;
+    struct call *c = begin(a, q, who, "/models/verify", &i);
+
+    if (!c) return;
+    c->local = true; /* an isolated model's files are here, too */
+    v = c->state = arena_new(&c->arena, struct verify);
+    if (!v) err_nomem(&e, "a model that is to be verified");
+    else v->index = i;
+    if (!v || call_hand_over(c, &job, VERIFY_BYTES, true, &e) != OK) call_fail(c, &e, NULL);
     call_end_handler(c);
 }
 

@@ -1,9 +1,5 @@
-/* cmd_models.c - tern models: the models of a running server, listed, loaded, unloaded and checked.
- *
- * `verify` checks files, which only a process on the server's machine can: the server tells the
- * path, and the files are read here. */
+/* cmd_models.c - tern models: the models of a running server, listed, loaded, unloaded and checked. */
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/jsonr.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
@@ -20,8 +16,7 @@ static const struct verb verb = {
     "  unload NAME   unloads it: requests that run may end\n"
     "  reload        looks at the folder of models again; reload NAME unloads a model and loads "
     "it\n"
-    "  verify NAME   checks the files of a model, as tern verify does; on the server's machine "
-    "only\n"
+    "  verify NAME   lets the server check the files of a model, as tern verify does\n"
     "\n"
     "examples:\n"
     "  tern models list --url http://127.0.0.1:8080 --json\n"
@@ -165,78 +160,37 @@ static int reload_models(struct models *o, const char *name, struct err *e)
 
 /* ---- verify ---- */
 
-static bool has_name(const json_t *m, const char *name)
+/* A model that is not sound is an error, as in tern verify. */
+static int verify_model(struct models *o, const char *name, struct err *e)
 {
-    const json_t *aliases = remote_at(m, "aliases");
+    uint64_t start = clock_ns();
+    struct remote_reply p = { 0 };
+    struct buf out = { 0 };
+    int rc = post_name(o, "/models/verify", name, &p, e);
+    bool sound = rc == OK && json_is_true(remote_at(p.json, "sound"));
+    const json_t *found = remote_at(p.json, "not_finite");
 
-    if (str_is(str_c(remote_text(m, "id")), name)) return true;
-    for (size_t i = 0; i < json_array_size(aliases); i++)
-        if (str_is(str_c(json_string_value(json_array_get(aliases, i))), name)) return true;
-    return false;
-}
-
-/* The id of a model by its id or an alias. From the arena of the reply. */
-static const char *find_id(const struct remote_reply *list, const char *name)
-{
-    const json_t *data = remote_at(list->json, "data");
-
-    for (size_t i = 0; i < json_array_size(data); i++)
-        if (has_name(json_array_get(data, i), name))
-            return remote_text(json_array_get(data, i), "id");
-    return NULL;
-}
-
-/* A relative path is one of the server's folder. */
-static void put_path(struct buf *out, const struct remote_reply *status, const char *path)
-{
-    if (*path != '/') buf_printf(out, "/proc/%.0f/cwd/", remote_num(status->json, "pid"));
-    buf_puts(out, path);
-}
-
-static int find_path(struct models *o, const char *name, struct buf *out, struct err *e)
-{
-    struct remote_reply list = { 0 }, status = { 0 };
-    const json_t *models;
-    const char *id;
-    int rc = remote_ask(&o->r, "/models", (struct str){ 0 }, &list, e);
-
-    if (rc == OK) rc = remote_ask(&o->r, "/status", (struct str){ 0 }, &status, e);
-    id = rc == OK ? find_id(&list, name) : NULL;
-    if (rc == OK && !id)
-        rc = err_set(e, E_NOTFOUND, "there is no model '%s'; tern models list shows the models",
-                     name);
-    models = remote_at(status.json, "models");
-    for (size_t i = 0; id && i < json_array_size(models); i++) {
-        const json_t *m = json_array_get(models, i);
-        if (out->n == 0 && str_is(str_c(remote_text(m, "id")), id))
-            put_path(out, &status, remote_text(m, "path"));
+    if (rc == OK && o->json) buf_put_str(&out, buf_str(&p.body)), buf_putc(&out, '\n');
+    for (size_t i = 0; rc == OK && !o->json && i < json_array_size(found); i++) {
+        remote_put_text(&out, str_c(json_string_value(json_array_get(found, i))), false);
+        buf_putc(&out, '\n');
     }
-    remote_reply_release(&list);
-    remote_reply_release(&status);
-    return rc;
-}
-
-/* *code: the exit code of tern verify. */
-static int verify_model(struct models *o, const char *name, int *code, struct err *e)
-{
-    struct buf path = { 0 };
-    char *words[4] = { "verify" };
-    int n = 1, rc = find_path(o, name, &path, e);
-
-    cli_text(&path);
-    if (rc == OK && !file_exists(path.p))
-        rc = err_set(e, E_NOTFOUND,
-                     "%s is not on this machine: run tern verify where the server runs", path.p);
-    if (o->json) words[n++] = "--json";
-    words[n++] = path.p;
-    if (rc == OK) *code = cmd_verify(n, words);
-    buf_release(&path);
+    if (sound && !o->json) {
+        remote_put_text(&out, str_c(remote_text(p.json, "path")), false);
+        buf_printf(&out, ": sound: %.0f tensors, %.1f MiB, all numbers are finite (%.1f s)\n",
+                   remote_num(p.json, "tensors"), remote_num(p.json, "bytes") / (1 << 20),
+                   clock_ms_since(start) / 1e3);
+    }
+    if (rc == OK) rc = cli_write(stdout, &out, e);
+    if (rc == OK && !sound) rc = err_set(e, E_DAMAGED, "%s", remote_text(p.json, "error"));
+    buf_release(&out);
+    remote_reply_release(&p);
     return rc;
 }
 
 /* ---- the command ---- */
 
-static int run_word(struct models *o, const char *word, const char *name, int *code, struct err *e)
+static int run_word(struct models *o, const char *word, const char *name, struct err *e)
 {
     struct str w = str_c(word);
     bool needs_name = str_is(w, "load") || str_is(w, "unload") || str_is(w, "verify");
@@ -247,7 +201,7 @@ static int run_word(struct models *o, const char *word, const char *name, int *c
     if (str_is(w, "load")) return change_model(o, "/models/load", name, "loaded", e);
     if (str_is(w, "unload")) return change_model(o, "/models/unload", name, "unloaded", e);
     if (str_is(w, "reload")) return reload_models(o, name, e);
-    if (str_is(w, "verify")) return verify_model(o, name, code, e);
+    if (str_is(w, "verify")) return verify_model(o, name, e);
     return cmd_unknown_word(word, MODELS_WORDS, e);
 }
 
@@ -255,7 +209,7 @@ static int run_word(struct models *o, const char *word, const char *name, int *c
 static bool is_slow(const char *word)
 {
     return str_is(str_c(word), "load") || str_is(str_c(word), "reload") ||
-           str_is(str_c(word), "unload");
+           str_is(str_c(word), "unload") || str_is(str_c(word), "verify");
 }
 
 int cmd_models(int argc, char **argv)
@@ -271,14 +225,13 @@ int cmd_models(int argc, char **argv)
     const char *pos[2] = { "list", NULL };
     struct err e = { 0 };
     bool helped;
-    int n_pos, code = EXIT_OK,
-               rc = args_parse(&verb, table, argc, argv, pos, 2, &n_pos, &helped, &e);
+    int n_pos, rc = args_parse(&verb, table, argc, argv, pos, 2, &n_pos, &helped, &e);
 
     if (rc == OK && helped) return EXIT_OK;
     if (o.remote.timeout_s == -1) o.remote.timeout_s = is_slow(pos[0]) ? 0 : REMOTE_TIMEOUT_S;
     if (rc == OK) rc = remote_open(&o.r, &o.remote, &e);
-    if (rc == OK) rc = run_word(&o, pos[0], pos[1], &code, &e);
+    if (rc == OK) rc = run_word(&o, pos[0], pos[1], &e);
     rc = remote_result(&o.r, verb.name, rc, &e);
     remote_close(&o.r);
-    return rc == EXIT_OK ? code : rc;
+    return rc;
 }

@@ -1,7 +1,5 @@
-/* cmd_verify.c - tern verify: reads a model's files whole and says whether they are sound.
- *
- * Checked are the header, the shapes and types of all tensors that the architecture has, the
- * tokenizer, and every number: none may be NaN or infinite. */
+/* cmd_verify.c - tern verify: reads a model's files whole and says whether they are sound
+ * (pool/modelcheck.h). */
 #include "base/clock.h"
 #include "base/jsonw.h"
 #include "cli/args.h"
@@ -10,12 +8,7 @@
 #include "cli/guard.h"
 #include "cli/progress.h"
 #include "format/manifest.h"
-#include "format/source.h"
-#include "model/loadplan.h"
-#include "model/onnxrunner.h"
-#include "model/scan.h"
-#include "model/weightlist.h"
-#include "token/tokenizer.h"
+#include "pool/modelcheck.h"
 
 #include <stdio.h>
 
@@ -32,68 +25,22 @@ static const struct verb verb = {
 };
 
 struct verify {
-    const char *path;
-    struct loadplan *plan; /* NULL: a lone .safetensors file */
-    struct source *source; /* of the plan, or its own */
-    struct arena arena;
+    struct modelcheck check;
     struct guard guard;
     const char *manifest; /* --verify-manifest; NULL: the manifest is checked if there is one */
+    struct progress bar;
     bool quiet, json;
-    int n_bad;             /* tensors with numbers that are not finite */
-    struct buf found_text; /* --json: what was found in them, an array */
+    struct buf found_text; /* --json: tensors with numbers that are not finite, an array */
     struct jsonw found;    /* into found_text */
 };
 
-/* A .safetensors file without config.json is tensors only. */
-static int open_files(struct verify *v, struct err *e)
-{
-    uint64_t n;
-    struct value type;
-    int rc = source_open_head(&v->source, v->path, e);
-
-    if (rc != OK) return rc;
-    if (!source_onnx(v->source) && source_kind(v->source) == SOURCE_HF &&
-        !source_key(v->source, "model_type", &type) && !source_u64(v->source, "hidden_size", &n))
-        return OK;
-    source_close(v->source);
-    v->source = NULL;
-    if ((rc = loadplan_read(&v->plan, v->path, e)) == OK) v->source = v->plan->source;
-    return rc;
-}
-
-/* Every tensor that the architecture has is there and has its shape and a type for it. */
-static int check_tensors(struct verify *v, struct err *e)
-{
-    struct weight_list list;
-
-    if (!v->plan || !v->plan->hp) return OK;
-    return weights_find(&list, &v->arena, v->plan->hp, v->source, e);
-}
-
-/* A model without a tokenizer is fine; one with a damaged tokenizer is not. */
-static int check_tokenizer(const struct verify *v, struct err *e)
-{
-    struct tokenizer *t = NULL;
-    int rc = v->plan ? tokenizer_open(&t, source_path(v->source), e) : OK;
-
-    tokenizer_close(t);
-    return rc == E_NOTFOUND ? OK : rc;
-}
-
 /* All finds are printed. */
-static int check_numbers(struct verify *v, struct err *e)
+static void on_found(void *arg, const char *text)
 {
-    int rc = v->plan && v->plan->graph ? scan_graph(v->plan->graph->file, e) : OK;
+    struct verify *v = arg;
 
-    for (size_t i = 0; i < source_n_tensors(v->source) && rc == OK; i++) {
-        if (scan_tensor(v->source, source_tensor(v->source, i), e) == OK) continue;
-        if (v->json) jsonw_str(&v->found, str_c(e->msg));
-        else printf("%s\n", e->msg);
-        v->n_bad++;
-    }
-    if (rc != OK || !v->n_bad) return rc;
-    return err_set(e, E_DAMAGED, "%s: %d of %zu tensors contain NaN or infinity", v->path, v->n_bad,
-                   source_n_tensors(v->source));
+    if (v->json) jsonw_str(&v->found, str_c(text));
+    else printf("%s\n", text);
 }
 
 static void on_progress(void *arg, uint64_t done, uint64_t total, const char *name)
@@ -103,18 +50,9 @@ static void on_progress(void *arg, uint64_t done, uint64_t total, const char *na
 
 static void on_decrypted(void *arg, uint64_t done, uint64_t total)
 {
-    progress_show(arg, done, total, "decrypting");
-}
+    struct verify *v = arg;
 
-static int decrypt_tensors(const struct verify *v, struct err *e)
-{
-    struct progress bar;
-    int rc;
-
-    progress_begin(&bar, true, v->quiet);
-    rc = source_fill(v->source, on_decrypted, &bar, e);
-    progress_end(&bar);
-    return rc;
+    progress_show(&v->bar, done, total, "decrypting");
 }
 
 /* Before the files are parsed. */
@@ -129,7 +67,7 @@ static int check_manifest(const struct verify *v, struct err *e)
     if (v->manifest) manifest_mode_by_name(v->manifest, &mode);
     if (mode == MANIFEST_OFF) return OK;
     progress_begin(&bar, true, v->quiet);
-    rc = manifest_check(v->path, &opt, &r, e);
+    rc = manifest_check(v->check.path, &opt, &r, e);
     progress_end(&bar);
     if (rc == E_NOTFOUND && mode == MANIFEST_WARN) return OK; /* it need not have one */
     if (rc == OK && !v->json)
@@ -144,19 +82,18 @@ static int verify_model(struct verify *v, struct err *e)
     uint64_t start = clock_ns();
     int rc;
 
-    if ((rc = cmd_model(&v->path, e)) != OK) return rc;
+    if ((rc = cmd_model(&v->check.path, e)) != OK) return rc;
     if ((rc = guard_join(&v->guard, e)) != OK) return rc;
     if ((rc = check_manifest(v, e)) != OK) return rc;
-    if ((rc = open_files(v, e)) != OK) return rc;
-    if ((rc = decrypt_tensors(v, e)) != OK) return rc;
-    if ((rc = check_tensors(v, e)) != OK) return rc;
-    if ((rc = check_tokenizer(v, e)) != OK) return rc;
-    if ((rc = check_numbers(v, e)) != OK) return rc;
-    if (source_is_damaged(v->source, e)) return E_DAMAGED;
-    if (v->json) return OK;
-    printf("%s: sound: %zu tensors, %.1f MiB, all numbers are finite (%.1f s)\n", v->path,
-           source_n_tensors(v->source), (double)source_bytes(v->source) / (1 << 20),
-           clock_ms_since(start) / 1000);
+    v->check.found = on_found;
+    v->check.decrypting = on_decrypted;
+    v->check.arg = v;
+    progress_begin(&v->bar, true, v->quiet);
+    rc = modelcheck_run(&v->check, e);
+    progress_end(&v->bar);
+    if (rc != OK || v->json) return rc;
+    printf("%s: sound: %zu tensors, %.1f MiB, all numbers are finite (%.1f s)\n", v->check.path,
+           v->check.n_tensors, (double)v->check.bytes / (1 << 20), clock_ms_since(start) / 1000);
     return OK;
 }
 
@@ -168,10 +105,10 @@ static void print_json(struct verify *v, int rc, const struct err *e)
 
     jsonw_end(&v->found);
     jsonw_obj(&w);
-    jsonw_key(&w, "path"), jsonw_str(&w, str_c(v->path));
+    jsonw_key(&w, "path"), jsonw_str(&w, str_c(v->check.path));
     jsonw_key(&w, "sound"), jsonw_bool(&w, rc == OK);
-    jsonw_key(&w, "tensors"), jsonw_int(&w, v->source ? (int64_t)source_n_tensors(v->source) : 0);
-    jsonw_key(&w, "bytes"), jsonw_int(&w, v->source ? (int64_t)source_bytes(v->source) : 0);
+    jsonw_key(&w, "tensors"), jsonw_int(&w, (int64_t)v->check.n_tensors);
+    jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)v->check.bytes);
     jsonw_key(&w, "not_finite"), jsonw_raw(&w, str_c(cli_text(&v->found_text)));
     jsonw_key(&w, "error"), jsonw_str(&w, str_c(rc == OK ? "" : e->msg));
     jsonw_end(&w);
@@ -203,16 +140,13 @@ int cmd_verify(int argc, char **argv)
         err_set(&e, E_INVALID, "--verify-manifest %s: must be off, warn or require", v.manifest);
         return cmd_usage(verb.name, &e);
     }
-    v.path = pos[0];
-    if (cmd_need_model(&v.path, &e) != OK) return cmd_usage(verb.name, &e);
+    v.check.path = pos[0];
+    if (cmd_need_model(&v.check.path, &e) != OK) return cmd_usage(verb.name, &e);
     v.found.out = &v.found_text;
     jsonw_arr(&v.found);
     rc = verify_model(&v, &e);
     if (v.json) print_json(&v, rc, &e);
     buf_release(&v.found_text);
     guard_release(&v.guard);
-    if (!v.plan) source_close(v.source);
-    loadplan_close(v.plan);
-    arena_release(&v.arena);
     return cmd_result(rc, &e);
 }

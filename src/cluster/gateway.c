@@ -316,6 +316,7 @@ static const struct gw_route routes[] = {
     { HTTP_GET, "/v1/models/", WITH_KEY, .own = get_model },
     { HTTP_POST, "/models/load", ADMIN, .kind = RELAY_ONCE },
     { HTTP_POST, "/models/unload", ADMIN, .kind = RELAY_ONCE },
+    { HTTP_POST, "/models/verify", ADMIN, .kind = RELAY_ONCE },
     { HTTP_POST, "/api/v1/models/", ADMIN, .kind = RELAY_ONCE },
     { HTTP_POST, "/sleep", ADMIN, .kind = RELAY_ONCE },
     { HTTP_POST, "/wake_up", ADMIN, .kind = RELAY_ONCE },

@@ -22,6 +22,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#include <stdatomic.h>
+
 #define MANIFEST_FOLDER "SHA256SUMS"
 #define MANIFEST_SUFFIX ".sha256"
 
@@ -57,6 +59,7 @@ struct manifest_opt {
     /* Called by any of the threads, one at a time. May be NULL. */
     void (*progress)(void *arg, uint64_t done, uint64_t total, const char *name);
     void *arg;
+    const atomic_int *stop; /* other than 0 ends the hashing with E_CANCELLED; may be NULL */
 };
 
 struct manifest_result {

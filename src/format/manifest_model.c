@@ -235,7 +235,8 @@ static int hash_piece(void *arg, const void *p, size_t n, struct err *e)
     struct summed_file *f = arg;
     struct summing *h = f->all;
 
-    (void)e;
+    if (h->opt->stop && atomic_load_explicit(h->opt->stop, memory_order_relaxed))
+        return err_set(e, E_CANCELLED, "%s: the hashing was stopped", f->name);
     crypto_sha_add(f->hash, p, n);
     if (!h->opt->progress) return OK;
     pthread_mutex_lock(&h->lock);

@@ -86,6 +86,7 @@ static const struct route_row routes[] = {
     { HTTP_GET, "/models/sse", WITH_KEY, .lasts = true, .api = api_models_sse },
     { HTTP_POST, "/models/load", ADMIN, .api = api_load },
     { HTTP_POST, "/models/unload", ADMIN, .api = api_unload },
+    { HTTP_POST, "/models/verify", ADMIN, .api = api_verify },
     { HTTP_GET, "/api/v1/models", WITH_KEY, .api = api_list_instances },
     { HTTP_POST, "/api/v1/models/load", ADMIN, .api = api_load_instance },
     { HTTP_POST, "/api/v1/models/unload", ADMIN, .api = api_unload_instance },

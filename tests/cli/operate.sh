@@ -205,9 +205,17 @@ has "models reload: the new model is listed" third
 code 0 "models verify" "$TERN" models verify tales --url "$url"
 has "models verify checks the file" sound
 code 0 "models verify --json" "$TERN" models verify tales --url "$url" --json
-holds "models verify --json" 'j["sound"] and j["tensors"] > 100 and j["not_finite"] == [] and j["error"] == ""'
+holds "models verify --json" 'j["model"] == "tales" and j["path"].endswith("tern-tales.gguf") and j["sound"] and j["tensors"] > 100 and j["not_finite"] == [] and j["error"] == ""'
 code 1 "verify --json of a damaged file" "$TERN" verify --json "$TMP/cut.gguf"
 holds "verify --json says why" 'not j["sound"] and "cut.gguf" in j["error"]'
+code 0 "models verify of a model that is not loaded" "$TERN" models verify second --socket "$TMP/sock"
+"$TERN" manifest "$TMP/dir/third.gguf" -q >/dev/null
+python3 -c 'import sys; f = open(sys.argv[1], "r+b"); f.seek(-40, 2); f.write(b"\1\2\3")' "$TMP/dir/third.gguf"
+code 1 "models verify of a damaged model" "$TERN" models verify third --url "$url"
+has "models verify names the file" third.gguf err
+code 1 "models verify --json of a damaged model" "$TERN" models verify third --url "$url" --json
+holds "models verify --json says why" 'not j["sound"] and "third.gguf" in j["error"]'
+rm -f "$TMP/dir/third.gguf.sha256"
 code 1 "models verify of an unknown model" "$TERN" models verify nobody --url "$url"
 code 0 "config show of a running server" "$TERN" config show --url "$url" --json
 holds "effective values of a running server are numbers" 'j["ctx"] == {"value": 512, "effective": 512, "from": "flag"} and j["max-seqs"]["effective"] > 0 and j["kv-tokens"]["effective"] >= 512 and j["port"]["value"] == 0 and j["port"]["effective"] > 0'
