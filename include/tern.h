@@ -89,7 +89,7 @@ typedef struct {
 
 typedef struct {
     size_t size;           /* sizeof(tern_runtime_options): set by tern_runtime_options_init */
-    uint64_t memory_limit; /* bytes of all models; 0: what the machine has when one is loaded */
+    uint64_t memory_limit; /* host bytes of all models; 0: what the machine has at a load */
     int models_max;        /* loaded at a time; 0: as many as fit */
     int keep_alive_ms;     /* a model without use for so long is unloaded; 0: it stays */
 } tern_runtime_options;

@@ -230,7 +230,7 @@ static void lists_and_raw_json_survive(void **state)
 /* Sizes follow from it: not a bit may be lost. */
 static void the_room_of_a_model_survives_exactly(void **state)
 {
-    struct msg_room m = { (1ull << 62) + 1, 7, 3, 1.0 / 3, 2.0 / 3 }, got;
+    struct msg_room m = { (1ull << 62) + 1, 7, 5, 3, 1.0 / 3, 2.0 / 3 }, got;
     struct buf b = { 0 };
     struct arena a = { 0 };
     struct err e;

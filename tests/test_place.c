@@ -109,13 +109,15 @@ static uint64_t room_of_device(struct backend *be)
 
 static void close_device(struct backend *be) { (void)be; }
 
+static bool by_limit; /* the room is a limit on a large device */
+
 /* Places the planned model on a device with so much room. */
 static int fit(const struct loadplan *plan, uint64_t room, bool vram_only, struct place *out)
 {
     static struct backend be;
     struct backend_opt opt = { .n_threads = 1, .vram_only = vram_only };
     struct decoder_opt dec = { .max_tokens = 8, .max_seqs = 2, .max_table = 4, .max_out = 2 };
-    struct place_need need = { "x", plan->hp, plan->weights, &dec };
+    struct place_need need = { "x", plan->hp, plan->weights, &dec, .most = by_limit ? room : 0 };
     struct err e = { 0 };
     int rc;
 
@@ -123,7 +125,7 @@ static int fit(const struct loadplan *plan, uint64_t room, bool vram_only, struc
     be = (struct backend){ .name = "test:0", .available_bytes = room_of_device };
     be.close = close_device;
     *out = (struct place){ .shares = { { &be, plan->hp->n_layers } }, .n_shares = 1 };
-    device_room = room;
+    device_room = by_limit ? (uint64_t)1 << 40 : room;
     rc = place_fit_gpu(out, &opt, &need, &e);
     assert_int_equal(rc == OK, e.code == OK);
     return rc;
@@ -142,17 +144,21 @@ static void what_a_device_lacks_for_all_layers_is_known(void **state)
     assert_int_equal(fit(plan, 0, false, &p), E_DEVICE_MEMORY); /* not a single layer */
     all = p.lack;
     place_release(&p);
-    assert_int_equal(fit(plan, all, false, &p), OK);
-    assert_int_equal(p.lack, 0);
-    assert_int_equal(p.n_shares, 1);
-    place_release(&p);
-    assert_int_equal(fit(plan, all - 1, false, &p), OK); /* some on the host */
-    assert_int_equal(p.lack, 1);
-    assert_int_equal(p.n_shares, 2);
-    place_release(&p);
-    assert_int_equal(fit(plan, all - 1, true, &p), E_DEVICE_MEMORY);
-    assert_int_equal(p.lack, 1);
-    place_release(&p);
+    for (int i = 0; i < 2; i++) {
+        by_limit = i == 1;
+        assert_int_equal(fit(plan, all, false, &p), OK);
+        assert_int_equal(p.lack, 0);
+        assert_int_equal(p.n_shares, 1);
+        place_release(&p);
+        assert_int_equal(fit(plan, all - 1, false, &p), OK); /* some on the host */
+        assert_int_equal(p.lack, 1);
+        assert_int_equal(p.n_shares, 2);
+        place_release(&p);
+        assert_int_equal(fit(plan, all - 1, true, &p), E_DEVICE_MEMORY);
+        assert_int_equal(p.lack, 1);
+        place_release(&p);
+    }
+    by_limit = false;
     loadplan_close(plan);
 }
 

@@ -239,6 +239,81 @@ static void a_device_that_nobody_can_free_divides_the_model_or_refuses_it(void *
     }
 }
 
+/* first (pinned) and a take 100 bytes of the device each; 1,000 are there. */
+static struct pool *open_limited_pool(const struct membudget_limit *limits, int n)
+{
+    struct pool *p;
+
+    device.total = 1000, device.used = 0, device.need = 100;
+    host_hook = lay_on_device;
+    p = open_pool_of((struct pool_opt){ .residence_ms = 1,
+                                        .memory_limit = (uint64_t)1 << 40,
+                                        .device_limits = limits,
+                                        .n_device_limits = n },
+                     3);
+    wait_state(p, 0, POOL_READY);
+    pool_release(load(p, 1));
+    return p;
+}
+
+/* The host has room, and the device, too: only its limit is reached. */
+static void the_limit_of_a_device_makes_others_go(void **state)
+{
+    static const struct membudget_limit by_name[] = { { "other", 1 }, { "test:0", 250 } },
+                                        by_kind[] = { { "test", 250 }, { "test:1", 1 } };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct pool *p = open_limited_pool(i ? by_kind : by_name, 2);
+        struct pool_instance *m = load(p, 2);
+
+        assert_int_equal(device.used, 200);
+        assert_int_equal(pool_state(p, 0, NULL), POOL_READY);
+        assert_int_equal(pool_state(p, 1, NULL), POOL_UNLOADED);
+        assert_int_equal(counter_get(&pool_counts(p, 1)->unloads[POOL_UNLOAD_ROOM]), 1);
+        pool_release(m);
+        close_device_pool(p);
+    }
+}
+
+static void a_model_over_the_limit_of_its_device_is_refused_with_the_numbers(void **state)
+{
+    static const struct membudget_limit limit[] = { { "test:0", 200 } };
+    struct pool *p = open_limited_pool(limit, 1);
+    struct waiter w;
+
+    (void)state;
+    ask(p, 3, &w); /* 1,001 bytes: more than the limit alone */
+    wait_done(&w);
+    assert_int_equal(w.w.rc, E_MEMORY);
+    if (!strstr(w.w.err.msg, "memory-limit is test:0=")) fail_msg("%s", w.w.err.msg);
+    assert_int_equal(pool_state(p, 1, NULL), POOL_READY);
+    assert_int_equal(counter_get(&pool_counts(p, 1)->unloads[POOL_UNLOAD_ROOM]), 0);
+    close_device_pool(p);
+}
+
+/* Three models of 100 bytes on the device do not count against a limit that has room for what they take
+ * on the host. */
+static void memory_of_a_device_does_not_count_as_host_memory(void **state)
+{
+    struct pool *p, *probe = open_pool_of((struct pool_opt){ 0 }, 0);
+    uint64_t bytes;
+
+    (void)state;
+    wait_state(probe, 0, POOL_READY);
+    bytes = pool_bytes(probe);
+    pool_close(probe);
+    device.total = bytes * 64, device.used = 0, device.need = bytes * 8;
+    host_hook = lay_on_device;
+    p = open_pool_of((struct pool_opt){ .residence_ms = 1, .memory_limit = bytes * 7 / 2 }, 3);
+    wait_state(p, 0, POOL_READY);
+    pool_release(load(p, 1));
+    pool_release(load(p, 2));
+    assert_int_equal(pool_state(p, 1, NULL), POOL_READY);
+    assert_int_equal(device.used, 3 * device.need);
+    close_device_pool(p);
+}
+
 /* ---- a machine ---- */
 
 #define MIB (UINT64_C(1) << 20)
@@ -530,6 +605,9 @@ int main(void)
         cmocka_unit_test(bytes_of_models_stay_within_the_limit),
         cmocka_unit_test(a_full_device_makes_others_go_and_the_plan_is_made_again),
         cmocka_unit_test(a_device_that_nobody_can_free_divides_the_model_or_refuses_it),
+        cmocka_unit_test(the_limit_of_a_device_makes_others_go),
+        cmocka_unit_test(a_model_over_the_limit_of_its_device_is_refused_with_the_numbers),
+        cmocka_unit_test(memory_of_a_device_does_not_count_as_host_memory),
         cmocka_unit_test(a_model_that_the_machine_is_too_small_for_evicts_nobody),
         cmocka_unit_test(memory_of_a_process_counts_once),
         cmocka_unit_test(a_load_that_fails_after_an_eviction_leaves_nothing_behind),

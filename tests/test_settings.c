@@ -137,6 +137,39 @@ static void sizes_and_times_have_units(void **state)
     settings_release(&s);
 }
 
+static void memory_limits_may_name_devices(void **state)
+{
+    struct membudget_limit l[MEMBUDGET_LIMITS];
+    struct settings s;
+    int n;
+
+    (void)state;
+    assert_accepted(&s, "--memory-limit cuda=40G,cpu=8G,cuda:1=20G");
+    assert_int_equal(s.memory_limit, 8ll << 30);
+    assert_int_equal(settings_device_limits(&s, l, &n, NULL), OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(membudget_limit_of(l, n, "cuda:0"), 40ull << 30);
+    assert_int_equal(membudget_limit_of(l, n, "cuda:1"), 20ull << 30);
+    assert_int_equal(membudget_limit_of(l, n, "cpu"), 0);
+    settings_release(&s);
+    assert_accepted(&s, "--memory-limit cuda=1M"); /* the host's is as it was */
+    assert_int_equal(s.memory_limit, -1);
+    settings_release(&s);
+    assert_accepted(&s, "--memory-limit 8G --device-memory-limit cuda:3=1.5G");
+    assert_int_equal(settings_device_limits(&s, l, &n, NULL), OK);
+    assert_int_equal(membudget_limit_of(l, n, "cuda:3"), 3ull << 29);
+    assert_int_equal(membudget_limit_of(l, n, "cuda:0"), 0);
+    settings_release(&s);
+    assert_refused("--memory-limit cuda=40G,8G", "'8G' must be DEVICE=SIZE");
+    assert_refused("--memory-limit cuda=x", "'cuda=x' must be DEVICE=SIZE");
+    assert_refused("--memory-limit cuda=0", "'cuda=0' must be");
+    assert_refused("--memory-limit =4G", "'=4G' must be");
+    assert_refused("--memory-limit cpu=x", "--memory-limit is 'x'");
+    assert_refused("--memory-limit cpu=1G,cpu=2G", "each device once");
+    assert_refused("--memory-limit cuda=1G,cuda=2G", "each device once");
+    assert_refused("--device-memory-limit rocket=2G", "'rocket=2G' must be");
+}
+
 static void a_bad_flag_is_refused_with_what_is_allowed(void **state)
 {
     (void)state;
@@ -621,6 +654,7 @@ int main(void)
         cmocka_unit_test(every_knob_has_a_valid_default_and_help),
         cmocka_unit_test(flags_have_the_names_of_other_servers),
         cmocka_unit_test(sizes_and_times_have_units),
+        cmocka_unit_test(memory_limits_may_name_devices),
         cmocka_unit_test(a_bad_flag_is_refused_with_what_is_allowed),
         cmocka_unit_test(flags_override_variables_and_variables_override_the_file),
         cmocka_unit_test(models_are_taken_from_one_source),

@@ -129,6 +129,13 @@ static uint64_t plan_scratch(const void *arg, int i, const struct sizes *s)
     return sum;
 }
 
+static uint64_t gpu_room(struct backend *be, const struct sizes_room *r)
+{
+    uint64_t has = be->available_bytes(be);
+
+    return r->device_bytes && r->device_bytes < has ? r->device_bytes : has;
+}
+
 /* The memory of a share of the layers: what it has room for, and what lies in it whatever the
  * sizes. */
 static void fill_memory(struct sizes_memory *m, const struct loadplan *p, int i, int first)
@@ -138,7 +145,7 @@ static void fill_memory(struct sizes_memory *m, const struct loadplan *p, int i,
     int end = first + p->place.shares[i].n_layers;
     bool gpu = be->available_bytes != NULL;
 
-    m->room = less(gpu ? be->available_bytes(be) : r->host_bytes, r->later_bytes);
+    m->room = less(gpu ? gpu_room(be, r) : r->host_bytes, r->later_bytes);
     if (!gpu && r->host_bytes == 0) m->room = UINT64_MAX; /* not known */
     m->share = sizes_share(r, gpu ? 1 : HOST_KV);
     for (int l = first; l < end; l++) {
@@ -150,12 +157,14 @@ static void fill_memory(struct sizes_memory *m, const struct loadplan *p, int i,
     }
 }
 
-static void add_limit(struct sizes_memory *limit, const struct sizes_memory *m, int n,
-                      const struct sizes_room *r)
+/* Of memory on the host. */
+static void add_limit(struct sizes_memory *limit, const struct sizes_memory *m,
+                      const struct place *place, const struct sizes_room *r)
 {
     *limit = (struct sizes_memory){ .room = less(r->limit_bytes, r->later_bytes),
                                     .share = sizes_share(r, 1) };
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < place->n_shares; i++) {
+        if (place->shares[i].be->available_bytes) continue;
         limit->weights += m[i].weights;
         limit->block_bytes += m[i].block_bytes;
         limit->slot_bytes += m[i].slot_bytes;
@@ -186,7 +195,7 @@ static int choose_sizes(struct loadplan *p, struct err *e)
         uint64_t bytes = place_gpu_weights(p->hp, p->weights);
         if (bytes > m[0].weights) m[0].weights = bytes;
     }
-    if (p->opt.room.limit_bytes) add_limit(&m[in.n_memories++], m, place->n_shares, &p->opt.room);
+    if (p->opt.room.limit_bytes) add_limit(&m[in.n_memories++], m, place, &p->opt.room);
     return loadplan_choose_sizes(p, &in, e);
 }
 
@@ -273,9 +282,11 @@ static int take_shard(struct loadplan *p, struct err *e)
 static int place_decoder(struct loadplan *p, struct err *e)
 {
     struct decoder_opt dec;
-    struct place_need need = {
-        .path = source_path(p->source), .hp = p->hp, .weights = p->weights, .dec = &dec
-    };
+    struct place_need need = { .path = source_path(p->source),
+                               .hp = p->hp,
+                               .weights = p->weights,
+                               .dec = &dec,
+                               .most = p->opt.room.device_bytes };
     bool state;
     int rc;
 

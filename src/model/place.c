@@ -100,6 +100,7 @@ static int fit_layers(int *n, uint64_t *lack, struct backend *be, const struct b
     struct gpu_need g = { .layer = mem_array((size_t)n_layers, sizeof *g.layer) };
     uint64_t room = be->available_bytes(be);
 
+    if (need->most && need->most < room) room = need->most;
     if (!g.layer) return err_nomem(e, "the sizes of the layers");
     if ((rc = measure_gpu(&g, be, need, e)) != OK) goto out;
     *n = n_layers;
@@ -110,9 +111,10 @@ static int fit_layers(int *n, uint64_t *lack, struct backend *be, const struct b
     if (*n == 0 || opt->vram_only)
         rc = err_set(e, E_DEVICE_MEMORY,
                      "%s: %s has no room for %s of %d: %llu MiB are needed for layers and their "
-                     "KV, %llu MiB for embedding, head and scratch; %llu MiB are free%s",
+                     "KV, %llu MiB for embedding, head and scratch; %llu MiB are free%s%s",
                      need->path, be->name, *n ? "all layers" : "a single layer", n_layers,
                      mib(g.layers), mib(g.fixed + g.first), mib(room),
+                     room == need->most ? " by memory-limit" : "",
                      *n ? " (vram-only forbids layers on the CPU)" : "");
 out:
     mem_free(g.layer);

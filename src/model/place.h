@@ -20,6 +20,7 @@ struct place_need {
     const struct hparams *hp;
     const struct weight_list *weights;
     const struct decoder_opt *dec; /* KV cache, recurrent state and scratch */
+    uint64_t most;                 /* bytes of the GPU that the model may take; 0: what is free */
 };
 
 struct place {

@@ -29,8 +29,9 @@ enum { SIZES_SEQS_GPU = 256, SIZES_MEMORIES = 3 };
 struct sizes_room {
     uint64_t host_bytes;  /* free for this and later models on the host, page cache included; 0: not
                            * known */
-    uint64_t limit_bytes; /* the same over all devices, by a setting; 0: no limit */
-    uint64_t later_bytes; /* weights of models that will be loaded beside this one */
+    uint64_t limit_bytes; /* the same by a setting; 0: no limit */
+    uint64_t device_bytes; /* of the GPU, likewise; 0: what it has */
+    uint64_t later_bytes;  /* weights of models that will be loaded beside this one */
     /* Part of the memory for KV caches that is this model's, and the parts of models that have
      * theirs already; 0, 0: all of it. Three equal models: 1/3 each, with 0, 1/3 and 2/3 before. */
     double share, share_before;

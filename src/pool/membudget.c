@@ -8,6 +8,7 @@
 #include "pool/memavail.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define MIB (1024.0 * 1024.0)
 
@@ -65,13 +66,39 @@ void membudget_take(struct membudget *sum, const struct membudget *b)
 
 int membudget_check(const struct membudget *b, uint64_t taken, uint64_t limit, struct err *e)
 {
-    if (taken + membudget_total(b) <= limit) return OK;
+    if (taken + membudget_on_host(b) <= limit) return OK;
     return err_set(e, E_MEMORY,
-                   "the model needs %.1f MiB (weights %.1f, KV %.1f, scratch %.1f), other models "
+                   "the model needs %.1f MiB%s (weights %.1f, KV %.1f, scratch %.1f), other models "
                    "take %.1f MiB, and memory-limit is %.1f MiB: a smaller ctx, kv-tokens or "
                    "max-batch needs less",
-                   (double)membudget_total(b) / MIB, (double)b->weights / MIB, (double)b->kv / MIB,
-                   (double)b->scratch / MIB, (double)taken / MIB, (double)limit / MIB);
+                   (double)membudget_on_host(b) / MIB, b->device[0] ? " of host memory" : "",
+                   (double)(b->mapped + b->copied) / MIB, (double)b->host_kv / MIB,
+                   (double)b->host_scratch / MIB, (double)taken / MIB, (double)limit / MIB);
+}
+
+int membudget_check_device(const struct membudget *b, uint64_t taken, uint64_t limit, struct err *e)
+{
+    uint64_t need = membudget_device(b);
+
+    if (!limit || taken + need <= limit) return OK;
+    return err_set(e, E_MEMORY,
+                   "the model needs %.1f MiB of %s, other models take %.1f MiB there, and "
+                   "memory-limit is %s=%.1f MiB: a smaller ctx, kv-tokens, max-batch or gpu-layers "
+                   "needs less",
+                   (double)need / MIB, b->device, (double)taken / MIB, b->device,
+                   (double)limit / MIB);
+}
+
+uint64_t membudget_limit_of(const struct membudget_limit *l, int n, const char *device)
+{
+    uint64_t by_kind = 0;
+
+    for (int i = 0; i < n; i++) {
+        size_t len = strlen(l[i].device);
+        if (strcmp(l[i].device, device) == 0) return l[i].bytes;
+        if (strncmp(l[i].device, device, len) == 0 && device[len] == ':') by_kind = l[i].bytes;
+    }
+    return by_kind;
 }
 
 static uint64_t allocated(const struct membudget *b) { return membudget_host(b); }
@@ -94,7 +121,7 @@ struct sizes_room membudget_room(const struct memavail *m, const struct membudge
     struct sizes_room r = { 0 };
 
     if (m->free != UINT64_MAX) r.host_bytes = at_least_one(less(m->free, held->mapped));
-    if (limit) r.limit_bytes = at_least_one(less(limit, membudget_total(held)));
+    if (limit) r.limit_bytes = at_least_one(less(limit, membudget_on_host(held)));
     return r;
 }
 

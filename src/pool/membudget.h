@@ -26,6 +26,15 @@ struct membudget {
     uint64_t device_lack; /* bytes that it has not for all layers: some lie on the host instead */
 };
 
+/* Bytes that all models may take on one device. */
+struct membudget_limit {
+    char device[MEMBUDGET_NAME]; /* "cuda:1"; "cuda": each of them */
+    uint64_t bytes;
+};
+enum { MEMBUDGET_LIMITS = 16 };
+/* That of a device: by its name, or by its kind; 0: none. */
+uint64_t membudget_limit_of(const struct membudget_limit *l, int n, const char *device);
+
 struct membudget membudget_of(const struct loadplan *plan);
 void membudget_add(struct membudget *sum, const struct membudget *b);
 void membudget_take(struct membudget *sum, const struct membudget *b);
@@ -36,11 +45,16 @@ void membudget_take(struct membudget *sum, const struct membudget *b);
 void membudget_hold(struct memavail *m, const struct membudget *held, uint64_t others);
 /* Memory for the default sizes of a model that is loaded now beside those of `held`, after
  * membudget_hold. Weights that stay in files count as taken: they must stay in memory for speed.
- * limit: bytes of all models; 0: none. share and later_bytes are left to the caller. */
+ * limit: bytes of all models on the host; 0: none. device_bytes, share and later_bytes are left to
+ * the caller. */
 struct sizes_room membudget_room(const struct memavail *m, const struct membudget *held,
                                  uint64_t limit);
 
-/* E_MEMORY with the numbers if the model, beside `taken` bytes of others, exceeds the limit. */
+/* E_MEMORY with the numbers if the model, beside `taken` bytes of others, exceeds the limit of its
+ * device; limit 0: there is none. */
+int membudget_check_device(const struct membudget *b, uint64_t taken, uint64_t limit,
+                           struct err *e);
+/* The same with the memory of the host, weights that stay in files included. */
 int membudget_check(const struct membudget *b, uint64_t taken, uint64_t limit, struct err *e);
 /* E_MEMORY with the numbers and what to lower if the machine has not enough: what is allocated must
  * be free now, with some room left for others; mapped weights must fit beside it into the whole
@@ -63,6 +77,12 @@ struct membudget_lack membudget_find_lack(const struct membudget *b, const struc
 static inline uint64_t membudget_host(const struct membudget *b)
 {
     return b->copied + b->host_kv + b->host_scratch;
+}
+
+/* Bytes of host memory, pages of its file included: all of a model that has no GPU. */
+static inline uint64_t membudget_on_host(const struct membudget *b)
+{
+    return b->mapped + membudget_host(b);
 }
 
 static inline uint64_t membudget_total(const struct membudget *b)

@@ -161,8 +161,11 @@ struct pool_opt {
     int n;
     bool empty; /* or with no model: all come by pool_add */
     struct engine_opt engine;
-    uint64_t memory_limit; /* bytes of all models; one that does not fit is not loaded. 0: no limit;
-                            * POOL_MEMORY_AUTO: what the machine has when a model is loaded */
+    uint64_t memory_limit; /* bytes of all models on the host; one that does not fit is not loaded.
+                            * 0: no limit; POOL_MEMORY_AUTO: what the machine has at the load */
+    const struct membudget_limit *device_limits; /* [n_device_limits], borrowed: of GPUs; others are
+                                                  * limited by the memory they have */
+    int n_device_limits;
     struct pool_park_opt park;
     bool tiers;           /* look at the page cache: pool_view.tier; see pool_ahead.c */
     bool read_ahead;      /* with it: files of models that are probably needed next */

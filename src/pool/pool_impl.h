@@ -103,6 +103,7 @@ struct pool {
     atomic_bool draining, aborting;
     bool stopped;
     _Atomic uint64_t taken_bytes;  /* of instances that are not closed; written by the thread */
+    _Atomic uint64_t taken_host;   /* the part of it in host memory */
     struct membudget held;         /* the same in detail; the thread's */
     int n_taken;                   /* such instances; the thread's */
     struct pool_instance *taken;   /* these; the thread's */
@@ -207,6 +208,9 @@ uint64_t pool_room_to_park(struct pool *p, const struct pool_instance *m); /* wh
 /* ---- pool_room.c: the thread's ---- */
 struct memavail;
 void room_read_free(const struct pool *p, struct memavail *out); /* beside the loaded models */
+/* Bytes of a device that models which are not closed take, and the limit of it; 0: none. */
+uint64_t room_taken_on(const struct pool *p, const char *device);
+uint64_t room_limit_on(const struct pool *p, const char *device);
 struct sizes_room room_for(struct pool *p, const struct pool_model *m);
 bool room_is_kv_large(const struct pool *p, const struct pool_instance *m);
 

@@ -65,10 +65,11 @@ void pool_set_park_room(struct pool *p, uint64_t bytes) { atomic_store(&p->park_
 /* Bytes that a set may take in memory now, beside the models but for the one that is about to close. */
 uint64_t pool_room_to_park(struct pool *p, const struct pool_instance *m)
 {
-    uint64_t limit = p->opt.memory_limit, others = atomic_load(&p->taken_bytes) - m->bytes;
+    uint64_t limit = p->opt.memory_limit, others;
     uint64_t parked = pool_parked_bytes(p);
     struct memavail a;
 
+    others = atomic_load(&p->taken_host) - membudget_on_host(&m->need);
     if (limit == 0) return UINT64_MAX;
     if (limit != POOL_MEMORY_AUTO) return limit > others + parked ? limit - others - parked : 0;
     room_read_free(p, &a);

@@ -6,6 +6,8 @@
 #include "pool/modelbytes.h"
 #include "pool/registry.h"
 
+#include <string.h>
+
 /* ---- what is free ---- */
 
 /* Each byte counts once: what a model has touched is not free any more, whatever process it is in;
@@ -50,6 +52,37 @@ static double share_of(const struct pool_model *m, double equal)
     return m->kv_share > 0 ? m->kv_share : equal;
 }
 
+/* "cuda" is the first of them. */
+static const char *device_of(const struct pool *p, const struct pool_model *m)
+{
+    const char *d = m->engine ? m->engine->device : p->opt.engine.device;
+
+    if (m->entry && model_has(&m->entry->opt, MODEL_DEVICE)) d = m->entry->opt.device;
+    return d && strcmp(d, "cuda") == 0 ? "cuda:0" : d ? d : "";
+}
+
+uint64_t room_taken_on(const struct pool *p, const char *device)
+{
+    uint64_t n = 0;
+
+    for (const struct pool_instance *m = p->taken; m; m = m->next_taken)
+        if (strcmp(m->need.device, device) == 0) n += membudget_device(&m->need);
+    return n;
+}
+
+uint64_t room_limit_on(const struct pool *p, const char *device)
+{
+    return membudget_limit_of(p->opt.device_limits, p->opt.n_device_limits, device);
+}
+
+/* What its limit leaves of the device for a model; 0: it has no limit. */
+static uint64_t room_on_device(const struct pool *p, const char *device)
+{
+    uint64_t limit = room_limit_on(p, device), taken = room_taken_on(p, device);
+
+    return !limit ? 0 : limit > taken ? limit - taken : 1;
+}
+
 /* Every model has the same share of what the weights of all leave for KV caches, unless its settings
  * say otherwise, also those that are loaded after it. */
 struct sizes_room room_for(struct pool *p, const struct pool_model *m)
@@ -61,6 +94,7 @@ struct sizes_room room_for(struct pool *p, const struct pool_model *m)
 
     room_read_free(p, &a);
     r = membudget_room(&a, &p->held, limit);
+    r.device_bytes = room_on_device(p, device_of(p, m));
     r.share = share_of(m, equal);
     for (int i = 0; i < pool_n(p); i++) {
         const struct slot *o = p->slots[i];

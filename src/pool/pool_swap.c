@@ -53,10 +53,22 @@ static bool evict(struct pool *p, struct slot *s, const struct slot *for_whom)
 
 static bool is_auto(const struct pool *p) { return p->opt.memory_limit == POOL_MEMORY_AUTO; }
 
-/* The memory that m lacks now; false: the machine is too small for it. */
+/* Bytes by which m exceeds the limit of its device, if that has one; false: it does so alone. */
+static bool find_device_lack(const struct pool *p, const struct pool_instance *m, uint64_t *out)
+{
+    uint64_t need = membudget_device(&m->need), limit = room_limit_on(p, m->need.device), all;
+
+    *out = 0;
+    if (!limit || !need) return true;
+    all = room_taken_on(p, m->need.device) + need;
+    *out = all > limit ? all - limit : 0;
+    return need <= limit;
+}
+
+/* The memory that m lacks now; false: the machine, or a limit, is too small for it. */
 static bool find_lack(struct pool *p, const struct pool_instance *m, struct swap_lack *out)
 {
-    uint64_t all = atomic_load(&p->taken_bytes) + pool_parked_bytes(p) + membudget_total(&m->need);
+    uint64_t all = atomic_load(&p->taken_host) + pool_parked_bytes(p) + membudget_on_host(&m->need);
     struct membudget_lack lack = { 0 };
     struct memavail a;
 
@@ -71,7 +83,7 @@ static bool find_lack(struct pool *p, const struct pool_instance *m, struct swap
     } else if (p->opt.memory_limit && all > p->opt.memory_limit) {
         out->bytes = all - p->opt.memory_limit;
     }
-    return !lack.never;
+    return find_device_lack(p, m, &out->device) && !lack.never;
 }
 
 static int check_machine(const struct pool *p, const struct pool_instance *m, struct err *e)
@@ -80,6 +92,12 @@ static int check_machine(const struct pool *p, const struct pool_instance *m, st
 
     room_read_free(p, &a);
     return membudget_check_machine(&m->need, &a, e);
+}
+
+static int check_device(const struct pool *p, const struct pool_instance *m, struct err *e)
+{
+    return membudget_check_device(&m->need, room_taken_on(p, m->need.device),
+                                  room_limit_on(p, m->need.device), e);
 }
 
 /* The error of a model that does not fit. m NULL: *e has it. */
@@ -92,9 +110,11 @@ static void explain_lack(const struct pool *p, const struct pool_instance *m, st
         *e = m->refused;
         return;
     }
+    rc = check_device(p, m, e);
+    if (rc != OK) return;
     if (is_auto(p)) rc = check_machine(p, m, e);
     else if (p->opt.memory_limit)
-        rc = membudget_check(&m->need, atomic_load(&p->taken_bytes), p->opt.memory_limit, e);
+        rc = membudget_check(&m->need, atomic_load(&p->taken_host), p->opt.memory_limit, e);
     if (rc == OK)
         err_set(e, E_MEMORY, "%d models are loaded, and none of them may be unloaded: models-max",
                 p->n_taken);
@@ -103,13 +123,14 @@ static void explain_lack(const struct pool *p, const struct pool_instance *m, st
 int swap_count(struct pool *p, struct pool_instance *m, struct err *e)
 {
     uint64_t limit = p->opt.memory_limit;
-    int rc = OK;
+    int rc = check_device(p, m, e);
 
-    if (limit && limit != POOL_MEMORY_AUTO)
-        rc = membudget_check(&m->need, atomic_load(&p->taken_bytes), limit, e);
+    if (rc == OK && limit && limit != POOL_MEMORY_AUTO)
+        rc = membudget_check(&m->need, atomic_load(&p->taken_host), limit, e);
     if (rc != OK) return rc;
     m->bytes = membudget_total(&m->need);
     atomic_fetch_add(&p->taken_bytes, m->bytes);
+    atomic_fetch_add(&p->taken_host, membudget_on_host(&m->need));
     membudget_add(&p->held, &m->need);
     m->counted = true;
     m->next_taken = p->taken;
@@ -126,6 +147,7 @@ void swap_uncount(struct pool *p, struct pool_instance *m)
     while (*at != m) at = &(*at)->next_taken;
     *at = m->next_taken;
     atomic_fetch_sub(&p->taken_bytes, m->bytes);
+    atomic_fetch_sub(&p->taken_host, membudget_on_host(&m->need));
     membudget_take(&p->held, &m->need);
     p->n_taken--;
     p->n_changes++;
@@ -147,7 +169,7 @@ static uint64_t wanted_since(const struct slot *s)
 static void add_given(const struct pool *p, const struct pool_instance *m, const char *device,
                       struct swap_model *out)
 {
-    out->bytes += is_auto(p) ? membudget_host(&m->need) : m->bytes;
+    out->bytes += is_auto(p) ? membudget_host(&m->need) : membudget_on_host(&m->need);
     if (!m->host->own_bytes) out->address += membudget_host(&m->need) + m->need.mapped;
     if (!device || strcmp(device, m->need.device) == 0) out->device += membudget_device(&m->need);
 }
@@ -240,6 +262,7 @@ static enum swap_verdict look_for_room(struct pool *p, int i, const struct pool_
 {
     struct swap_opt opt = plan_options(p);
     const struct slot *s = p->slots[i];
+    uint64_t more;
 
     *lack = (struct swap_lack){ 0 };
     *look_ns = UINT64_MAX;
@@ -249,7 +272,8 @@ static enum swap_verdict look_for_room(struct pool *p, int i, const struct pool_
     }
     make_view(p, m ? m->need.device : NULL);
     if (p->view[i].since_ns == UINT64_MAX) p->view[i].since_ns = clock_ns();
-    lack->device = device_lack(p, s, m);
+    more = device_lack(p, s, m);
+    if (more > lack->device) lack->device = more;
     if (!lack->device && (!m || m->refused.code != OK)) return SWAP_NEVER;
     if (is_nothing(lack)) return SWAP_LOAD;
     if (s->at_start) return SWAP_NEVER;

@@ -118,6 +118,9 @@ void devices_write_json(struct server *v, struct jsonw *w)
         jsonw_key(w, "replays"), jsonw_int(w, (int64_t)d[i].s.n_replays);
         jsonw_key(w, "memory"), jsonw_obj(w);
         for (int k = 0; k < KINDS; k++) jsonw_key(w, kinds[k]), jsonw_int(w, (int64_t)bytes[k]);
+        jsonw_key(w, "limit"),
+            jsonw_int(w,
+                      (int64_t)membudget_limit_of(v->device_limits, v->n_device_limits, d[i].name));
         jsonw_end(w);
         jsonw_end(w);
     }

@@ -352,9 +352,13 @@ static int open_pool(struct server *v, struct err *e)
                           .key_command = s->model_key_command,
                           .memory_limit =
                               s->memory_limit < 0 ? POOL_MEMORY_AUTO : (uint64_t)s->memory_limit,
+                          .device_limits = v->device_limits,
                           .changed = on_pool_change,
                           .arg = v };
+    int rc = settings_device_limits(s, v->device_limits, &o.n_device_limits, e);
 
+    if (rc != OK) return rc;
+    v->n_device_limits = o.n_device_limits;
     workerflags_engine(s, &o.engine);
     workerflags_park(s, &o.park);
     if (v->workers) o.host = supervisor_host(v->workers);

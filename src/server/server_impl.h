@@ -92,8 +92,10 @@ struct server {
     bool ready_logged;
     struct err failed; /* why the server stopped by itself: no model could be loaded */
 
-    struct registrar *registrar; /* NULL: no NATS */
-    struct notify notify;        /* the service manager */
+    struct registrar *registrar;                            /* NULL: no NATS */
+    struct notify notify;                                   /* the service manager */
+    struct membudget_limit device_limits[MEMBUDGET_LIMITS]; /* of the settings */
+    int n_device_limits;
     struct settings_facts facts; /* of this machine, read when /status is first asked for */
 
     struct health health;

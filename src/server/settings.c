@@ -236,6 +236,8 @@ static int check_combinations(const struct settings *s, struct err *e)
 {
     int n_models =
         s->n_models || *s->models_dir ? s->n_models : 1; /* the one that ships with tern */
+    struct membudget_limit limits[MEMBUDGET_LIMITS];
+    int n_limits, rc;
 
     if (s->n_aliases > n_models)
         return err_set(e, E_INVALID, "alias '%s' has no model: %d aliases for %d models",
@@ -250,6 +252,7 @@ static int check_combinations(const struct settings *s, struct err *e)
     if (*s->tls_cert && !*s->host)
         return err_set(e, E_INVALID, "tls-cert is '%s', but host is '': TLS needs a TCP address",
                        s->tls_cert);
+    if ((rc = settings_device_limits(s, limits, &n_limits, e)) != OK) return rc;
     if (s->ctx == 1)
         return err_set(e, E_INVALID,
                        "ctx is 1: it must be at least 2 tokens, or 0 for the model's own");

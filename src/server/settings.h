@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "gang/launch.h"
+#include "pool/membudget.h"
 #include "pool/registry.h"
 
 #include <stdbool.h>
@@ -77,7 +78,9 @@ struct settings {
     char *park, *park_dir; /* "off", "memory" or "file" */
     int64_t park_limit;    /* bytes */
     bool read_ahead;
-    int64_t memory_limit; /* bytes of weights, KV cache and scratch of all models; 0: none; -1: what
+    char *device_memory_limit; /* of GPUs: settings_device_limits */
+    int64_t
+        memory_limit; /* host bytes of weights, KV cache and scratch of all models; 0: none; -1: what
                            * the machine has */
 
     int64_t max_connections, max_body, max_header, max_unread;
@@ -144,6 +147,9 @@ struct settings_facts {
 int settings_load(struct settings *s, int argc, char **argv, bool *helped, struct err *e);
 /* Fills s->gang; E_INVALID names the setting. */
 int settings_gang(struct settings *s, struct err *e);
+/* The entries of device-memory-limit: out has MEMBUDGET_LIMITS of them. E_INVALID names the wrong one. */
+int settings_device_limits(const struct settings *s, struct membudget_limit *out, int *n,
+                           struct err *e);
 void settings_release(struct settings *s);
 enum knob_from settings_from(const struct settings *s, const struct knob *k);
 /* {"max-batch":{"value":0,"effective":512,"from":"default"},...}; secrets are hidden. f NULL: no

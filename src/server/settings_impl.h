@@ -39,6 +39,9 @@ void knob_move(struct settings *to, struct settings *from, const struct knob *k)
 void knob_free(struct settings *s, const struct knob *k);
 /* The allowed values in words: "an integer from 1 to 65536". */
 void knob_allowed(const struct knob *k, struct buf *out);
+bool knob_parse_size(struct str s, double *out); /* "1.5G" */
+/* A value of memory-limit that names devices (settings_limits.c). */
+int settings_set_limits(struct settings *s, struct str list, struct knob_source src, struct err *e);
 void knob_env(const struct knob *k, char out[64]); /* "TERN_MAX_BATCH" */
 
 /* By name ("max-batch", also with underscores) or one of the other names; NULL: none. dashes: the

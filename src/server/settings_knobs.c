@@ -233,8 +233,11 @@ const struct knob settings_knobs[] = {
       .help = "bytes of all parked prefixes; those of the model that was used longest ago are dropped" },
     { .name = "memory-limit", .kind = KNOB_SIZE, .at = AT(memory_limit), .least = 0,
       .most = 1024 * 1024 * GI, .words = "none|auto", .dflt = "auto",
-      .help = "memory of weights, KV cache and scratch of all models; auto: what the machine, the "
-              "cgroup and the limits of the process have; none or 0: no limit" },
+      .help = "host memory of weights, KV cache and scratch of all models; auto: what the machine, the "
+              "cgroup and the limits of the process have; none or 0: no limit. A list such as "
+              "cuda=40G,cpu=8G also sets device-memory-limit" },
+    { .name = "device-memory-limit", .kind = KNOB_TEXT, .at = AT(device_memory_limit), .dflt = "",
+      .help = "the same for GPUs, by device: cuda=40G (each), cuda:1=20G; without it what a GPU has free" },
     { .name = "allow-nan", .kind = KNOB_BOOL, .at = AT(allow_nan), .dflt = "false",
       .help = "serve models whose weights contain NaN or infinity; otherwise they are refused" },
     { .name = "warm", .alt = "--warmup", .kind = KNOB_BOOL, .at = AT(warm), .dflt = "true",

@@ -42,7 +42,7 @@ static bool split_number(struct str s, double *v, struct str *unit)
 }
 
 /* K, M, G and T are powers of 1024, with or without "iB" or "B". */
-static bool parse_size(struct str s, double *out)
+bool knob_parse_size(struct str s, double *out)
 {
     static const char letters[] = "KMGT";
     struct str unit;
@@ -229,7 +229,7 @@ static int parse_number(const struct knob *k, struct str v, struct knob_source s
         good = str_to_i64(v, &i);
         f = (double)i;
     } else if (k->kind == KNOB_SIZE) {
-        good = parse_size(v, &f) || (is_word = parse_word(k, v, &f));
+        good = knob_parse_size(v, &f) || (is_word = parse_word(k, v, &f));
     } else if (k->kind == KNOB_TIME) {
         good = parse_time(k, v, &f) || (is_word = parse_word(k, v, &f));
         if (k->words && f < 0) f = -1, is_word = true; /* as other servers write "forever" */
@@ -325,6 +325,8 @@ int knob_set(struct settings *s, const struct knob *k, struct str v, struct knob
     int rc;
 
     if (k->kind == KNOB_LIST) return add_to_list(s, k, v, src, e);
+    if (field_of(s, k) == &s->memory_limit && str_find(v, STR("=")) >= 0)
+        return settings_set_limits(s, v, src, e);
     if ((rc = parse_value(k, v, src, &value, e)) != OK) return rc;
     if (keeps_better(s, k, src)) mem_free(value.text);
     else store_value(s, k, value);

@@ -39,6 +39,8 @@ void startlog_server(const struct server *v)
     log_info("tern %s listens on %s", TERN_VERSION, buf_cstr(&b));
     buf_clear(&b);
     if (s->memory_limit > 0) buf_printf(&b, ", memory %.1f MiB", mib((uint64_t)s->memory_limit));
+    for (int i = 0; i < v->n_device_limits; i++)
+        buf_printf(&b, ", %s %.1f MiB", v->device_limits[i].device, mib(v->device_limits[i].bytes));
     if (s->rate_per_min)
         buf_printf(&b, ", %lld requests per minute for a tenant", (long long)s->rate_per_min);
     if (s->concurrency)

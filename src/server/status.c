@@ -404,6 +404,10 @@ static void write_process(struct jsonw *w, struct server *v)
     write_int(w, "kv", (int64_t)kv);
     write_int(w, "scratch", (int64_t)scratch);
     write_int(w, "limit", memory_limit(v));
+    open_object(w, "device_limits");
+    for (int i = 0; i < v->n_device_limits; i++)
+        write_int(w, v->device_limits[i].device, (int64_t)v->device_limits[i].bytes);
+    jsonw_end(w);
     write_int(w, "parked", (int64_t)pool_parked_bytes(v->pool));
     jsonw_end(w);
 

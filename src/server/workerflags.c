@@ -13,8 +13,10 @@ static const char *const own_groups[] = { "models", "listening", "keys and tenan
 static const char *const but[] = { "chat-template", "sandbox",         "max-body",
                                    "max-unread",    "verify-manifest", "rerank" };
 /* Settings of the other groups that are not passed to a worker. */
-static const char *const own[] = { "memory-limit", "ready",          "drain-timeout", "watchdog",
-                                   "access-log",   "metrics-compat", "print-config" };
+static const char *const own[] = { "memory-limit",   "device-memory-limit",
+                                   "ready",          "drain-timeout",
+                                   "watchdog",       "access-log",
+                                   "metrics-compat", "print-config" };
 
 static bool is_in(const char *name, const char *const *list, size_t n)
 {

@@ -407,8 +407,8 @@ static void on_open(void *arg, struct link *l)
 static void take_room(struct child *c, const struct msg_room *m)
 {
     pthread_mutex_lock(&c->lock);
-    c->room = (struct sizes_room){ m->host_bytes, m->limit_bytes, m->later_bytes, m->share,
-                                   m->share_before };
+    c->room = (struct sizes_room){ m->host_bytes,  m->limit_bytes, m->device_bytes,
+                                   m->later_bytes, m->share,       m->share_before };
     pthread_mutex_unlock(&c->lock);
     open_gate(c, GATE_ROOM, NULL);
 }

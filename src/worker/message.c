@@ -100,9 +100,13 @@ static const struct field device_fields[] = {
     }
 
 static const struct field room_fields[] = {
-    F(struct msg_room, U64, host_bytes),    F(struct msg_room, U64, limit_bytes),
-    F(struct msg_room, U64, later_bytes),   F(struct msg_room, REAL, share),
-    F(struct msg_room, REAL, share_before), { 0 },
+    F(struct msg_room, U64, host_bytes),
+    F(struct msg_room, U64, limit_bytes),
+    F(struct msg_room, U64, device_bytes),
+    F(struct msg_room, U64, later_bytes),
+    F(struct msg_room, REAL, share),
+    F(struct msg_room, REAL, share_before),
+    { 0 },
 };
 
 static const struct field plan_fields[] = {

@@ -60,7 +60,7 @@ struct msg_device {
 
 /* struct sizes_room: memory for default sizes. */
 struct msg_room {
-    uint64_t host_bytes, limit_bytes, later_bytes;
+    uint64_t host_bytes, limit_bytes, device_bytes, later_bytes;
     double share, share_before;
 };
 

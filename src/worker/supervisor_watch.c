@@ -492,8 +492,8 @@ void worker_send_room(struct worker *w)
     pthread_mutex_unlock(&w->sup->lock);
     if (!due) return;
     worker_expect(w);
-    msg_write_room(&b, &(struct msg_room){ r.host_bytes, r.limit_bytes, r.later_bytes, r.share,
-                                           r.share_before });
+    msg_write_room(&b, &(struct msg_room){ r.host_bytes, r.limit_bytes, r.device_bytes,
+                                           r.later_bytes, r.share, r.share_before });
     if (b.failed || !link_send(w->link, FRAME_ROOM, buf_str(&b))) process_signal(&w->proc, SIGKILL);
     buf_release(&b);
 }
