@@ -362,7 +362,7 @@ static void a_listed_model_has_its_own_settings(void **state)
                   "    priority: -5\n    keep-alive: -1\n    preload: yes\n    pinned: off\n"
                   "    device: 'cuda:1'\n    isolate: true\n    threads: 4\n"
                   "    chat-template: t.jinja\n    verify-manifest: warn\n"
-                  "    rerank: generative\n    model-key-file: k\n    model-key-command: c\n  - "
+                  "    rerank: generative\n    model-key-file: k\n    model-key-command: c\n    tier: light\n  - "
                   "{path: c.gguf, "
                   "keep_alive: 90, ctx: ~}\n"
                   "  - {aliases: d, path: d.gguf, keep-alive: 0}\n"));
@@ -392,6 +392,7 @@ static void a_listed_model_has_its_own_settings(void **state)
     assert_string_equal(o->rerank, "generative");
     assert_string_equal(o->key_file, "k");
     assert_string_equal(o->key_command, "c");
+    assert_string_equal(o->tier, "light");
     assert_int_equal(items[2].opt.given, 1u << MODEL_KEEP_ALIVE); /* null is "not set" */
     assert_int_equal(items[2].opt.keep_alive_ms, 90000);
     assert_int_equal(items[3].opt.keep_alive_ms, 0);

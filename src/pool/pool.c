@@ -399,6 +399,7 @@ int pool_index(struct pool *p, struct str id)
     char text[600];
     int i = find_index(p, id);
 
+    if (i < 0 && str_starts(id, STR("tier:"))) return pool_find_tier(p, str_skip(id, 5));
     if (i < 0 && str_ends(id, tag) && id.n > tag.n)
         i = find_index(p, id = str_take(id, id.n - tag.n));
     if (i >= 0 || !p->opt.registry || !pool_hub_id(id, text, sizeof text)) return i;

@@ -220,7 +220,8 @@ const char *pool_alias(struct pool *p, int i, int k); /* its k-th name besides t
 int pool_n(const struct pool *p);
 const struct pool_model *pool_at(struct pool *p, int i);
 const char *pool_path(const struct pool_model *m); /* to be opened; confined where it has to be */
-int pool_index(struct pool *p, struct str id);     /* or an alias; empty: the first; -1: none */
+int pool_index(struct pool *p, struct str id);     /* or an alias, or "tier:light" (pool_tier.c);
+                                                    * empty: the first; -1: none */
 /* The state of model i and, if it is FAILED, why. e may be NULL. */
 enum pool_state pool_state(struct pool *p, int i, struct err *e);
 /* What the engines of model i have counted, also before they failed; NULL: it never was READY. */

@@ -208,6 +208,9 @@ uint64_t pool_room_to_park(struct pool *p, const struct pool_instance *m); /* wh
 /* ---- pool_room.c: the thread's ---- */
 struct memavail;
 void room_read_free(const struct pool *p, struct memavail *out); /* beside the loaded models */
+/* The model for "tier:NAME": one that is READY, else one that is being loaded, else the cheapest to
+ * load; -1: the tier has none. */
+int pool_find_tier(struct pool *p, struct str tier);
 /* Bytes of a device that models which are not closed take, and the limit of it; 0: none. */
 uint64_t room_taken_on(const struct pool *p, const char *device);
 uint64_t room_limit_on(const struct pool *p, const char *device);

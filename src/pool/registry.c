@@ -148,6 +148,7 @@ static void free_entry(struct entry *x)
     mem_free((char *)x->m.opt.verify_manifest);
     mem_free((char *)x->m.opt.key_file);
     mem_free((char *)x->m.opt.key_command);
+    mem_free((char *)x->m.opt.tier);
     mem_free(x);
 }
 
@@ -338,12 +339,12 @@ static int copy_opt(const struct registry *r, const struct registry_item *item,
     int rc = OK;
 
     *to = *from;
-    to->chat_template = to->rerank = NULL;
+    to->chat_template = to->rerank = to->tier = NULL;
     to->verify_manifest = to->key_file = to->key_command = NULL;
     if (!copy_text(&to->device, from->device) || !copy_text(&to->rerank, from->rerank) ||
         !copy_text(&to->verify_manifest, from->verify_manifest) ||
         !copy_text(&to->key_file, from->key_file) ||
-        !copy_text(&to->key_command, from->key_command))
+        !copy_text(&to->key_command, from->key_command) || !copy_text(&to->tier, from->tier))
         rc = err_nomem(e, "the settings of a model");
     if (rc == OK && template && *template) {
         rc = locate_path(r, item, template, &path, e);

@@ -46,6 +46,7 @@ enum model_key {
     MODEL_VERIFY_MANIFEST,
     MODEL_KEY_FILE,
     MODEL_KEY_COMMAND,
+    MODEL_TIER,
     MODEL_N_KEYS
 };
 
@@ -65,6 +66,7 @@ struct model_opt {
     const char *chat_template;   /* path of a file, to be opened */
     const char *rerank;          /* "auto" or "generative" */
     const char *verify_manifest; /* "off", "warn" or "require" */
+    const char *tier;            /* "light", "balanced" or "quality": "tier:NAME" asks for it */
     const char *key_file, *key_command; /* of an encrypted model: base/keyring.h */
 };
 

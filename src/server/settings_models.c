@@ -36,6 +36,8 @@ const struct knob model_knobs[] = {
                                 .at = AT(verify_manifest), .choices = "off|warn|require" },
     [MODEL_KEY_FILE] = { .name = "model-key-file", .kind = KNOB_TEXT, .at = AT(key_file) },
     [MODEL_KEY_COMMAND] = { .name = "model-key-command", .kind = KNOB_TEXT, .at = AT(key_command) },
+    [MODEL_TIER] = { .name = "tier", .kind = KNOB_CHOICE, .at = AT(tier),
+                     .choices = "light|balanced|quality" },
     [MODEL_N_KEYS] = { .name = NULL }
 };
 /* clang-format on */
@@ -61,6 +63,7 @@ void settings_model_release(struct settings_model *m)
     mem_free((char *)m->opt.verify_manifest);
     mem_free((char *)m->opt.key_file);
     mem_free((char *)m->opt.key_command);
+    mem_free((char *)m->opt.tier);
     for (int i = 0; i < m->n_aliases; i++) mem_free((char *)m->aliases[i]);
     mem_free(m->where);
     *m = (struct settings_model){ 0 };

@@ -207,6 +207,7 @@ static void write_pool_view(struct jsonw *w, struct server *v, int i)
     write_int(w, "expires_ms", now.expires_ms);
     write_int(w, "planned_bytes", (int64_t)now.bytes);
     write_text(w, "tier", tier_name(now.tier));
+    write_text(w, "serves_tier", m->entry && m->entry->opt.tier ? m->entry->opt.tier : "");
     write_num(w, "cached", round3(now.cached));
     write_int(w, "read_ahead_bytes", (int64_t)now.ahead_bytes);
     write_int(w, "kv_parked", now.parked_blocks);
