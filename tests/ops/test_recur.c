@@ -18,9 +18,15 @@
 #define SEQS 4
 #define LEN 90 /* length of the longest sequence in tokens */
 
-static const char *const sets[] = { "reference", "avx2", "avx512", "neon" };
+static const char *const sets[] = { "reference", "avx2", "avx512", "neon", "amx" };
 static const int lens[SEQS] = { LEN, 1, 17, 70 };
 static struct rng rng;
+
+/* Products on AMX have 16 bits of mantissa. */
+static double tolerance(size_t set, double exact)
+{
+    return strcmp(sets[set], "amx") == 0 ? 20 * exact : exact;
+}
 
 static int below(int n) { return (int)(rng_u64(&rng) % (uint64_t)n); }
 
@@ -170,7 +176,7 @@ static void a_convolution_continues_across_chunks_in_mixed_batches(void **state)
                                      { 4, 67 }, { 4, 160 }, { 7, 130 } };
     (void)state;
 
-    for (size_t set = 0; set < 4; set++)
+    for (size_t set = 0; set < sizeof sets / sizeof *sets; set++)
         for (size_t i = 0; i < 6 && recur_by_name(sets[set]); i++) {
             int k = shapes[i][0], cols = shapes[i][1], n = SEQS * LEN * cols;
             float *x = random_values(n, 1), *w = random_values(k * cols, 0.5f),
@@ -299,7 +305,7 @@ static void a_selective_scan_continues_across_chunks_in_mixed_batches(void **sta
     };
     (void)state;
 
-    for (size_t set = 0; set < 4; set++)
+    for (size_t set = 0; set < sizeof sets / sizeof *sets; set++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes && recur_by_name(sets[set]); i++) {
             struct scan_opt o = shapes[i];
             struct scan_world s;
@@ -309,7 +315,7 @@ static void a_selective_scan_continues_across_chunks_in_mixed_batches(void **sta
             world_open(&w, sets[set], 1 + (int)(i % 2),
                        (struct stateshape){ .rec = o.n_heads * o.head_dim * o.n_state });
             scan_batches(&w, &s, &o);
-            assert_all_close("scan", s.got, s.want, o.n_heads * o.head_dim, 3e-6);
+            assert_all_close("scan", s.got, s.want, o.n_heads * o.head_dim, tolerance(set, 3e-6));
             world_close(&w);
             scan_world_close(&s);
         }
@@ -400,7 +406,7 @@ static void the_delta_rule_continues_across_chunks_in_mixed_batches(void **state
     };
     (void)state;
 
-    for (size_t set = 0; set < 4; set++)
+    for (size_t set = 0; set < sizeof sets / sizeof *sets; set++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes && recur_by_name(sets[set]); i++) {
             struct delta_opt o = shapes[i];
             struct delta_world s;
@@ -411,7 +417,7 @@ static void the_delta_rule_continues_across_chunks_in_mixed_batches(void **state
             world_open(&w, sets[set], 1 + (int)(i % 2),
                        (struct stateshape){ .rec = o.n_heads * o.dim_k * o.dim_v });
             delta_batches(&w, &s, &o);
-            assert_all_close("delta", s.got, s.want, o.n_heads * o.dim_v, 5e-6);
+            assert_all_close("delta", s.got, s.want, o.n_heads * o.dim_v, tolerance(set, 5e-6));
             world_close(&w);
             memcpy(all, &s, sizeof s);
             for (int j = 0; j < 9; j++) mem_free(all[j]);
@@ -425,7 +431,7 @@ static const float decays[] = { 1e-5f, 0.05f, 3, 500, INFINITY }; /* of a token,
 
 /* Both from the same state that is not zero. */
 static void compare_scans(const struct recur *r, int n, int heads, int channels, int n_state,
-                          float decay)
+                          float decay, double tol)
 {
     int cols = heads * channels, floats = cols * n_state;
     float *x = random_values(n * cols, 1), *dt = random_values(n * heads, 1),
@@ -463,13 +469,14 @@ static void compare_scans(const struct recur *r, int n, int heads, int channels,
         recur_ref.scan(&one);
     }
     r->scan_chunks(&p, heads);
-    assert_close("outputs of scan_chunks", out, want, n * cols, 5e-6);
-    assert_close("state of scan_chunks", h, want_h, floats, 5e-6);
+    assert_close("outputs of scan_chunks", out, want, n * cols, tol);
+    assert_close("state of scan_chunks", h, want_h, floats, tol);
     mem_free(x), mem_free(dt), mem_free(b), mem_free(c), mem_free(h), mem_free(want_h);
     mem_free(out), mem_free(want), mem_free(a), mem_free(d);
 }
 
-static void compare_deltas(const struct recur *r, int n, int dim_k, int dim_v, float decay)
+static void compare_deltas(const struct recur *r, int n, int dim_k, int dim_v, float decay,
+                           double tol)
 {
     int floats = dim_k * dim_v;
     float *q = random_values(n * dim_k, 1), *k = random_values(n * dim_k, 1),
@@ -505,8 +512,8 @@ static void compare_deltas(const struct recur *r, int n, int dim_k, int dim_v, f
     p.out = out;
     p.h = h;
     r->delta_chunks(&p);
-    assert_close("outputs of delta_chunks", out, want, n * dim_v, 1e-5);
-    assert_close("state of delta_chunks", h, want_h, floats, 1e-5);
+    assert_close("outputs of delta_chunks", out, want, n * dim_v, tol);
+    assert_close("state of delta_chunks", h, want_h, floats, tol);
     mem_free(q), mem_free(k), mem_free(v), mem_free(h), mem_free(want_h), mem_free(out);
     mem_free(want), mem_free(factor), mem_free(log_factor), mem_free(beta);
 }
@@ -522,8 +529,10 @@ static void matrix_products_give_what_a_loop_over_tokens_gives(void **state)
         for (size_t i = 0; r && i < sizeof borders / sizeof *borders; i++)
             for (size_t d = 0; d < sizeof decays / sizeof *decays; d++)
                 for (size_t k = 0; k < 4; k++) {
-                    compare_scans(r, borders[i], scans[k][0], scans[k][1], scans[k][2], decays[d]);
-                    compare_deltas(r, borders[i], deltas[k][0], deltas[k][1], decays[d]);
+                    compare_scans(r, borders[i], scans[k][0], scans[k][1], scans[k][2], decays[d],
+                                  tolerance(set, 5e-6));
+                    compare_deltas(r, borders[i], deltas[k][0], deltas[k][1], decays[d],
+                                   tolerance(set, 1e-5));
                 }
     }
 }
@@ -555,7 +564,7 @@ static void softplus_is_exact_to_a_few_ulp(void **state)
     float x[301], got[301], want[301], bias[301];
     (void)state;
 
-    for (size_t set = 0; set < 4; set++) {
+    for (size_t set = 0; set < sizeof sets / sizeof *sets; set++) {
         const struct recur *r = recur_by_name(sets[set]);
         for (int n = 1; r && n <= 301; n += 50) {
             for (int i = 0; i < n; i++) x[i] = (float)i / 2 - 60, bias[i] = rng_normal(&rng);

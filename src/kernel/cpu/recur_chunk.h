@@ -10,30 +10,29 @@
  * products with the state (two in a scan) and some of CHUNK x CHUNK, and the state is read and
  * written once. Exponents are never positive: nothing overflows however strong the decay is.
  *
- * Matrices are padded with zeros: rows of tokens to a multiple of PAD, elements of keys to one of W,
- * columns of the state are processed PANEL at a time. */
+ * Matrices are padded with zeros: tokens and elements of keys to a multiple of PAD; columns of the
+ * state are processed PANEL at a time. Products are those of recur_products.h or recur_tiles.h. */
 #define MR (W == 16 ? 8 : 4)        /* rows of a tile of products in registers */
 #define PANEL_VECS (W == 4 ? 4 : 2) /* vectors of its columns */
 #define PANEL (PANEL_VECS * W)
-#define BLOCK 32 /* tokens of a chunk; a multiple of PAD and of PANEL */
-#define PAD (W < MR ? MR : W)
+#define BLOCK 32      /* tokens of a chunk; a multiple of PAD and of PANEL */
 #define MOST_KEYS 256 /* rows of a state; larger ones are processed token by token */
 
-/* c = keep c + scale[row] a b, for m rows (a multiple of MR) and n columns (a multiple of W). */
+/* c = keep c + scale[row] a b */
 struct product {
     float *c;
     size_t ldc;
-    const float *a, *b; /* rows of a are of tokens or of the state */
-    size_t lda, ldb;
     const float *scale; /* NULL: 1 */
     float keep;
 };
 
-INLINE void multiply_tile(const struct product *p, int row, int col, int k, const int nv)
+/* MR rows from `row` on and nv vectors of columns, k products each. */
+INLINE void multiply_tile(const struct product *p, const float *a, size_t lda, const float *b,
+                          size_t ldb, int row, int k, const int nv)
 {
-    const float *a = p->a + (size_t)row * p->lda, *b = p->b + col;
     vf sum[MR][PANEL_VECS];
 
+    a += (size_t)row * lda;
     UNROLL
     for (int r = 0; r < MR; r++) {
         UNROLL
@@ -42,17 +41,17 @@ INLINE void multiply_tile(const struct product *p, int row, int col, int k, cons
     for (int i = 0; i < k; i++) {
         vf right[PANEL_VECS];
         UNROLL
-        for (int v = 0; v < nv; v++) right[v] = v_load(b + (size_t)i * p->ldb + v * W);
+        for (int v = 0; v < nv; v++) right[v] = v_load(b + (size_t)i * ldb + v * W);
         UNROLL
         for (int r = 0; r < MR; r++) {
-            vf left = v_set(a[(size_t)r * p->lda + (size_t)i]);
+            vf left = v_set(a[(size_t)r * lda + (size_t)i]);
             UNROLL
             for (int v = 0; v < nv; v++) sum[r][v] = v_fma(left, right[v], sum[r][v]);
         }
     }
     UNROLL
     for (int r = 0; r < MR; r++) {
-        float *c = p->c + (size_t)(row + r) * p->ldc + col;
+        float *c = p->c + (size_t)(row + r) * p->ldc;
         vf scale = v_set(p->scale ? p->scale[row + r] : 1);
         UNROLL
         for (int v = 0; v < nv; v++) {
@@ -62,28 +61,11 @@ INLINE void multiply_tile(const struct product *p, int row, int col, int k, cons
     }
 }
 
-/* One panel of columns, all rows. */
-static void multiply_panel(const struct product *p, int m, int k)
-{
-    for (int row = 0; row < m; row += MR) multiply_tile(p, row, 0, k, PANEL_VECS);
-}
-
-/* One panel, a lower triangular: the rest of its rows is skipped. */
-static void multiply_lower(const struct product *p, int m)
-{
-    for (int row = 0; row < m; row += MR) multiply_tile(p, row, 0, row + MR, PANEL_VECS);
-}
-
-/* m x m; only the lower triangle of c is needed. */
-static void multiply_to_lower(const struct product *p, int m, int k)
-{
-    for (int row = 0; row < m; row += MR)
-        for (int col = 0; col < row + MR; col += PANEL) {
-            if (col + PANEL <= m && col + W < row + MR) multiply_tile(p, row, col, k, PANEL_VECS);
-            else
-                for (int v = col; v < row + MR; v += W) multiply_tile(p, row, v, k, 1);
-        }
-}
+#ifdef RECUR_TILES
+#include "kernel/cpu/recur_tiles.h"
+#else
+#include "kernel/cpu/recur_products.h"
+#endif
 
 /* n rows of dim numbers, scaled, to rows of dim_pad in rows n_pad. */
 static void pack_rows(float *to, const float *from, size_t stride, int n, int n_pad, int dim,
@@ -188,6 +170,7 @@ struct scan_chunk {
     _Alignas(64) float q[BLOCK * MOST_KEYS], kt[MOST_KEYS * BLOCK]; /* c by token; b transposed */
     float qk[BLOCK * BLOCK], mixed[BLOCK * BLOCK];
     float state[MOST_KEYS * PANEL], u[BLOCK * PANEL], y[BLOCK * PANEL];
+    struct operand left_q, left_kt, left_mixed, right;
     struct decays decays;
 };
 
@@ -195,7 +178,7 @@ struct scan_chunk {
 static void scan_panel(const struct scan_piece *p, struct scan_chunk *w, int t0, int n, int col,
                        int cols)
 {
-    int n_pad = round_up(n, PAD), rows = round_up(p->n_state, W);
+    int n_pad = round_up(n, PAD), rows = round_up(p->n_state, PAD);
     float *h = p->h + col;
     const struct decays *d = &w->decays;
     float dt[BLOCK] = { 0 };
@@ -209,14 +192,16 @@ static void scan_panel(const struct scan_piece *p, struct scan_chunk *w, int t0,
             v_store(w->y + t * PANEL + i, x * v_set(*p->d));
             v_store(w->u + t * PANEL + i, x * v_set(dt[t]));
         }
-    multiply_panel(
-        &(struct product){ w->y, PANEL, w->q, w->state, (size_t)rows, PANEL, d->from_start, 1 },
-        n_pad, rows);
-    multiply_lower(&(struct product){ w->y, PANEL, w->mixed, w->u, BLOCK, PANEL, NULL, 1 }, n_pad);
+    make_right(&w->right, w->state, PANEL, rows);
+    multiply(&(struct product){ w->y, PANEL, d->from_start, 1 }, &w->left_q, &w->right, n_pad,
+             rows);
+    make_right(&w->right, w->u, PANEL, n_pad);
+    multiply_lower(&(struct product){ w->y, PANEL, NULL, 1 }, &w->left_mixed, &w->right, n_pad);
     store_panel(p->out + (size_t)t0 * p->out_stride + col, p->out_stride, w->y, n, cols);
     scale_rows(w->u, d->to_end, n_pad);
-    multiply_panel(&(struct product){ w->state, PANEL, w->kt, w->u, BLOCK, PANEL, NULL, d->all },
-                   rows, n_pad);
+    make_right(&w->right, w->u, PANEL, n_pad);
+    multiply(&(struct product){ w->state, PANEL, NULL, d->all }, &w->left_kt, &w->right, rows,
+             n_pad);
     store_panel(h, p->h_stride, w->state, p->n_state, cols);
 }
 
@@ -225,7 +210,7 @@ static void simd_scan_chunks(const struct scan_piece *first, int heads)
 {
     struct scan_chunk w;
     float rows[BLOCK * MOST_KEYS];
-    int dim = round_up(first->n_state, W);
+    int dim = round_up(first->n_state, PAD);
 
     for (int t0 = 0; t0 < first->n; t0 += BLOCK) {
         int n = first->n - t0 < BLOCK ? first->n - t0 : BLOCK, n_pad = round_up(n, PAD);
@@ -234,8 +219,10 @@ static void simd_scan_chunks(const struct scan_piece *first, int heads)
         pack_rows(rows, first->b + (size_t)t0 * first->b_stride, first->b_stride, n, n_pad,
                   first->n_state, dim, 1);
         transpose_rows(w.kt, rows, n_pad, dim);
-        multiply_to_lower(&(struct product){ w.qk, BLOCK, w.q, w.kt, (size_t)dim, BLOCK, NULL, 0 },
-                          n_pad, dim);
+        make_left(&w.left_q, w.q, (size_t)dim, n_pad, dim);
+        make_left(&w.left_kt, w.kt, BLOCK, dim, n_pad);
+        make_right(&w.right, w.kt, BLOCK, dim);
+        multiply_to_lower(w.qk, &w.left_q, &w.right, n_pad, dim);
         for (int j = 0; j < heads; j++) {
             struct scan_piece p = *first;
             p.x += j * p.channels;
@@ -246,6 +233,7 @@ static void simd_scan_chunks(const struct scan_piece *first, int heads)
             p.d += j;
             sum_decays(&w.decays, p.dt + (size_t)t0 * p.dt_stride, p.dt_stride, *p.a, n, n_pad);
             apply_decays(w.mixed, w.qk, &w.decays, NULL, n_pad, 0);
+            make_left(&w.left_mixed, w.mixed, BLOCK, n_pad, n_pad);
             for (int col = 0; col < p.channels; col += PANEL)
                 scan_panel(&p, &w, t0, n, col, p.channels - col < PANEL ? p.channels - col : PANEL);
         }
@@ -258,6 +246,7 @@ struct delta_chunk {
     _Alignas(64) float q[BLOCK * MOST_KEYS], k[BLOCK * MOST_KEYS], kt[MOST_KEYS * BLOCK];
     float qk[BLOCK * BLOCK], kk[BLOCK * BLOCK]; /* with decays; kk: times -beta, strictly lower */
     float state[MOST_KEYS * PANEL], u[BLOCK * PANEL], y[BLOCK * PANEL];
+    struct operand left_q, left_k, left_kt, left_qk, right;
     struct decays decays;
 };
 
@@ -268,8 +257,8 @@ static void solve_lower(const struct delta_chunk *w, float *u, int n_pad)
     for (int row = 0; row < n_pad; row += MR) {
         const float *kk = w->kk + row * BLOCK;
         if (row)
-            multiply_tile(&(struct product){ u, PANEL, w->kk, u, BLOCK, PANEL, NULL, 1 }, row, 0,
-                          row, PANEL_VECS);
+            multiply_tile(&(struct product){ u, PANEL, NULL, 1 }, w->kk, BLOCK, u, PANEL, row, row,
+                          PANEL_VECS);
         for (int i = 0; i < PANEL; i += W) {
             vf x[MR];
             UNROLL
@@ -288,28 +277,29 @@ static void solve_lower(const struct delta_chunk *w, float *u, int n_pad)
 static void delta_panel(const struct delta_piece *p, struct delta_chunk *w, int t0, int n, int col,
                         int cols)
 {
-    int n_pad = round_up(n, PAD), rows = round_up(p->dim_k, W);
+    int n_pad = round_up(n, PAD), rows = round_up(p->dim_k, PAD);
     size_t stride = (size_t)p->dim_v;
     const struct decays *d = &w->decays;
 
     load_panel(w->state, p->h + col, stride, p->dim_k, rows, cols);
-    multiply_panel(
-        &(struct product){ w->u, PANEL, w->k, w->state, (size_t)rows, PANEL, d->from_start, 0 },
-        n_pad, rows);
+    make_right(&w->right, w->state, PANEL, rows);
+    multiply(&(struct product){ w->u, PANEL, d->from_start, 0 }, &w->left_k, &w->right, n_pad,
+             rows);
     load_panel(w->y, p->v + (size_t)t0 * p->v_stride + col, p->v_stride, n, n_pad, cols);
     for (int t = 0; t < n_pad; t++)
         for (int i = t * PANEL; i < (t + 1) * PANEL; i += W)
             v_store(w->u + i,
                     (v_load(w->y + i) - v_load(w->u + i)) * v_set(t < n ? p->beta[t0 + t] : 0));
     solve_lower(w, w->u, n_pad);
-    multiply_panel(
-        &(struct product){ w->y, PANEL, w->q, w->state, (size_t)rows, PANEL, d->from_start, 0 },
-        n_pad, rows);
-    multiply_lower(&(struct product){ w->y, PANEL, w->qk, w->u, BLOCK, PANEL, NULL, 1 }, n_pad);
+    multiply(&(struct product){ w->y, PANEL, d->from_start, 0 }, &w->left_q, &w->right, n_pad,
+             rows);
+    make_right(&w->right, w->u, PANEL, n_pad);
+    multiply_lower(&(struct product){ w->y, PANEL, NULL, 1 }, &w->left_qk, &w->right, n_pad);
     store_panel(p->out + (size_t)t0 * p->out_stride + col, p->out_stride, w->y, n, cols);
     scale_rows(w->u, d->to_end, n_pad);
-    multiply_panel(&(struct product){ w->state, PANEL, w->kt, w->u, BLOCK, PANEL, NULL, d->all },
-                   rows, n_pad);
+    make_right(&w->right, w->u, PANEL, n_pad);
+    multiply(&(struct product){ w->state, PANEL, NULL, d->all }, &w->left_kt, &w->right, rows,
+             n_pad);
     store_panel(p->h + col, stride, w->state, p->dim_k, cols);
 }
 
@@ -317,7 +307,7 @@ static void simd_delta_chunks(const struct delta_piece *p)
 {
     struct delta_chunk w;
     float dots[BLOCK * BLOCK], minus_beta[BLOCK];
-    int dim = round_up(p->dim_k, W);
+    int dim = round_up(p->dim_k, PAD);
 
     for (int t0 = 0; t0 < p->n; t0 += BLOCK) {
         int n = p->n - t0 < BLOCK ? p->n - t0 : BLOCK, n_pad = round_up(n, PAD);
@@ -328,12 +318,15 @@ static void simd_delta_chunks(const struct delta_piece *p)
         transpose_rows(w.kt, w.k, n_pad, dim);
         sum_decays(&w.decays, p->log_decay + t0, 1, 1, n, n_pad);
         for (int t = 0; t < n_pad; t++) minus_beta[t] = t < n ? -p->beta[t0 + t] : 0;
-        multiply_to_lower(&(struct product){ dots, BLOCK, w.k, w.kt, (size_t)dim, BLOCK, NULL, 0 },
-                          n_pad, dim);
+        make_left(&w.left_q, w.q, (size_t)dim, n_pad, dim);
+        make_left(&w.left_k, w.k, (size_t)dim, n_pad, dim);
+        make_left(&w.left_kt, w.kt, BLOCK, dim, n_pad);
+        make_right(&w.right, w.kt, BLOCK, dim);
+        multiply_to_lower(dots, &w.left_k, &w.right, n_pad, dim);
         apply_decays(w.kk, dots, &w.decays, minus_beta, n_pad, 1);
-        multiply_to_lower(&(struct product){ dots, BLOCK, w.q, w.kt, (size_t)dim, BLOCK, NULL, 0 },
-                          n_pad, dim);
+        multiply_to_lower(dots, &w.left_q, &w.right, n_pad, dim);
         apply_decays(w.qk, dots, &w.decays, NULL, n_pad, 0);
+        make_left(&w.left_qk, w.qk, BLOCK, n_pad, n_pad);
         for (int col = 0; col < p->dim_v; col += PANEL)
             delta_panel(p, &w, t0, n, col, p->dim_v - col < PANEL ? p->dim_v - col : PANEL);
     }

@@ -1,6 +1,6 @@
 /* recur_impl.h - the recurrent kernels (recur.h) in the vectors of simd.h. Included by
- * recur_avx2.c, recur_avx512.c and recur_neon.c, each of which defines RECUR, the name of its
- * table.
+ * recur_avx2.c, recur_avx512.c, recur_amx.c and recur_neon.c, each of which defines RECUR, the name
+ * of its table. With RECUR_TILES, products of many tokens run on AMX tiles (recur_tiles.h).
  *
  * The lanes of a vector are channels, so no sum crosses lanes. A tile of the state (TILE rows, one
  * vector of channels) stays in registers while all tokens of a chunk are applied to it. */
@@ -9,6 +9,9 @@
 
 #include <math.h>
 
+#ifndef RECUR_NAME
+#define RECUR_NAME SIMD_NAME
+#endif
 #define TILE (W == 16 ? 16 : 8) /* rows of state in registers */
 #define CHUNK 64                /* tokens between loading and storing a tile of the state */
 
@@ -247,7 +250,7 @@ static void simd_delta(const struct delta_piece *p)
 #include "kernel/cpu/recur_chunk.h"
 
 const struct recur RECUR = {
-    .name = SIMD_NAME,
+    .name = RECUR_NAME,
     .softplus = simd_softplus,
     .conv = simd_conv,
     .scan = simd_scan,
