@@ -67,16 +67,22 @@ INLINE void multiply_tile(const struct product *p, const float *a, size_t lda, c
 #include "kernel/cpu/recur_products.h"
 #endif
 
-/* n rows of dim numbers, scaled, to rows of dim_pad in rows n_pad. */
+/* n rows of dim numbers, scaled, to n_pad rows of dim_pad. */
 static void pack_rows(float *to, const float *from, size_t stride, int n, int n_pad, int dim,
                       int dim_pad, float scale)
 {
-    for (int t = 0; t < n_pad; t++)
-        for (int i = 0; i < dim_pad; i += W) {
-            int lanes = t >= n || dim <= i ? 0 : dim - i < W ? dim - i : W;
-            vf v = lanes ? load_lanes(from + (size_t)t * stride + i, lanes) : v_set(0);
-            v_store(to + (size_t)t * (size_t)dim_pad + i, v * v_set(scale));
+    size_t ld = (size_t)dim_pad;
+
+    for (int t = 0; t < n; t++) {
+        int i = 0;
+        for (; i + W <= dim; i += W)
+            v_store(to + (size_t)t * ld + i, v_load(from + (size_t)t * stride + i) * v_set(scale));
+        for (; i < dim_pad; i += W) {
+            vf v = i < dim ? v_load_n(from + (size_t)t * stride + i, dim - i) : v_set(0);
+            v_store(to + (size_t)t * ld + i, v * v_set(scale));
         }
+    }
+    memset(to + (size_t)n * ld, 0, (size_t)(n_pad - n) * ld * sizeof *to);
 }
 
 /* n rows of dim_pad numbers to dim_pad rows of BLOCK. */
@@ -141,20 +147,46 @@ static void apply_decays(float *to, const float *from, const struct decays *d, c
 /* Rows of `cols` columns (at most PANEL) from or to a panel. */
 static void load_panel(float *panel, const float *from, size_t stride, int n, int n_pad, int cols)
 {
-    for (int r = 0; r < n_pad; r++)
-        for (int i = 0; i < PANEL; i += W) {
-            int lanes = r >= n || cols <= i ? 0 : cols - i < W ? cols - i : W;
-            v_store(panel + r * PANEL + i,
-                    lanes ? load_lanes(from + (size_t)r * stride + i, lanes) : v_set(0));
-        }
+    if (cols < PANEL) {
+        pack_rows(panel, from, stride, n, n_pad, cols, PANEL, 1);
+        return;
+    }
+    for (int r = 0; r < n; r++) {
+        UNROLL
+        for (int i = 0; i < PANEL; i += W)
+            v_store(panel + r * PANEL + i, v_load(from + (size_t)r * stride + i));
+    }
+    memset(panel + n * PANEL, 0, (size_t)((n_pad - n) * PANEL) * sizeof *panel);
 }
 static void store_panel(float *to, size_t stride, const float *panel, int n, int cols)
 {
-    for (int r = 0; r < n; r++)
-        for (int i = 0; i < cols; i += W)
-            store_lanes(to + (size_t)r * stride + i, v_load(panel + r * PANEL + i),
-                        cols - i < W ? cols - i : W);
+    for (int r = 0; r < n; r++) {
+        int i = 0;
+        for (; i + W <= cols; i += W)
+            v_store(to + (size_t)r * stride + i, v_load(panel + r * PANEL + i));
+        if (i < cols)
+            v_store_n(to + (size_t)r * stride + i, v_load(panel + r * PANEL + i), cols - i);
+    }
 }
+
+/* A panel of the state: in place where the products can read it there, else a copy. */
+struct state_panel {
+    float *p;
+    size_t ld;
+};
+
+static struct state_panel open_state(float *copy, float *h, size_t stride, int n, int n_pad,
+                                     int cols)
+{
+    if (cols == PANEL && n == n_pad && stride <= IN_PLACE) return (struct state_panel){ h, stride };
+    load_panel(copy, h, stride, n, n_pad, cols);
+    return (struct state_panel){ copy, PANEL };
+}
+static void close_state(struct state_panel s, float *h, size_t stride, int n, int cols)
+{
+    if (s.p != h) store_panel(h, stride, s.p, n, cols);
+}
+
 static void scale_rows(float *panel, const float *scale, int n)
 {
     for (int r = 0; r < n; r++)
@@ -184,7 +216,7 @@ static void scan_panel(const struct scan_piece *p, struct scan_chunk *w, int t0,
     float dt[BLOCK] = { 0 };
 
     for (int t = 0; t < n; t++) dt[t] = p->dt[(size_t)(t0 + t) * p->dt_stride];
-    load_panel(w->state, h, p->h_stride, p->n_state, rows, cols);
+    struct state_panel state = open_state(w->state, h, p->h_stride, p->n_state, rows, cols);
     load_panel(w->u, p->x + (size_t)t0 * p->x_stride + col, p->x_stride, n, n_pad, cols);
     for (int t = 0; t < n_pad; t++)
         for (int i = 0; i < PANEL; i += W) {
@@ -192,7 +224,7 @@ static void scan_panel(const struct scan_piece *p, struct scan_chunk *w, int t0,
             v_store(w->y + t * PANEL + i, x * v_set(*p->d));
             v_store(w->u + t * PANEL + i, x * v_set(dt[t]));
         }
-    make_right(&w->right, w->state, PANEL, rows);
+    make_right(&w->right, state.p, state.ld, rows);
     multiply(&(struct product){ w->y, PANEL, d->from_start, 1 }, &w->left_q, &w->right, n_pad,
              rows);
     make_right(&w->right, w->u, PANEL, n_pad);
@@ -200,9 +232,9 @@ static void scan_panel(const struct scan_piece *p, struct scan_chunk *w, int t0,
     store_panel(p->out + (size_t)t0 * p->out_stride + col, p->out_stride, w->y, n, cols);
     scale_rows(w->u, d->to_end, n_pad);
     make_right(&w->right, w->u, PANEL, n_pad);
-    multiply(&(struct product){ w->state, PANEL, NULL, d->all }, &w->left_kt, &w->right, rows,
+    multiply(&(struct product){ state.p, state.ld, NULL, d->all }, &w->left_kt, &w->right, rows,
              n_pad);
-    store_panel(h, p->h_stride, w->state, p->n_state, cols);
+    close_state(state, h, p->h_stride, p->n_state, cols);
 }
 
 /* Heads share b and c, so the product of these is computed once for all. */
@@ -281,8 +313,8 @@ static void delta_panel(const struct delta_piece *p, struct delta_chunk *w, int 
     size_t stride = (size_t)p->dim_v;
     const struct decays *d = &w->decays;
 
-    load_panel(w->state, p->h + col, stride, p->dim_k, rows, cols);
-    make_right(&w->right, w->state, PANEL, rows);
+    struct state_panel state = open_state(w->state, p->h + col, stride, p->dim_k, rows, cols);
+    make_right(&w->right, state.p, state.ld, rows);
     multiply(&(struct product){ w->u, PANEL, d->from_start, 0 }, &w->left_k, &w->right, n_pad,
              rows);
     load_panel(w->y, p->v + (size_t)t0 * p->v_stride + col, p->v_stride, n, n_pad, cols);
@@ -298,9 +330,9 @@ static void delta_panel(const struct delta_piece *p, struct delta_chunk *w, int 
     store_panel(p->out + (size_t)t0 * p->out_stride + col, p->out_stride, w->y, n, cols);
     scale_rows(w->u, d->to_end, n_pad);
     make_right(&w->right, w->u, PANEL, n_pad);
-    multiply(&(struct product){ w->state, PANEL, NULL, d->all }, &w->left_kt, &w->right, rows,
+    multiply(&(struct product){ state.p, state.ld, NULL, d->all }, &w->left_kt, &w->right, rows,
              n_pad);
-    store_panel(p->h + col, stride, w->state, p->dim_k, cols);
+    close_state(state, p->h + col, stride, p->dim_k, cols);
 }
 
 static void simd_delta_chunks(const struct delta_piece *p)

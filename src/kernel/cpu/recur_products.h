@@ -1,6 +1,7 @@
 /* recur_products.h - the products of recur_chunk.h in F32 vectors, tiles of MR rows and PANEL columns
  * in registers. Included by recur_chunk.h only. */
 #define PAD (W < MR ? MR : W)
+#define IN_PLACE 64 /* floats from row to row; with more, rows would share few sets of the cache */
 
 /* One side of a product: a matrix as it is. */
 struct operand {

@@ -8,6 +8,7 @@
 #include "kernel/cpu/tiles_amx.h"
 
 #define PAD 32
+#define IN_PLACE SIZE_MAX /* an operand is read once, when its tiles are made */
 #define TILE_BYTES 1024
 
 /* Tiles of a left operand: [row / 16][k / 32][hi, lo]; of a right one: [column / 16][k / 32][hi, lo]. */
