@@ -53,7 +53,7 @@ static inline void write_gguf_form(const char *folder, const char *path, bool sc
     struct source *src = NULL;
     struct arena a = { 0 };
     struct hparams hp;
-    struct gguf_extra extra[2];
+    struct gguf_extra extra[GGUF_EXTRAS];
     struct gguf_item *items;
     struct ggufw *w = NULL;
     struct err e = { 0 };
@@ -71,7 +71,8 @@ static inline void write_gguf_form(const char *folder, const char *path, bool sc
     for (int i = 0; grouped && i < n; i++)
         items[i].tile_rows = items[i].tile_cols = (struct tiling){ 0 };
     int n_extra = naming_extras(&hp, &a, extra);
-    for (int i = 0; i < n_extra; i++) ggufw_tensor(w, extra[i].name, DT_F32, &extra[i].n, 1);
+    for (int i = 0; i < n_extra; i++)
+        ggufw_tensor(w, extra[i].name, DT_F32, extra[i].dims, extra[i].n_dims);
     for (int i = 0; i < n; i++) {
         ggufw_tensor(w, items[i].name, type_of(&items[i]), items[i].dims, items[i].n_dims);
         if (scaled && scale_name(&items[i], name, sizeof name))

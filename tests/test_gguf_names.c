@@ -70,6 +70,10 @@ static const struct {
       { "attention.indexer.block_size", "attention.indexer.local_blocks" } },
     { "glm4_moe_lite", "deepseek2", { "blk.0.attn_k_b.weight" }, { "attention.key_length_mla" } },
     { "solar_open", "glm4moe", { "blk.0.post_attention_norm.weight" }, { 0 } },
+    { "gemma3_text-embed",
+      "gemma-embedding",
+      { "dense_2.weight", "dense_3.weight", "blk.0.post_ffw_norm.weight" },
+      { "dense_2_feat_out", "pooling_type", "attention.sliding_window" } },
     { "falcon_mamba", "mamba", { "blk.0.ssm_x.weight" }, { "ssm.dt_b_c_rms" } },
 };
 

@@ -362,7 +362,8 @@ static void a_listed_model_has_its_own_settings(void **state)
                   "    priority: -5\n    keep-alive: -1\n    preload: yes\n    pinned: off\n"
                   "    device: 'cuda:1'\n    isolate: true\n    threads: 4\n"
                   "    chat-template: t.jinja\n    verify-manifest: warn\n"
-                  "    rerank: generative\n    model-key-file: k\n    model-key-command: c\n    tier: light\n  - "
+                  "    rerank: generative\n    model-key-file: k\n    model-key-command: c\n    "
+                  "tier: light\n  - "
                   "{path: c.gguf, "
                   "keep_alive: 90, ctx: ~}\n"
                   "  - {aliases: d, path: d.gguf, keep-alive: 0}\n"));

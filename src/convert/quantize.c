@@ -47,12 +47,10 @@ static int list_folder(struct quantize *q, struct err *e)
         if (naming_room(it) > q->read_room) q->read_room = naming_room(it);
     }
     for (int i = 0; i < n_extra; i++) {
-        bool matrix = extra[i].dims[0] > 0;
         t[n + i] = (struct source_tensor){ .name = str_c(extra[i].name),
                                            .type = DT_F32,
-                                           .n_dims = matrix ? 2 : 1,
-                                           .dims = { matrix ? extra[i].dims[0] : extra[i].n,
-                                                     matrix ? extra[i].dims[1] : 1, 1, 1 },
+                                           .n_dims = extra[i].n_dims,
+                                           .dims = { extra[i].dims[0], extra[i].dims[1], 1, 1 },
                                            .data = extra[i].data,
                                            .bytes = (size_t)extra[i].n * sizeof(float) };
     }

@@ -211,11 +211,8 @@ static int write_all(struct job *j, struct togguf_result *r, struct err *e)
     if ((rc = naming_rest(&j->rest, &j->hp, j->src, &j->arena, e)) != OK) return rc;
     n_extra = j->rest.n;
     if ((rc = write_keys(j, e)) != OK) return rc;
-    for (int i = 0; i < n_extra; i++) {
-        bool matrix = extra[i].dims[0] > 0;
-        ggufw_tensor(j->out, extra[i].name, DT_F32, matrix ? extra[i].dims : &extra[i].n,
-                     matrix ? 2 : 1);
-    }
+    for (int i = 0; i < n_extra; i++)
+        ggufw_tensor(j->out, extra[i].name, DT_F32, extra[i].dims, extra[i].n_dims);
     for (int i = 0; i < j->n_items; i++) {
         const struct item *it = &j->items[i];
         ggufw_tensor(j->out, it->to->name, it->type, it->to->dims, it->to->n_dims);

@@ -126,6 +126,7 @@ const struct arch archs_llama[] = {
     /* Gemma 3: q and k norms instead of the soft cap on scores, a window in five of six layers,
      * with its own rotary base. */
     { .gguf = "gemma3",
+      .gguf_also = { "gemma-embedding" }, /* with bidirectional attention */
       .hf = { "gemma3_text", "gemma3" },
       .gguf_rope = ROPE_HALF,
       .flags = ARCH_NORM1 | ARCH_EMBD_SQRT | ARCH_LAYER_TYPES | ARCH_QUERY_SCALAR | ARCH_TWO_ROPES |

@@ -98,6 +98,7 @@ struct moe_hp {
 };
 
 struct shard;
+struct vec_head;
 
 enum { STREAMS = 8 }; /* residual streams at most */
 
@@ -166,7 +167,9 @@ struct hparams {
     float alibi;        /* ALiBi: largest exponent of the slopes, 8; 0: none */
     float alibi_scale;  /* of the slopes; never 0 */
     struct moe_hp moe;
-    bool mxfp4;                /* a folder with experts in MXFP4 */
+    bool mxfp4; /* a folder with experts in MXFP4 */
+    const struct vec_head
+        *dense;                /* EmbeddingGemma, of a folder: layers behind the pooling; or NULL */
     const struct shard *shard; /* the part of the model this is (shard.h); NULL: all of it */
 };
 

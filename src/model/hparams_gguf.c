@@ -376,6 +376,7 @@ int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *
                        metakeys_name(&m.keys, eps_keys[hp->norm]).s);
     hp->norm_eps = (float)eps;
     hp->tied = !source_find(src, "output.weight");
+    if (str_is(str_c(hp->arch), "gemma-embedding")) hp->encoder = true;
     if ((rc = read_gguf_act(&m, hp, e)) != OK) return rc;
     read_alibi(&m, hp);
     if ((rc = read_gguf_rope(&m, hp, a, e)) != OK) return rc;

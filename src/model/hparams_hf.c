@@ -5,6 +5,7 @@
 #include "model/config.h"
 
 #include "format/hfquant.h"
+#include "model/vechead.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -270,7 +271,13 @@ int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *sr
     hparams_hf_windows(&c, hp);
     read_hf_scales(&c, hp);
     /* A decoder that was trained further as an encoder (EmbeddingGemma). */
-    if (config_bool(&c, "use_bidirectional_attention", false)) hp->encoder = true;
+    if (config_bool(&c, "use_bidirectional_attention", false)) {
+        hp->encoder = true;
+        if (str_is(str_c(hp->arch), "gemma3")) {
+            hp->arch = c.arch->gguf_also[0];
+            if ((rc = vechead_read(&hp->dense, a, src, hp->n_embd, e)) != OK) return rc;
+        }
+    }
     if (c.arch->mix && (rc = hparams_mix(&c, hp, e)) != OK) return rc;
     if (c.arch->encoder && (rc = hparams_encoder(&c, hp, e)) != OK) return rc;
     return c.arch->flags & ARCH_OWN_KEYS ? hparams_own(&c, hp, e) : OK;

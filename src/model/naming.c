@@ -177,7 +177,8 @@ static const char *find_unwritten(const struct hparams *hp)
     const struct moe_hp *m = &hp->moe;
     bool multiplied = hp->info->flags & ARCH_MULTIPLIERS;
 
-    if (hp->encoder && !hp->info->encoder) return "bidirectional attention yet: use the folder";
+    if (hp->encoder && !hp->info->encoder && !str_is(str_c(hp->arch), "gemma-embedding"))
+        return "bidirectional attention yet: use the folder";
     if (hparams_own_gguf_known(hp->info)) return NULL;
     if (hp->info->flags & ARCH_FOLDER) return "all of its properties yet: use the folder";
     if (hp->qk_bare || hp->v_norm || hp->embd_norm) return "norms without weights";
@@ -205,12 +206,17 @@ static const char *find_unwritten(const struct hparams *hp)
     return NULL;
 }
 
-/* sentence-transformers folders have dense layers in folders of their own: 2_Dense. */
-static bool has_dense(const struct source *src)
+/* sentence-transformers folders have dense layers in folders of their own: 2_Dense. GGUF files of
+ * EmbeddingGemma have two of them, which are matrices and nothing else. */
+static bool has_dense(const struct hparams *hp, const struct source *src)
 {
     char key[64];
     struct str type;
+    bool plain = hp->dense && hp->dense->n <= 2;
 
+    for (int i = 0; plain && i < hp->dense->n; i++)
+        plain = !hp->dense->layers[i].b && hp->dense->layers[i].act == VEC_ACT_NONE;
+    if (plain) return false;
     for (int i = 0;; i++) {
         snprintf(key, sizeof key, "modules:%d.type", i);
         if (!source_str(src, key, &type)) return false;
@@ -264,7 +270,7 @@ int naming_plan(const struct hparams *hp, const struct source *src, struct arena
     int it = 0, rc = OK;
     const char *lost = find_unwritten(hp);
 
-    if (!lost && has_dense(src)) lost = "dense layers after the pooling yet: use the folder";
+    if (!lost && has_dense(hp, src)) lost = "dense layers after the pooling yet: use the folder";
     if (lost)
         return err_set(e, E_UNSUPPORTED, "%s: %s: GGUF has no key for %s", source_path(src),
                        hp->info->hf[0], lost);

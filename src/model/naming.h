@@ -56,22 +56,24 @@ void naming_row(const struct gguf_item *it, int64_t r, enum dtype to, void *dst,
  * E_NOMEM; errors of the file are the writer's, reported by ggufw_close. */
 int naming_keys(const struct hparams *hp, struct ggufw *w, struct err *e);
 
-/* Tensors that are written as F32, whatever the others are: rotary factors, and the head of a
- * classifier. */
+/* Tensors that are written as F32, whatever the others are: rotary factors, dense layers behind the
+ * pooling, and the head of a classifier. */
 struct gguf_extra {
     const char *name;
     const float *data;
-    int64_t n;       /* numbers */
-    int64_t dims[2]; /* of a matrix, slowest first; zeros: a vector of n */
+    int64_t n; /* elements */
+    int n_dims;
+    int64_t dims[2]; /* slowest first */
 };
-/* Fills in at most 2, with data allocated from a, and returns their number. Without memory it
+enum { GGUF_EXTRAS = 4 };
+/* Fills in at most GGUF_EXTRAS, with data allocated from a, and returns their number. Without memory it
  * returns 0 and the arena has failed: check arena_check. */
-int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra out[2]);
+int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra out[GGUF_EXTRAS]);
 
 /* The head of a classifier, with the tensors of naming_extras in front: what the file has beside the
  * items. A zeroed one has none. */
 struct gguf_rest {
-    struct gguf_extra list[8];
+    struct gguf_extra list[GGUF_EXTRAS + 6];
     int n;
     const struct vec_head *head; /* NULL: the model does not classify */
 };

@@ -12,9 +12,11 @@ static void add(struct gguf_rest *r, const char *name, const float *data, int64_
                 int64_t cols)
 {
     if (!data) return;
-    r->list[r->n++] = (struct gguf_extra){
-        .name = name, .data = data, .n = rows * (cols ? cols : 1), .dims = { cols ? rows : 0, cols }
-    };
+    r->list[r->n++] = (struct gguf_extra){ .name = name,
+                                           .data = data,
+                                           .n = rows * (cols ? cols : 1),
+                                           .n_dims = cols ? 2 : 1,
+                                           .dims = { rows, cols } };
 }
 
 /* The last layer is cls.output, the one before it cls. */

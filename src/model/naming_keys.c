@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "model/rotary.h"
+#include "model/vechead.h"
 
 #include <math.h>
 
@@ -122,9 +123,14 @@ static void put_properties(struct key_writer *k)
     if (hp->ranks) put_int(k, "pooling_type", 4);
     if (!hp->encoder) return;
     put_bool(k, "attention.causal", false);
+    for (int i = 0; hp->dense && i < hp->dense->n && i < 2; i++) {
+        put_int(k, i ? "dense_3_feat_in" : "dense_2_feat_in", hp->dense->layers[i].in);
+        put_int(k, i ? "dense_3_feat_out" : "dense_2_feat_out", hp->dense->layers[i].out);
+    }
     if (!hp->ranks)
         put_int(k, "pooling_type", hp->pooling == POOL_MEAN ? 1 : hp->pooling == POOL_CLS ? 2 : 3);
-    ggufw_u32(k->w, "tokenizer.ggml.token_type_count", (uint32_t)hp->n_types);
+    if (hp->info->encoder)
+        ggufw_u32(k->w, "tokenizer.ggml.token_type_count", (uint32_t)hp->n_types);
 }
 
 static void put_multipliers(struct key_writer *k)
@@ -202,25 +208,26 @@ int naming_keys(const struct hparams *hp, struct ggufw *w, struct err *e)
     return rc;
 }
 
+static struct gguf_extra make_list(const char *name, const float *data, int n)
+{
+    return (struct gguf_extra){ name, data, n, 1, { n, 1 } };
+}
+
 /* Longrope has two lists; llama3 is written as divisors of the unscaled frequencies. */
-int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra out[2])
+static int make_factors(const struct hparams *hp, struct arena *a, struct gguf_extra *out)
 {
     const struct rope_hp *r = &hp->rope[0];
     int n = r->n_rot / 2;
     if (hp->n_rope == 0) return 0;
     if (r->scaling == ROPE_LONGROPE) {
-        out[0] = (struct gguf_extra){ .name = "rope_factors_long.weight",
-                                      .data = r->long_factor,
-                                      .n = n };
-        out[1] = (struct gguf_extra){ .name = "rope_factors_short.weight",
-                                      .data = r->short_factor,
-                                      .n = n };
+        out[0] = make_list("rope_factors_long.weight", r->long_factor, n);
+        out[1] = make_list("rope_factors_short.weight", r->short_factor, n);
         return 2;
     }
     if (r->n_turn) { /* divisors that make the frequencies behind them 0 */
         float *f = arena_array(a, (size_t)n, sizeof *f);
         for (int i = 0; f && i < n; i++) f[i] = 2 * i < r->n_turn ? 1 : 1e30f;
-        out[0] = (struct gguf_extra){ .name = "rope_freqs.weight", .data = f, .n = n };
+        out[0] = make_list("rope_freqs.weight", f, n);
         return f != NULL;
     }
     if (r->scaling == ROPE_LLAMA3) {
@@ -232,8 +239,21 @@ int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra o
         rotary_freq(&plain, 0, f);
         rotary_freq(r, 0, scaled);
         for (int i = 0; i < n; i++) f[i] /= scaled[i];
-        out[0] = (struct gguf_extra){ .name = "rope_freqs.weight", .data = f, .n = n };
+        out[0] = make_list("rope_freqs.weight", f, n);
         return 1;
     }
     return 0;
+}
+
+int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra out[GGUF_EXTRAS])
+{
+    static const char *const names[] = { "dense_2.weight", "dense_3.weight" };
+    int n = make_factors(hp, a, out);
+
+    for (int i = 0; hp->dense && i < hp->dense->n && i < 2; i++) {
+        const struct vec_layer *y = &hp->dense->layers[i];
+        out[n++] =
+            (struct gguf_extra){ names[i], y->w, (int64_t)y->out * y->in, 2, { y->out, y->in } };
+    }
+    return n;
 }

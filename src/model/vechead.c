@@ -303,6 +303,22 @@ bool vechead_has(const struct source *src, struct str tensor)
     return false;
 }
 
+/* EmbeddingGemma in GGUF files: matrices without an activation. */
+static int read_sentence_dense(struct vec_head *h, struct arena *a, const struct source *src,
+                               int width, struct err *e)
+{
+    static const char *const names[] = { "dense_2", "dense_3" };
+    char full[64];
+    int rc = OK;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names && rc == OK; i++) {
+        snprintf(full, sizeof full, "%s.weight", names[i]);
+        if (source_find(src, full))
+            rc = read_layer(h, a, src, names[i], h->n ? vechead_out(h) : width, VEC_ACT_NONE, e);
+    }
+    return rc;
+}
+
 int vechead_read(const struct vec_head **out, struct arena *a, const struct source *src, int width,
                  struct err *e)
 {
@@ -312,8 +328,11 @@ int vechead_read(const struct vec_head **out, struct arena *a, const struct sour
     int rc = OK;
 
     *out = NULL;
-    if (source_kind(src) == SOURCE_GGUF && !is_gguf_ranker(src)) return OK;
     if (!(h = arena_new(a, struct vec_head))) return err_nomem(e, "the head of a model");
+    if (source_kind(src) == SOURCE_GGUF && !is_gguf_ranker(src)) {
+        if ((rc = read_sentence_dense(h, a, src, width, e)) == OK && h->n) *out = h;
+        return rc;
+    }
     if (source_kind(src) == SOURCE_GGUF || vechead_is_classifier(src)) {
         rc = source_kind(src) == SOURCE_GGUF ? read_gguf_head(h, a, src, width, e)
                                              : read_classifier(h, a, src, width, e);

@@ -75,8 +75,10 @@ for d in gemma4_text gemma4_text-moe gemma4 gemma3n_text gemma3n llama4_text lla
 done
 d=../shared/fixtures/hf-2026/gemma3_text-embed
 if [ -d "$d" ]; then
-  fails_with "a bidirectional decoder is not written as a causal one" "bidirectional attention" -- "$TERN" convert "$d" "$TMP/both.gguf" --type F32
-  [ ! -e "$TMP/both.gguf" ] && ok "and no file is left" || not_ok "a file was left"
+  works "EmbeddingGemma with its dense layers: to GGUF" -- "$TERN" convert "$d" "$TMP/both.gguf" --type F32
+  works "EmbeddingGemma: evaluated" -- "$TERN" eval embed "$TMP/both.gguf" --golden "$d/golden.safetensors" --ref
+  python3 -c "import json;assert json.load(open('$TMP/out'))['rel_err']<1e-4" && ok "EmbeddingGemma: the same vectors" || not_ok "EmbeddingGemma: $(cat "$TMP/out")"
+  fails_with "EmbeddingGemma's dense layers have no place in the folder" "dense_2.weight" -- "$TERN" convert "$TMP/both.gguf" "$TMP/both"
 else skip "$d does not exist"; fi
 cat >"$TMP/encoders.py" <<'P'
 # encoders.py TERN TMP: converts small encoders with --bare and back; tensors must be equal, config.json must have the

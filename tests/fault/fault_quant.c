@@ -152,7 +152,7 @@ static int read_hparams(void *arg, struct err *e)
 static int name_tensors(void *arg, struct err *e)
 {
     char *path = path_join(temp_dir(), "names.gguf");
-    struct gguf_extra extra[2];
+    struct gguf_extra extra[GGUF_EXTRAS];
     struct gguf_item *items;
     struct ggufw *w = NULL;
     struct arena a = { 0 };
