@@ -2,6 +2,7 @@
 #include "fault.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "pool/registry.h"
 
 #include <stdio.h>
@@ -97,10 +98,68 @@ static int rescan(void *arg, struct err *e)
     return rc;
 }
 
+#define COMMIT "0123456789012345678901234567890123456789"
+
+static void write_text(const char *name, const char *text)
+{
+    FILE *f;
+    char path[400];
+
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    assert_non_null(f = fopen(path, "w"));
+    fputs(text, f);
+    fclose(f);
+}
+
+/* A model in a cache of the hub, below a hidden folder of the folder of models. */
+static void make_cache(void)
+{
+    static const char *const folders[] = { ".hub",
+                                           ".hub/models--o--m",
+                                           ".hub/models--o--m/blobs",
+                                           ".hub/models--o--m/refs",
+                                           ".hub/models--o--m/snapshots",
+                                           ".hub/models--o--m/snapshots/" COMMIT };
+    char path[400];
+
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
+        mkdir(path, 0777);
+    }
+    write_text(".hub/models--o--m/refs/main", COMMIT);
+    write_text(".hub/models--o--m/blobs/x", "GGUF");
+    snprintf(path, sizeof path, "%s/.hub/models--o--m/snapshots/" COMMIT "/m.gguf", root);
+    unlink(path);
+    assert_int_equal(symlink("../../blobs/x", path), 0);
+    snprintf(path, sizeof path, "%s/.hub", root);
+    setenv("HF_HUB_CACHE", path, 1);
+}
+
+/* A pulled model comes, gets another name, and goes. */
+static int change(void *arg, struct err *e)
+{
+    struct registry *r = NULL;
+    char *id = NULL;
+    int i = -1, rc = open_registry(&r, e);
+
+    (void)arg;
+    if (rc == OK) rc = registry_hub_id(&id, STR("hf:o/m"), e);
+    if (rc == OK) rc = registry_add_hub(r, id, &i, e);
+    if (rc == OK) rc = registry_copy(r, i, STR("mine"), e);
+    if (rc == OK) assert_int_equal(registry_find(r, STR("mine")), i);
+    if (rc == OK) rc = registry_check_hub(r, i, e);
+    if (r && i >= 0) assert_int_equal(registry_find_any(r, STR("hf.co/o/m")), i);
+    mem_free(id);
+    registry_close(r);
+    return rc;
+}
+
 static void the_registry_reports_every_failure(void **state)
 {
     (void)state;
     make_root();
+    make_cache();
+    fault_run("a registry changed by requests", change, NULL);
     fault_run("a registry opened", open_and_close, NULL);
     fault_run("a registry rescanned", rescan, NULL);
 }
