@@ -44,7 +44,8 @@ int naming_rest(struct gguf_rest *out, const struct hparams *hp, const struct so
 {
     int rc;
 
-    *out = (struct gguf_rest){ .n = naming_extras(hp, a, out->list) };
+    *out = (struct gguf_rest){ 0 };
+    out->n = naming_extras(hp, a, out->list);
     if ((rc = arena_check(a, e)) != OK || !hp->ranks) return rc;
     if ((rc = vechead_read(&out->head, a, src, hp->n_embd, e)) != OK || !out->head) return rc;
     return add_head(out, src, e);
