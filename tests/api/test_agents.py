@@ -87,5 +87,49 @@ def test_nothing_is_refused_with_another_template():
             assert a.status == 200 and b'"error":{' not in a.body, f"{name}: {a.status} {a.body[:300]}"
 
 
+SHELLS = ("exec_command", "Bash", "bash", "run_shell_command")
+
+
+def schema_of(tool):
+    return tool.get("input_schema") or tool.get("parameters") or tool["function"]["parameters"]
+
+
+def shell_only(tools):
+    """The agent's own shell tool with what it requires, and an end to its texts: the model would tell a story in them."""
+    tool = next(json.loads(json.dumps(t)) for t in tools if (t.get("name") or t.get("function", {}).get("name")) in SHELLS)
+    schema = schema_of(tool)
+    schema["properties"] = {k: {**v, "maxLength": 20} if v["type"] == "string" else v
+                            for k, v in schema["properties"].items() if k in schema["required"]}
+    schema["additionalProperties"] = False
+    return tool
+
+
+def calls_of(answer):
+    """The names and arguments of the calls in a whole answer of any of the protocols."""
+    if "choices" in answer:
+        return [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in answer["choices"][0]["message"]["tool_calls"]]
+    if "output" in answer:
+        return [(o["name"], json.loads(o["arguments"])) for o in answer["output"] if o["type"] == "function_call"]
+    return [(b["name"], b["input"]) for b in answer["content"] if b["type"] == "tool_use"]
+
+
+def test_a_real_model_can_be_made_to_call_the_shell():
+    """The model that ships knows no tools: they are written into its messages, and a grammar holds the call."""
+    for name, requests in AGENTS.items():
+        first = next(r for r in requests if r["body"].get("tools"))
+        tool = shell_only(first["body"]["tools"])
+        body = {k: v for k, v in first["body"].items() if k not in ("stream_options", "max_tokens", "max_output_tokens")}
+        if first["path"].startswith("/v1/messages"):
+            more = {"max_tokens": 500, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
+        else:
+            limit = "max_output_tokens" if first["path"] == "/v1/responses" else "max_tokens"
+            more = {limit: 500, "tool_choice": "required", "parallel_tool_calls": False}
+        a = replay({**first, "body": body}, "tern-tales", stream=False, tools=[tool], **more)
+        assert a.status == 200, f"{name}: {a.status} {a.body[:300]}"
+        calls = calls_of(a.json)
+        assert len(calls) == 1, f"{name}: {a.body[:600]}"
+        assert calls[0][0] in SHELLS and set(calls[0][1]) == set(schema_of(tool)["required"]), f"{name}: {calls}"
+
+
 if __name__ == "__main__":
     main()
