@@ -1,13 +1,13 @@
 /* recur_chunk.h - the recurrences of recur.h over many tokens as matrix products. Included by
  * recur_impl.h only.
  *
- * CHUNK tokens at a time. With g_t the sum of log decays from the start of the chunk to token t, the
+ * BLOCK tokens at a time. With g_t the sum of log decays from the start of the chunk to token t, the
  * state after token t is
  *     h_t = e^(g_t) h_0 + sum over s <= t of e^(g_t - g_s) k_s (x) u_s,
  * where u_s is what token s adds: dt x in a scan, and in the delta rule the solution of
  *     u_t = beta_t (v_t - e^(g_t) k_t h_0 - sum over s < t of e^(g_t - g_s) (k_t k_s) u_s),
  * a lower triangular system for all columns of the state. Outputs are q_t h_t. So a chunk costs three
- * products with the state (two in a scan) and some of CHUNK x CHUNK, and the state is read and
+ * products with the state (two in a scan) and some of BLOCK x BLOCK, and the state is read and
  * written once. Exponents are never positive: nothing overflows however strong the decay is.
  *
  * Matrices are padded with zeros: tokens and elements of keys to a multiple of PAD; columns of the
