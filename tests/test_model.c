@@ -220,7 +220,7 @@ static void gguf_files_of_all_architectures_give_the_logits_of_their_folders(voi
 /* Newer architectures that GGUF files do not have yet. */
 static bool is_folder_only(const char *name)
 {
-    static const char *const names[] = { "deepseek_v4", "longcat", "nanochat", "olmo_hybrid" };
+    static const char *const names[] = { "deepseek_v4" };
     for (size_t i = 0; i < N(names); i++)
         if (strncmp(name, names[i], strlen(names[i])) == 0) return true;
     return false;

@@ -443,8 +443,8 @@ const struct arch archs_llama[] = {
     { .gguf = "nanochat",
       .hf = { "nanochat" },
       .gguf_rope = ROPE_HALF,
-      .flags = ARCH_FOLDER | ARCH_BARE_NORM | ARCH_QK_BARE | ARCH_ROPE_BACK | ARCH_EMBD_NORM |
-               ARCH_LOGIT_CAP | ARCH_OWN_KEYS,
+      .flags = ARCH_BARE_NORM | ARCH_QK_BARE | ARCH_ROPE_BACK | ARCH_EMBD_NORM | ARCH_LOGIT_CAP |
+               ARCH_OWN_KEYS,
       .rows = ROWS(rows_ends_bare, rows_attn, rows_mlp_bare),
       .eps = 1e-6,
       .n_ctx = 2048,

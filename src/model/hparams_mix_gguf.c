@@ -63,11 +63,19 @@ static int read_lfm2_keys(const struct metakeys *k, struct hparams *hp, struct e
     return rc;
 }
 
+/* OLMo hybrid, which llama.cpp does not have: keys of tern's own. */
+static void read_olmo_hybrid_keys(const struct metakeys *k, struct mix_hp *h)
+{
+    h->convs = true;
+    h->beta_scale = (float)metakeys_f64_or(k, "ssm.beta_scale", 1);
+    h->norm_eps = (float)metakeys_f64_or(k, "ssm.norm_epsilon", 1e-5);
+}
+
 /* Layers with a convolution tensor are recurrent. */
 static int read_qwen3_next_keys(const struct metakeys *k, struct hparams *hp, struct err *e)
 {
     struct mix_hp h = { .kind = MIX_DELTA };
-    bool grouped = false;
+    bool grouped = false, olmo = str_is(str_c(hp->arch), "olmo_hybrid");
     int inner, rc;
 
     if ((rc = need_key(k, "ssm.conv_kernel", &h.taps, e)) != OK) return rc;
@@ -79,10 +87,12 @@ static int read_qwen3_next_keys(const struct metakeys *k, struct hparams *hp, st
     /* Files that tern wrote once have the value heads of Qwen 3.5 in the folder's order. */
     source_bool(k->src, metakeys_name(k, "ssm.heads_grouped").s, &grouped);
     h.tiled = hp->info->flags & ARCH_TILED && !grouped && h.n_heads != h.n_k_heads;
+    if (olmo) read_olmo_hybrid_keys(k, &h);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
-        w->mix.gate = true;
-        if (metakeys_tensor(k, l, "ssm_conv1d.weight")) w->mix = h, w->rope = -1;
+        w->mix.gate = !olmo;
+        if (metakeys_tensor(k, l, olmo ? "ssm_conv1d_q.weight" : "ssm_conv1d.weight"))
+            w->mix = h, w->rope = -1;
     }
     return OK;
 }

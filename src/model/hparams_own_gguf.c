@@ -1,5 +1,5 @@
 /* hparams_own_gguf.c - keys of GGUF files that single families have: gemma 3n and 4, llama 4,
- * ministral 3, mistral 4, afmoe, apertus, minicpm3; hparams_own_gguf_moe.c has more. The counterpart of hparams_own.c, which reads config.json;
+ * ministral 3, mistral 4, afmoe, apertus, minicpm3, nanochat; hparams_own_gguf_moe.c has more. The counterpart of hparams_own.c, which reads config.json;
  * naming_own.c writes them.
  *
  * Names are those of llama.cpp. Where it has a fixed value instead of a key, a key of tern's own may
@@ -16,10 +16,10 @@ static bool is_arch(const struct hparams *hp, const char *name)
 
 bool hparams_own_gguf_known(const struct arch *a)
 {
-    static const char *const names[] = {
-        "afmoe",  "apertus", "cohere2moe", "deepseek32", "gemma3n",  "gemma4",   "glm-dsa",
-        "llama4", "mimo2",   "minicpm3",   "minimax-m3", "mistral3", "mistral4",
-    };
+    static const char *const names[] = { "afmoe",         "apertus",  "cohere2moe", "deepseek32",
+                                         "gemma3n",       "gemma4",   "glm-dsa",    "llama4",
+                                         "longcat_flash", "mimo2",    "minicpm3",   "minimax-m3",
+                                         "mistral3",      "mistral4", "nanochat",   "olmo_hybrid" };
 
     if (a->flags & ARCH_HYBRID) return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -180,6 +180,16 @@ static void read_minicpm3(const struct metakeys *k, struct hparams *hp)
     hp->logit_scale = (float)metakeys_f64_or(k, "logit_scale", 256.0 / hp->n_embd);
 }
 
+/* ---- nanochat ---- */
+
+/* llama.cpp has no nanochat: all of it follows from the architecture. */
+static void read_nanochat(struct hparams *hp)
+{
+    hp->qk_bare = hp->info->flags & ARCH_QK_BARE;
+    hp->embd_norm = hp->info->flags & ARCH_EMBD_NORM;
+    for (int i = 0; i < hp->n_rope; i++) hp->rope[i].reverse = hp->info->flags & ARCH_ROPE_BACK;
+}
+
 /* ---- the functions by architecture ---- */
 
 void hparams_own_gguf_shapes(struct hparams *hp, const struct source *src)
@@ -204,6 +214,7 @@ void hparams_own_gguf(struct hparams *hp, const struct source *src)
     if (is_arch(hp, "mistral3")) read_mistral3(&k, hp);
     if (is_arch(hp, "mistral4")) read_mistral4(&k, hp);
     if (is_arch(hp, "apertus")) read_apertus(&k, hp);
+    if (is_arch(hp, "nanochat")) read_nanochat(hp);
     if (is_arch(hp, "minicpm3")) read_minicpm3(&k, hp);
     hparams_own_moe_gguf(hp, src);
     if (is_arch(hp, "afmoe"))

@@ -1,8 +1,10 @@
 /* hparams_own_gguf_moe.c - keys of GGUF files that single families of mixtures have: mimo, cohere2_moe,
- * DeepSeek V3.2, GLM 5, minimax m3. The counterpart of hparams_own_moe.c, which reads config.json;
+ * DeepSeek V3.2, GLM 5, minimax m3, longcat. The counterpart of hparams_own_moe.c, which reads config.json;
  * naming_own_moe.c writes them. Names and defaults are those of llama.cpp. */
 #include "model/hparams.h"
 #include "model/metakeys.h"
+
+#include <math.h>
 
 static bool is_arch(const struct hparams *hp, const char *name)
 {
@@ -98,6 +100,22 @@ static void read_cohere2_moe(const struct metakeys *k, struct hparams *hp)
         if (!metakeys_int(k, "rope.layers", l, &yes)) hp->layers[l].rope = 0;
 }
 
+/* ---- longcat ---- */
+
+/* llama.cpp has no longcat. Every layer has a dense block; those with a router have experts beside
+ * it, whose output is added a layer later. */
+static void read_longcat_shapes(const struct metakeys *k, struct hparams *hp)
+{
+    metakeys_int(k, "expert_zero_count", 0, &hp->moe.n_zero);
+    hp->moe.late = true;
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct layer_hp *w = &hp->layers[l];
+        metakeys_int(k, "feed_forward_length", l, &w->n_ff);
+        if (w->mix.q_rank) w->mix.q_scale = sqrtf((float)hp->n_embd / (float)w->mix.q_rank);
+        w->mix.kv_scale = sqrtf((float)hp->n_embd / (float)w->mix.kv_rank);
+    }
+}
+
 /* ---- the functions by architecture ---- */
 
 void hparams_own_moe_gguf_shapes(struct hparams *hp, const struct source *src)
@@ -107,6 +125,7 @@ void hparams_own_moe_gguf_shapes(struct hparams *hp, const struct source *src)
     if (is_arch(hp, "deepseek32") || is_arch(hp, "glm-dsa")) read_dsa_shapes(&k, hp);
     if (is_arch(hp, "minimax-m3")) read_minimax3_shapes(&k, hp);
     if (is_arch(hp, "mimo2")) read_mimo_shapes(&k, hp);
+    if (is_arch(hp, "longcat_flash")) read_longcat_shapes(&k, hp);
     if (is_arch(hp, "cohere2moe")) read_cohere2_moe_shapes(&k, hp);
 }
 

@@ -144,9 +144,24 @@ static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct er
     return OK;
 }
 
+/* A matrix of an expert that returns its input: longcat's folders have some that nothing reads. */
+static bool is_idle_expert(const struct hparams *hp, struct str name)
+{
+    const struct str before = STR(".mlp.experts.");
+    int at = (int)str_find(name, before);
+    size_t digits = 0;
+    struct str rest;
+    int64_t i;
+
+    if (!hp->moe.n_zero || at < 0) return false;
+    rest = str_skip(name, (size_t)at + before.n);
+    while (digits < rest.n && rest.p[digits] >= '0' && rest.p[digits] <= '9') digits++;
+    return str_to_i64(str_take(rest, digits), &i) && i >= hp->moe.n;
+}
+
 /* Tensors that may be left out: buffers, tied heads, layers for multi-token prediction, the vision
- * part of multimodal models, and the pooler of encoders: only classifiers use it, whose head is
- * written by naming_head.c. */
+ * part of multimodal models, experts without a function, and the pooler of encoders: only classifiers
+ * use it, whose head is written by naming_head.c. */
 static bool may_be_dropped(const struct hparams *hp, struct str name)
 {
     char prefix[128];
@@ -164,6 +179,7 @@ static bool may_be_dropped(const struct hparams *hp, struct str name)
     if (hp->prefix && strstr(hp->prefix, "language_model.") &&
         str_find(name, STR("language_model.")) < 0 && !str_starts(name, STR("lm_head.")))
         return true;
+    if (is_idle_expert(hp, name)) return true;
     snprintf(prefix, sizeof prefix, "%slayers.", hp->prefix ? hp->prefix : "");
     if (!str_starts(name, str_c(prefix))) return false;
     rest = str_skip(name, strlen(prefix));
@@ -196,7 +212,6 @@ static const char *find_unwritten(const struct hparams *hp)
         if (w->chunk) return "chunked attention";
         if (w->index.n_heads) return "the indexer of sparse attention";
         if (w->kv_of || w->k_is_v) return "shared keys and values";
-        if (w->mix.convs) return "this form of its mixer";
         if (!hp->info->mix && (w->n_heads != first->n_heads || w->n_kv_heads != first->n_kv_heads ||
                                w->head_dim != first->head_dim))
             return "layers with other heads";

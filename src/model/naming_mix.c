@@ -84,6 +84,12 @@ static int put_delta(struct key_writer *k, const struct mix_hp *h, struct err *e
     }
     put_int(k, "full_attention_interval", every ? every : hp->n_layers + 1);
     ggufw_bools(k->w, full_name(k, "attention.recurrent_layers"), recurrent, (size_t)hp->n_layers);
+    if (h->convs) { /* OLMo hybrid */
+        put_f32(k, "ssm.beta_scale", (double)(h->beta_scale != 0 ? h->beta_scale : 1));
+        put_f32(k, "ssm.norm_epsilon", (double)h->norm_eps);
+        for (int l = 0; l < hp->n_layers; l++) recurrent[l] = hp->layers[l].rope >= 0;
+        ggufw_bools(k->w, full_name(k, "rope.layers"), recurrent, (size_t)hp->n_layers);
+    }
     mem_free(recurrent);
     return OK;
 }

@@ -71,6 +71,7 @@ void naming_own_moe_keys(struct key_writer *k, int32_t *list, bool *flags)
         put_index(k, flags);
     if (is_arch(hp, "minimax-m3")) put_minimax3(k);
     if (is_arch(hp, "mimo2")) put_mimo(k, list);
+    if (is_arch(hp, "longcat_flash")) put_int(k, "expert_zero_count", hp->moe.n_zero);
     if (is_arch(hp, "cohere2moe") && last->moe && last->n_ff && hp->moe.mean == 0)
         put_bool(k, "expert_shared_averaged", false);
 }

@@ -62,7 +62,7 @@ for d in qwen3_5_text qwen3_5_moe_text; do
   python3 -c "import json,sys;a,b=(json.load(open(p+'/config.json'))['architectures'] for p in sys.argv[1:]);assert a==b,(a,b)" "$d" "$TMP/back" && ok "$d: its class" || not_ok "$d: another class"
 done
 # Families with keys of their own in GGUF files: the golden logits hold through GGUF and back.
-for d in gemma4_text gemma4_text-moe gemma4 gemma3n_text gemma3n llama4_text llama4 ministral3 mistral3 mistral4 mistral3-mistral4 afmoe granitemoehybrid granitemoehybrid-dense bamba falcon_h1 jamba nemotron_h nemotron_h-latent falcon_mamba apertus minicpm3 cohere2_moe mimo_v2_flash deepseek_v32 glm_moe_dsa minimax_m3_vl glm4_moe_lite solar_open; do
+for d in gemma4_text gemma4_text-moe gemma4 gemma3n_text gemma3n llama4_text llama4 ministral3 mistral3 mistral4 mistral3-mistral4 afmoe granitemoehybrid granitemoehybrid-dense bamba falcon_h1 jamba nemotron_h nemotron_h-latent falcon_mamba apertus minicpm3 cohere2_moe mimo_v2_flash deepseek_v32 glm_moe_dsa minimax_m3_vl glm4_moe_lite solar_open nanochat longcat_flash olmo_hybrid; do
   d=../shared/fixtures/hf-2026/$d
   [ -d "$d" ] || { skip "$d does not exist"; continue; }
   rm -rf "$TMP/back"
