@@ -74,6 +74,7 @@ static const struct {
       "gemma-embedding",
       { "dense_2.weight", "dense_3.weight", "blk.0.post_ffw_norm.weight" },
       { "dense_2_feat_out", "pooling_type", "attention.sliding_window" } },
+    { "granite_swa", "granite_swa", { "blk.0.attn_sinks.weight" }, { "attention.rope_pattern" } },
     { "falcon_mamba", "mamba", { "blk.0.ssm_x.weight" }, { "ssm.dt_b_c_rms" } },
 };
 

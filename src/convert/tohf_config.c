@@ -33,7 +33,8 @@ bool config_has_tensor(const struct config_out *c, const char *end)
     return false;
 }
 
-/* The class name in transformers: "qwen2" → "Qwen2ForCausalLM". */
+/* The class name in transformers: "qwen2" → "Qwen2ForCausalLM". NULL: the config.json of this family
+ * is not derived from GGUF keys. */
 static const char *format_class(const char *model_type, char *out, size_t cap)
 {
     static const char *const names[][2] = {
@@ -90,6 +91,19 @@ static const char *format_class(const char *model_type, char *out, size_t cap)
         { "mamba", "Mamba" },
         { "mamba2", "Mamba2" },
         { "lfm2", "Lfm2" },
+        { "lfm2_moe", "Lfm2Moe" },
+        { "falcon_mamba", "FalconMamba" },
+        { "dots1", "Dots1" },
+        { "ernie4_5_moe", "Ernie4_5_Moe" },
+        { "exaone_moe", "ExaoneMoe" },
+        { "flex_olmo", "FlexOlmo" },
+        { "granite_swa", "GraniteSWA" },
+        { "granitemoeshared", "GraniteMoeShared" },
+        { "hunyuan_v1_moe", "HunYuanMoEV1" },
+        { "hy_v3", "HYV3" },
+        { "jais2", "Jais2" },
+        { "minimax_m2", "MiniMaxM2" },
+        { "vaultgemma", "VaultGemma" },
     };
     static const char *const whole[][2] = {
         { "gpt2", "GPT2LMHeadModel" },        { "bert", "BertModel" },
@@ -99,10 +113,12 @@ static const char *format_class(const char *model_type, char *out, size_t cap)
 
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (strcmp(whole[i][0], model_type) == 0) return whole[i][1];
-    snprintf(out, cap, "%sForCausalLM", model_type);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i][0], model_type) == 0) snprintf(out, cap, "%sForCausalLM", names[i][1]);
-    return out;
+        if (strcmp(names[i][0], model_type) == 0) {
+            snprintf(out, cap, "%sForCausalLM", names[i][1]);
+            return out;
+        }
+    return NULL;
 }
 
 /* The architecture's own spelling of a key: "hidden_size" is "n_embd" for gpt2. */
@@ -161,6 +177,12 @@ static void put_layers(struct config_out *c)
             bool slides = hp->layers[l].window > 0 || hp->layers[l].rope == 1;
             jsonw_str(&c->w, slides ? STR("sliding_attention") : STR("full_attention"));
         }
+        jsonw_end(&c->w);
+    }
+    if (c->arch->flags & ARCH_LAYER_ROPE) {
+        jsonw_key(&c->w, "layer_rope_theta"), jsonw_arr(&c->w);
+        for (int l = 0; l < hp->n_layers; l++)
+            jsonw_num(&c->w, hp->layers[l].rope < 0 ? 0 : config_shortest(hp->rope[0].theta));
         jsonw_end(&c->w);
     }
     if (c->arch->flags & ARCH_NO_ROPE) {
@@ -259,7 +281,8 @@ static int put_rope(struct config_out *c, struct err *e)
     if (hp->n_rope == 0 || hp->encoder) return OK;
     config_put_num(c, spell_key(c, "rope_theta"), hp->rope[0].theta);
     if (hp->n_rope > 1) config_put_num(c, "rope_local_base_freq", hp->rope[1].theta);
-    if (c->arch->flags & ARCH_PARTIAL_ROPE)
+    if (config_is(c, "minimax_m2")) config_put_int(c, "rotary_dim", hp->rope[0].n_rot);
+    else if (c->arch->flags & ARCH_PARTIAL_ROPE)
         config_put_num(c, spell_key(c, "partial_rotary_factor"),
                        (double)hp->rope[0].n_rot / hp->layers[0].head_dim);
     return put_scaling(c, e);
@@ -454,15 +477,16 @@ int tohf_config(const struct source *src, const struct hparams *hp, enum dtype t
     int rc;
 
     if (source_str(src, HFKEY_CONFIG, &original)) return copy_config(original, hp, out, e);
-    if (hparams_own_gguf_known(c.arch))
+    const char *name = format_class(c.arch->hf[0], class, sizeof class);
+    if (hparams_own_gguf_known(c.arch) || !name)
         return err_set(
             e, E_UNSUPPORTED,
             "%s: config.json of %s cannot be derived from GGUF keys: only files that tern "
             "converted without --bare have it",
             source_path(src), c.arch->hf[0]);
     jsonw_obj(&c.w);
-    jsonw_key(&c.w, "architectures"), jsonw_arr(&c.w),
-        jsonw_str(&c.w, str_c(format_class(c.arch->hf[0], class, sizeof class))), jsonw_end(&c.w);
+    jsonw_key(&c.w, "architectures"), jsonw_arr(&c.w), jsonw_str(&c.w, str_c(name)),
+        jsonw_end(&c.w);
     config_put_str(&c, "model_type", c.arch->hf[0]);
     put_shapes(&c);
     put_norms(&c);

@@ -4,26 +4,87 @@
 
 #include <math.h>
 
-/* Which layers have no experts: as the number of them at the start, or as a list. */
-static void put_dense_layers(struct config_out *c)
+/* How families spell the keys of their experts; NULL: there is no such key. The first entry is for
+ * families that have none of their own. */
+struct moe_words {
+    const char *type;
+    const char *n, *used, *shared; /* numbers: of experts, of those of a token, of shared ones */
+    const char *shared_ff;         /* or the width of the shared ones */
+    const char *scale;
+    /* Dense layers: their number at the start, the first layer with experts, or a list of kinds. */
+    const char *first, *start, *kinds;
+    bool groups;
+};
+
+static const struct moe_words *find_words(const struct config_out *c)
+{
+#define USED "num_experts_per_tok"
+#define ROUTED                                                           \
+    .n = "n_routed_experts", .used = USED, .shared = "n_shared_experts", \
+    .scale = "routed_scaling_factor", .first = "first_k_dense_replace", .groups = true
+    static const struct moe_words words[] = {
+        { "", .n = "num_experts", .used = USED, .shared = "n_shared_experts" },
+        { "glm4_moe", ROUTED },
+        { "deepseek_v2", ROUTED },
+        { "deepseek_v3", ROUTED },
+        { "dots1", ROUTED },
+        { "mixtral", .n = "num_local_experts", .used = USED },
+        { "phimoe", .n = "num_local_experts", .used = USED },
+        { "granitemoe", .n = "num_local_experts", .used = USED },
+        { "granitemoeshared", .n = "num_local_experts", .used = USED,
+          .shared_ff = "shared_intermediate_size" },
+        { "gpt_oss", .n = "num_local_experts", .used = USED },
+        { "minimax_m2", .n = "num_local_experts", .used = USED },
+        { "qwen2_moe", .n = "num_experts", .used = USED,
+          .shared_ff = "shared_expert_intermediate_size" },
+        { "qwen3_next", .n = "num_experts", .used = USED,
+          .shared_ff = "shared_expert_intermediate_size" },
+        { "qwen3_5_moe_text", .n = "num_experts", .used = USED,
+          .shared_ff = "shared_expert_intermediate_size" },
+        { "exaone_moe", .n = "num_experts", .used = USED, .shared = "num_shared_experts",
+          .scale = "routed_scaling_factor", .kinds = "mlp_layer_types", .groups = true },
+        { "hy_v3", .n = "num_experts", .used = USED, .shared = "num_shared_experts",
+          .scale = "router_scaling_factor", .kinds = "mlp_layer_types" },
+        { "hunyuan_v1_moe", .n = "num_experts", .used = "moe_topk", .shared = "num_shared_expert" },
+        { "ernie4_5_moe", .n = "moe_num_experts", .used = "moe_k",
+          .shared = "moe_num_shared_experts", .start = "moe_layer_start_index" },
+        { "lfm2_moe", .n = "num_experts", .used = USED, .scale = "routed_scaling_factor",
+          .first = "num_dense_layers" },
+    };
+#undef ROUTED
+#undef USED
+
+    for (size_t i = 1; i < sizeof words / sizeof *words; i++)
+        if (config_is(c, words[i].type)) return &words[i];
+    return &words[0];
+}
+
+static void put_dense_layers(struct config_out *c, const struct moe_words *w)
 {
     const struct hparams *hp = c->hp;
     int first = 0;
 
     while (first < hp->n_layers && !hp->layers[first].moe) first++;
-    if (config_is(c, "glm4_moe") || config_is(c, "deepseek_v2") || config_is(c, "deepseek_v3")) {
-        config_put_int(c, "first_k_dense_replace", first);
+    if (w->first) {
+        config_put_int(c, w->first, first);
         return;
     }
-    config_put_int(c, "decoder_sparse_step", 1);
-    jsonw_key(&c->w, "mlp_only_layers"), jsonw_arr(&c->w);
+    if (w->start) {
+        config_put_int(c, w->start, first);
+        config_put_int(c, "moe_layer_end_index", hp->n_layers - 1);
+        config_put_int(c, "moe_layer_interval", 1);
+        return;
+    }
+    if (!w->kinds) config_put_int(c, "decoder_sparse_step", 1);
+    jsonw_key(&c->w, w->kinds ? w->kinds : "mlp_only_layers"), jsonw_arr(&c->w);
     for (int l = 0; l < hp->n_layers; l++)
-        if (!hp->layers[l].moe) jsonw_int(&c->w, l);
+        if (w->kinds) jsonw_str(&c->w, hp->layers[l].moe ? STR("sparse") : STR("dense"));
+        else if (!hp->layers[l].moe) jsonw_int(&c->w, l);
     jsonw_end(&c->w);
 }
 
 /* Width or number of the shared experts. */
-static void put_shared_experts(struct config_out *c)
+static void put_shared_experts(struct config_out *c, const struct moe_words *w)
 {
     const struct hparams *hp = c->hp;
     int n_ff = 0;
@@ -31,39 +92,32 @@ static void put_shared_experts(struct config_out *c)
     for (int l = 0; l < hp->n_layers; l++)
         if (hp->layers[l].moe && hp->layers[l].n_ff) n_ff = hp->layers[l].n_ff;
     if (!n_ff) return;
-    if (config_is(c, "qwen2_moe") || config_is(c, "qwen3_next") || config_is(c, "qwen3_5_moe_text"))
-        config_put_int(c, "shared_expert_intermediate_size", n_ff);
-    else if (hp->moe.n_ff) config_put_int(c, "n_shared_experts", n_ff / hp->moe.n_ff);
+    if (w->shared_ff) config_put_int(c, w->shared_ff, n_ff);
+    else if (w->shared && hp->moe.n_ff) config_put_int(c, w->shared, n_ff / hp->moe.n_ff);
 }
 
-/* The number of experts has three spellings. */
 void config_put_moe(struct config_out *c)
 {
     const struct moe_hp *m = &c->hp->moe;
-    bool routed =
-        config_is(c, "glm4_moe") || config_is(c, "deepseek_v2") || config_is(c, "deepseek_v3");
-    bool local = config_is(c, "mixtral") || config_is(c, "phimoe") || config_is(c, "granitemoe") ||
-                 config_is(c, "gpt_oss");
+    const struct moe_words *w = find_words(c);
 
     if (!m->n) return;
-    config_put_int(c,
-                   routed  ? "n_routed_experts"
-                   : local ? "num_local_experts"
-                           : "num_experts",
-                   m->n);
-    config_put_int(c, "num_experts_per_tok", m->n_used);
+    config_put_int(c, w->n, m->n);
+    config_put_int(c, w->used, m->n_used);
     if (c->arch->moe.dense_ff) {
         config_put_int(c, "moe_intermediate_size", m->n_ff);
-        put_dense_layers(c);
+        put_dense_layers(c, w);
     }
     if (!c->arch->moe.norm_fixed) config_put_bool(c, "norm_topk_prob", m->norm);
-    if (routed) config_put_num(c, "routed_scaling_factor", m->scale);
+    if (w->scale) config_put_num(c, w->scale, m->scale);
     if (m->n_groups)
         config_put_int(c, "n_group", m->n_groups),
             config_put_int(c, "topk_group", m->n_groups_used);
-    else if (routed) config_put_int(c, "n_group", 1), config_put_int(c, "topk_group", 1);
+    else if (w->groups) config_put_int(c, "n_group", 1), config_put_int(c, "topk_group", 1);
     if (m->route == ROUTE_SPARSEMIXER) config_put_num(c, "router_jitter_noise", m->jitter);
-    put_shared_experts(c);
+    if (config_is(c, "lfm2_moe"))
+        config_put_bool(c, "use_expert_bias", config_has_tensor(c, ".exp_probs_b.bias"));
+    put_shared_experts(c, w);
 }
 
 /* ---- one architecture each ---- */

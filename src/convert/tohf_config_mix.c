@@ -30,6 +30,7 @@ static int put_mamba(struct config_out *c, struct err *e)
     config_put_bool(c, "use_conv_bias", config_has_tensor(c, ".ssm_conv1d.bias"));
     if (!two) {
         config_put_int(c, "time_step_rank", h->dt_rank);
+        if (h->bc_norm) config_put_num(c, "mixer_rms_eps", (double)h->bc_eps);
         return OK;
     }
     config_put_int(c, "num_heads", h->n_heads), config_put_int(c, "head_dim", h->head_dim);

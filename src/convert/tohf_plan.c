@@ -118,6 +118,9 @@ static const struct arch *find_folder_arch(struct planner *p)
     else if (str_is(name, "olmo2")) type = n ? "olmo3" : "olmo2";
     else if (str_is(name, "deepseek2"))
         type = hp->moe.route == ROUTE_SIGMOID ? "deepseek_v3" : "deepseek_v2";
+    else if (str_is(name, "mamba")) type = hp->layers[0].mix.bc_norm ? "falcon_mamba" : "mamba";
+    else if (str_is(name, "granitemoe") && hp->layers[hp->n_layers - 1].n_ff)
+        type = "granitemoeshared";
     else if (str_is(name, "bert")) type = hp->pos_skip ? "xlm-roberta" : "bert";
     return arch_by_hf(str_c(type));
 }
@@ -126,13 +129,21 @@ static const struct arch *find_folder_arch(struct planner *p)
 static const char *default_prefix(const char *type)
 {
     static const char *const other[][2] = {
-        { "gpt2", "transformer." },  { "gpt_bigcode", "transformer." },
-        { "gptj", "transformer." },  { "gpt_neo", "transformer." },
-        { "bloom", "transformer." }, { "falcon", "transformer." },
-        { "mpt", "transformer." },   { "gpt_neox", "gpt_neox." },
-        { "opt", "model.decoder." }, { "mamba", "backbone." },
-        { "mamba2", "backbone." },   { "bert", "" },
-        { "xlm-roberta", "" },       { "nomic_bert", "" },
+        { "gpt2", "transformer." },
+        { "gpt_bigcode", "transformer." },
+        { "gptj", "transformer." },
+        { "gpt_neo", "transformer." },
+        { "bloom", "transformer." },
+        { "falcon", "transformer." },
+        { "mpt", "transformer." },
+        { "gpt_neox", "gpt_neox." },
+        { "opt", "model.decoder." },
+        { "mamba", "backbone." },
+        { "mamba2", "backbone." },
+        { "falcon_mamba", "backbone." },
+        { "bert", "" },
+        { "xlm-roberta", "" },
+        { "nomic_bert", "" },
         { "modernbert", "" },
     };
 

@@ -428,7 +428,7 @@ const struct arch archs_llama[] = {
     /* Granite with a window in three of four layers, and attention sinks. */
     { .gguf = "granite_swa",
       .hf = { "granite_swa" },
-      .gguf_rope = ROPE_HALF,
+      .gguf_rope = ROPE_PAIR,
       .flags = ARCH_MULTIPLIERS | ARCH_LAYER_TYPES | ARCH_LAYER_ROPE,
       .rows = ROWS(rows_ends, rows_attn, rows_sinks, rows_mlp, rows_norm_before),
       .eps = 1e-5,

@@ -190,6 +190,7 @@ static void read_rope_layers(const struct meta *m, struct hparams *hp, int windo
         if (f & ARCH_ROPE_SLIDING) rotates = w->window > 0 || (f & ARCH_ROPE_ALL && window == 0);
         /* granite's switch of the rotary embedding */
         if (f & ARCH_MULTIPLIERS) metakeys_int(&m->keys, "rope.scaling.finetuned", 0, &rotates);
+        metakeys_int(&m->keys, "attention.rope_pattern", l, &rotates);
         metakeys_int(&m->keys, "rope.layers", l, &rotates);
         if (!rotates || hp->n_rope == 0) w->rope = -1;
     }

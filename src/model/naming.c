@@ -197,6 +197,7 @@ static const char *find_unwritten(const struct hparams *hp)
         return "bidirectional attention yet: use the folder";
     if (hparams_own_gguf_known(hp->info)) return NULL;
     if (hp->info->flags & ARCH_FOLDER) return "all of its properties yet: use the folder";
+    if (hp->info->flags & ARCH_LAYER_ROPE && hp->n_rope > 1) return "a rotary base for each layer";
     if (hp->qk_bare || hp->v_norm || hp->embd_norm) return "norms without weights";
     if (hp->k_scale != 0 || hp->v_scale != 0) return "scaled keys or values";
     if (hp->pos_scale.beta != 0) return "queries that grow with the position";

@@ -24,9 +24,11 @@ static void put_windows(struct key_writer *k, bool *list)
         ggufw_bools(k->w, full_name(k, "attention.sliding_window_pattern"), list,
                     (size_t)hp->n_layers);
     }
-    if (hp->info->flags & (ARCH_NO_ROPE | ARCH_ROPE_SLIDING)) {
+    if (hp->info->flags & (ARCH_NO_ROPE | ARCH_ROPE_SLIDING | ARCH_LAYER_ROPE)) {
+        bool granite = hp->info->flags & ARCH_LAYER_ROPE;
         for (int l = 0; l < hp->n_layers; l++) list[l] = hp->layers[l].rope >= 0;
-        ggufw_bools(k->w, full_name(k, "rope.layers"), list, (size_t)hp->n_layers);
+        ggufw_bools(k->w, full_name(k, granite ? "attention.rope_pattern" : "rope.layers"), list,
+                    (size_t)hp->n_layers);
     }
 }
 

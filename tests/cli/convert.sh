@@ -53,14 +53,20 @@ if [ -d ../shared/fixtures/hf ]; then
 else
   skip "../shared/fixtures/hf does not exist"
 fi
-# GGUF has the value heads of Qwen 3.5 in another order; the derived config.json has its keys.
-for d in qwen3_5_text qwen3_5_moe_text; do
+# GGUF has the value heads of Qwen 3.5 in another order; the derived config.json has the keys and the class of the family.
+for d in qwen3_5_text qwen3_5_moe_text dots1 ernie4_5_moe exaone_moe falcon_mamba flex_olmo granite_swa granitemoeshared hunyuan_v1_moe hy_v3 jais2 lfm2_moe minimax_m2 vaultgemma; do
   d=../shared/fixtures/hf-2026/$d
   [ -d "$d" ] || { skip "$d does not exist"; continue; }
   python3 "$TMP/round.py" "$TERN" "$d" "$TMP" && ok "$d: equal bytes" || not_ok "$d: different bytes"
   golden "$d"
   python3 -c "import json,sys;a,b=(json.load(open(p+'/config.json'))['architectures'] for p in sys.argv[1:]);assert a==b,(a,b)" "$d" "$TMP/back" && ok "$d: its class" || not_ok "$d: another class"
 done
+# Of a family whose config.json is not derived, only files of tern's own become folders.
+d=../shared/fixtures/hf-2026/qwen3_vl
+if [ -d "$d" ]; then
+  works "$d: to GGUF" -- "$TERN" convert "$d" "$TMP/there.gguf" --type F32 --bare
+  fails_with "$d: refused by name" "config.json of qwen3_vl_text" -- "$TERN" convert "$TMP/there.gguf" "$TMP/none"
+else skip "$d does not exist"; fi
 # Families with keys of their own in GGUF files: the golden logits hold through GGUF and back.
 for d in gemma4_text gemma4_text-moe gemma4 gemma3n_text gemma3n llama4_text llama4 ministral3 mistral3 mistral4 mistral3-mistral4 afmoe granitemoehybrid granitemoehybrid-dense bamba falcon_h1 jamba nemotron_h nemotron_h-latent falcon_mamba apertus minicpm3 cohere2_moe mimo_v2_flash deepseek_v32 glm_moe_dsa minimax_m3_vl glm4_moe_lite solar_open nanochat longcat_flash olmo_hybrid; do
   d=../shared/fixtures/hf-2026/$d
