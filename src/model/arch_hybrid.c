@@ -22,6 +22,12 @@ static const struct tensor_row rows_norm_pre_ff[] = {
     VEC(B("ffn_norm.weight"), H("pre_ff_layernorm.weight"), 0, L(ffn_norm), DIM_EMBD), END
 };
 
+/* falcon-h1: llama.cpp's name of the second norm has no suffix. */
+static const struct tensor_row rows_norm_falcon_h1[] = {
+    VEC(B("attn_norm.weight"), H("input_layernorm.weight"), 0, L(attn_norm), DIM_EMBD),
+    VEC(B("ffn_norm"), H("pre_ff_layernorm.weight"), 0, L(ffn_norm), DIM_EMBD), END
+};
+
 /* Attention in some of the layers. `path`: self_attn or mixer. */
 #define ATTENTION(path)                                                                            \
     MAT(B("attn_q.weight"), H(path ".q_proj.weight"), ROW_ATTN | ROW_PERM_Q, L(wq), DIM_Q,         \
@@ -161,7 +167,7 @@ const struct arch archs_hybrid[] = {
       .gguf_rope = ROPE_HALF,
       .flags = ARCH_HYBRID,
       .rows = ROWS(rows_ends_final, rows_attn_some, rows_mamba2_beside, rows_mlp_forward,
-                   rows_norm_pre_ff),
+                   rows_norm_falcon_h1),
       .eps = 1e-5,
       .n_ctx = 8192,
       .act = ACT_SILU,

@@ -81,7 +81,7 @@ static void put_attn_scale(struct key_writer *k, float *list)
     else if (own || hp->attn_scale != 0) put_f32(k, "attention.scale", list[0]);
 }
 
-/* The shared expert is described by the last layer: all layers with experts are alike. */
+/* The shared expert is described by one layer: all layers with experts are alike. */
 static void put_moe(struct key_writer *k)
 {
     static const int func[] = {
@@ -92,6 +92,7 @@ static void put_moe(struct key_writer *k)
     int dense = 0;
 
     if (!m->n) return;
+    while (last > k->hp->layers && !last->moe) last--;
     while (dense < k->hp->n_layers && !k->hp->layers[dense].moe) dense++;
     put_int(k, "expert_count", m->n);
     put_int(k, "expert_used_count", m->n_used);
