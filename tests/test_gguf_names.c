@@ -3,6 +3,7 @@
  *
  * Reads ../shared/fixtures/hf-2026 (skipped without it). */
 #include "model_gguf.h"
+#include "model_world.h"
 
 #include "format/source.h"
 
@@ -108,10 +109,75 @@ static void files_have_the_names_of_llama_cpp(void **state)
     }
 }
 
+/* Adds layer 1 of a folder, which has attention, as layer 0 of another one, and the ends. */
+static void add_attention_layer(struct folder *f, const struct source *src)
+{
+    for (size_t i = 0; i < source_n_tensors(src); i++) {
+        const struct source_tensor *t = source_tensor(src, i);
+        char name[160];
+        ptrdiff_t at = str_find(t->name, STR("layers.1."));
+        if (at < 0 && str_find(t->name, STR("layers.")) >= 0) continue;
+        snprintf(name, sizeof name, "%.*s", STR_ARG(t->name));
+        if (at >= 0) name[at + 7] = '0';
+        folder_add(f, name, dtype_name((int)t->type), t->dims, t->n_dims, t->data, t->bytes);
+    }
+}
+
+/* Granite 4 without a mixer is granite, or granitemoe, in GGUF files, and gives the same logits. */
+static void granites_without_a_mixer_have_another_name(void **state)
+{
+    static const char *const names[][2] = { { "granitemoehybrid", "granitemoe" },
+                                            { "granitemoehybrid-dense", "granite" } };
+    (void)state;
+    need_shared("fixtures/hf-2026");
+    for (int i = 0; i < 2; i++) {
+        char path[300], config[1024];
+        struct source *src = NULL;
+        struct folder f;
+        struct chain c;
+        int32_t ids[32];
+        float *want;
+        snprintf(path, sizeof path, "fixtures/hf-2026/%s", names[i][0]);
+        assert_int_equal(source_open(&src, shared(path), NULL), OK);
+        folder_begin(&f, names[i][1]);
+        add_attention_layer(&f, src);
+        snprintf(config, sizeof config,
+                 "{\"model_type\":\"granitemoehybrid\",\"hidden_size\":64,\"num_hidden_layers\":1,"
+                 "\"layer_types\":[\"attention\"],\"num_attention_heads\":4,"
+                 "\"num_key_value_heads\":2,\"intermediate_size\":%d,"
+                 "\"shared_intermediate_size\":%d,\"num_local_experts\":%d,"
+                 "\"num_experts_per_tok\":2,\"mamba_n_heads\":8,\"mamba_d_state\":16,"
+                 "\"position_embedding_type\":\"rope\",\"vocab_size\":320,"
+                 "\"max_position_embeddings\":512,\"attention_multiplier\":0.2,"
+                 "\"logits_scaling\":2.0,\"residual_multiplier\":0.4,"
+                 "\"tie_word_embeddings\":%s}",
+                 i ? 160 : 48, i ? 160 : 80, i ? 0 : 8, i ? "true" : "false");
+        const char *folder = folder_end(&f, str_c(config));
+        source_close(src);
+        snprintf(path, sizeof path, "%s/%s.gguf", temp_dir(), names[i][1]);
+        write_gguf_of(folder, path, false);
+        for (int k = 0; k < 32; k++) ids[k] = 3 + 7 * k;
+        struct world a = open_world(folder, true), b = open_world(path, true);
+        assert_string_equal(b.m->hp.arch, names[i][1]);
+        size_t n = (size_t)32 * (size_t)a.m->hp.n_vocab;
+        want = mem_array(n, sizeof *want);
+        assert_true(chain_init(&c, 64) && chain_reserve(&c, a.pool, 64));
+        memcpy(want, run_tokens(&a, &c, ids, 0, 32), n * sizeof *want);
+        chain_release(&c, a.pool);
+        assert_true(chain_init(&c, 64) && chain_reserve(&c, b.pool, 64));
+        assert_true(relative_error(run_tokens(&b, &c, ids, 0, 32), want, (int)n) < 1e-5);
+        chain_release(&c, b.pool);
+        mem_free(want);
+        close_world(&a);
+        close_world(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_have_the_names_of_llama_cpp),
+        cmocka_unit_test(granites_without_a_mixer_have_another_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* hparams_own_gguf.c - keys of GGUF files that single families have: gemma 3n and 4, llama 4,
- * ministral 3, mistral 4, afmoe, apertus, minicpm3, nanochat; hparams_own_gguf_moe.c has more. The counterpart of hparams_own.c, which reads config.json;
- * naming_own.c writes them.
+ * ministral 3, mistral 4, afmoe, apertus, minicpm3, nanochat; hparams_own_gguf_moe.c has more. The
+ * counterpart of hparams_own.c, which reads config.json; naming_own.c writes them.
  *
  * Names are those of llama.cpp. Where it has a fixed value instead of a key, a key of tern's own may
  * say otherwise. */
