@@ -109,6 +109,52 @@ static void files_have_the_names_of_llama_cpp(void **state)
     }
 }
 
+/* Replaces the first `from` in a file by `to`, which is as long. */
+static void change_file(const char *path, const char *from, const char *to)
+{
+    struct buf b = { 0 };
+    ptrdiff_t at;
+
+    assert_int_equal(file_read(&b, path, 1 << 24, NULL), OK);
+    at = str_find(buf_str(&b), str_c(from));
+    assert_true(at >= 0);
+    memcpy((char *)b.p + at, to, strlen(to));
+    assert_int_equal(file_replace(path, buf_str(&b), NULL), OK);
+    buf_release(&b);
+}
+
+/* Without these keys the models would compute something else. */
+static void missing_keys_are_named(void **state)
+{
+    static const char *const cases[][3] = {
+        { "apertus", "xielu.alpha_p", "xielu.alpha_x" },
+        { "deepseek_v32", "deepseek32.attention.indexer.top_k",
+          "deepseek32.attention.indexer.top_x" },
+        { "minimax_m3_vl", "minimax-m3.attention.indexer.block_size",
+          "minimax-m3.attention.indexer.block_sixe" },
+        { "jamba", "jamba.ssm.state_size", "jamba.ssm.state_sixe" },
+    };
+    (void)state;
+    need_shared("fixtures/hf-2026");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[300], folder[300];
+        struct source *s = NULL;
+        struct arena a = { 0 };
+        struct hparams hp;
+        struct err e = { 0 };
+        snprintf(path, sizeof path, "fixtures/hf-2026/%s", cases[i][0]);
+        snprintf(folder, sizeof folder, "%s", shared(path));
+        snprintf(path, sizeof path, "%s/missing-%s.gguf", temp_dir(), cases[i][0]);
+        write_gguf_of(folder, path, false);
+        change_file(path, cases[i][1], cases[i][2]);
+        assert_int_equal(source_open(&s, path, NULL), OK);
+        assert_int_equal(hparams_read(&hp, &a, s, &e), E_FORMAT);
+        if (!strstr(e.msg, cases[i][1])) fail_msg("%s", e.msg);
+        arena_release(&a);
+        source_close(s);
+    }
+}
+
 /* Adds layer 1 of a folder, which has attention, as layer 0 of another one, and the ends. */
 static void add_attention_layer(struct folder *f, const struct source *src)
 {
@@ -177,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_have_the_names_of_llama_cpp),
+        cmocka_unit_test(missing_keys_are_named),
         cmocka_unit_test(granites_without_a_mixer_have_another_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -219,9 +219,9 @@ void hparams_hybrid_gguf_rest(struct hparams *hp, const struct source *src);
 
 /* Keys of GGUF files that single families have: shapes, then the rest. known: the family has them. */
 bool hparams_own_gguf_known(const struct arch *a);
-void hparams_own_gguf_shapes(struct hparams *hp, const struct source *src);
+int hparams_own_gguf_shapes(struct hparams *hp, const struct source *src, struct err *e);
 void hparams_own_gguf(struct hparams *hp, const struct source *src);
-void hparams_own_moe_gguf_shapes(struct hparams *hp, const struct source *src);
+int hparams_own_moe_gguf_shapes(struct hparams *hp, const struct source *src, struct err *e);
 void hparams_own_moe_gguf(struct hparams *hp, const struct source *src);
 /* The key sliding_window_pattern, or the architecture's rule, gives layer l a window. */
 bool hparams_gguf_window(const struct metakeys *k, const struct arch *a, int l);

@@ -161,7 +161,8 @@ static int read_gguf_shapes(const struct meta *m, struct hparams *hp, struct are
     if ((rc = read_gguf_moe(m, hp, e)) != OK) return rc;
     if (m->arch->mix && (rc = hparams_mix_gguf(hp, m->src, e)) != OK) return rc;
     if (m->arch->encoder) hparams_encoder_gguf(hp, m->src);
-    if (hparams_own_gguf_known(m->arch)) hparams_own_gguf_shapes(hp, m->src);
+    if (hparams_own_gguf_known(m->arch) && (rc = hparams_own_gguf_shapes(hp, m->src, e)) != OK)
+        return rc;
     return hparams_infer(hp, m->src, e);
 }
 

@@ -151,7 +151,7 @@ static void read_mistral4(const struct metakeys *k, struct hparams *hp)
 /* ---- apertus ---- */
 
 /* xIELU: one number, or one for each layer. These keys have no architecture in front. */
-static void read_apertus(const struct metakeys *k, struct hparams *hp)
+static int read_apertus(const struct metakeys *k, struct hparams *hp, struct err *e)
 {
     static const struct {
         const char *key;
@@ -164,10 +164,16 @@ static void read_apertus(const struct metakeys *k, struct hparams *hp)
     double f;
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        for (int l = 0; l < hp->n_layers && source_key(k->src, keys[i].key, &v); l++)
-            if (v.kind == VALUE_LIST ? value_at(&v, (size_t)l, &one) && value_f64(&one, &f)
-                                     : value_f64(&v, &f))
-                *(float *)((char *)&hp->layers[l].xielu + keys[i].at) = (float)f;
+        for (int l = 0; l < hp->n_layers; l++) {
+            bool there = source_key(k->src, keys[i].key, &v);
+            if (there && v.kind == VALUE_LIST) there = value_at(&v, (size_t)l, &one);
+            else one = v;
+            if (!there || !value_f64(&one, &f))
+                return err_set(e, E_FORMAT, "%s: the key %s has no number for layer %d",
+                               source_path(k->src), keys[i].key, l);
+            *(float *)((char *)&hp->layers[l].xielu + keys[i].at) = (float)f;
+        }
+    return OK;
 }
 
 /* ---- minicpm3 ---- */
@@ -192,14 +198,15 @@ static void read_nanochat(struct hparams *hp)
 
 /* ---- the functions by architecture ---- */
 
-void hparams_own_gguf_shapes(struct hparams *hp, const struct source *src)
+int hparams_own_gguf_shapes(struct hparams *hp, const struct source *src, struct err *e)
 {
     struct metakeys k = { src, hp->arch };
 
     hp->v_norm = hp->info->flags & ARCH_VALUE_NORM;
     if (is_arch(hp, "gemma4")) read_gemma4_shapes(&k, hp);
     if (is_arch(hp, "gemma3n")) read_gemma3n_shapes(&k, hp);
-    hparams_own_moe_gguf_shapes(hp, src);
+    if (is_arch(hp, "apertus")) return read_apertus(&k, hp, e);
+    return hparams_own_moe_gguf_shapes(hp, src, e);
 }
 
 void hparams_own_gguf(struct hparams *hp, const struct source *src)
@@ -213,7 +220,6 @@ void hparams_own_gguf(struct hparams *hp, const struct source *src)
     if (is_arch(hp, "llama4")) read_llama4(&k, hp);
     if (is_arch(hp, "mistral3")) read_mistral3(&k, hp);
     if (is_arch(hp, "mistral4")) read_mistral4(&k, hp);
-    if (is_arch(hp, "apertus")) read_apertus(&k, hp);
     if (is_arch(hp, "nanochat")) read_nanochat(hp);
     if (is_arch(hp, "minicpm3")) read_minicpm3(&k, hp);
     hparams_own_moe_gguf(hp, src);

@@ -13,17 +13,19 @@ static bool is_arch(const struct hparams *hp, const char *name)
 
 /* ---- sparse attention ---- */
 
-/* The shapes of the indexer: llama.cpp has no defaults for them. */
-static struct index_hp read_index(const struct metakeys *k)
+/* The shapes of the indexer, for which there are no defaults. blocks: it selects blocks of keys. */
+static int read_index(struct index_hp *x, const struct metakeys *k, bool blocks, struct err *e)
 {
-    struct index_hp x = { 0 };
+    int rc;
 
-    metakeys_int(k, "attention.indexer.head_count", 0, &x.n_heads);
-    metakeys_int(k, "attention.indexer.key_length", 0, &x.head_dim);
-    metakeys_int(k, "attention.indexer.top_k", 0, &x.top);
-    metakeys_int(k, "attention.indexer.block_size", 0, &x.block);
-    metakeys_int(k, "attention.indexer.local_blocks", 0, &x.local);
-    return x;
+    *x = (struct index_hp){ 0 };
+    if ((rc = metakeys_need(k, "attention.indexer.head_count", 0, &x->n_heads, e)) != OK) return rc;
+    if ((rc = metakeys_need(k, "attention.indexer.key_length", 0, &x->head_dim, e)) != OK)
+        return rc;
+    if ((rc = metakeys_need(k, "attention.indexer.top_k", 0, &x->top, e)) != OK) return rc;
+    if (!blocks) return OK;
+    metakeys_int(k, "attention.indexer.local_blocks", 0, &x->local);
+    return metakeys_need(k, "attention.indexer.block_size", 0, &x->block, e);
 }
 
 /* GLM 5: attention.indexer.types is true for layers with an indexer, the others use the selection of
@@ -37,28 +39,34 @@ static bool shares_selection(const struct metakeys *k, const struct hparams *hp,
     return !full;
 }
 
-static void read_dsa_shapes(const struct metakeys *k, struct hparams *hp)
+static int read_dsa_shapes(const struct metakeys *k, struct hparams *hp, struct err *e)
 {
     bool glm = is_arch(hp, "glm-dsa");
-    struct index_hp x = read_index(k);
+    struct index_hp x;
+    int rc = read_index(&x, k, false, e);
 
+    if (rc != OK) return rc;
     x.weighed = true;
     x.rope_style = glm ? ROPE_PAIR : ROPE_HALF;
     for (int l = 0; l < hp->n_layers; l++) {
         hp->layers[l].index = x;
         hp->layers[l].index.shared = glm && l > 0 && shares_selection(k, hp, l);
     }
+    return OK;
 }
 
 /* Layers with the tensors of an indexer are sparse. llama.cpp has fixed numbers for the activation. */
-static void read_minimax3_shapes(const struct metakeys *k, struct hparams *hp)
+static int read_minimax3_shapes(const struct metakeys *k, struct hparams *hp, struct err *e)
 {
-    struct index_hp x = read_index(k);
+    struct index_hp x;
+    int rc = read_index(&x, k, true, e);
 
+    if (rc != OK) return rc;
     for (int l = 0; l < hp->n_layers; l++)
         if (metakeys_tensor(k, l, "indexer.q_proj.weight")) hp->layers[l].index = x;
     hp->moe.clip = (struct glu_clip){ (float)metakeys_f64_or(k, "swiglu_alpha", 1.702),
                                       (float)metakeys_f64_or(k, "swiglu_limit", 7), 1 };
+    return OK;
 }
 
 /* ---- mimo ---- */
@@ -118,15 +126,16 @@ static void read_longcat_shapes(const struct metakeys *k, struct hparams *hp)
 
 /* ---- the functions by architecture ---- */
 
-void hparams_own_moe_gguf_shapes(struct hparams *hp, const struct source *src)
+int hparams_own_moe_gguf_shapes(struct hparams *hp, const struct source *src, struct err *e)
 {
     struct metakeys k = { src, hp->arch };
 
-    if (is_arch(hp, "deepseek32") || is_arch(hp, "glm-dsa")) read_dsa_shapes(&k, hp);
-    if (is_arch(hp, "minimax-m3")) read_minimax3_shapes(&k, hp);
+    if (is_arch(hp, "deepseek32") || is_arch(hp, "glm-dsa")) return read_dsa_shapes(&k, hp, e);
+    if (is_arch(hp, "minimax-m3")) return read_minimax3_shapes(&k, hp, e);
     if (is_arch(hp, "mimo2")) read_mimo_shapes(&k, hp);
     if (is_arch(hp, "longcat_flash")) read_longcat_shapes(&k, hp);
     if (is_arch(hp, "cohere2moe")) read_cohere2_moe_shapes(&k, hp);
+    return OK;
 }
 
 void hparams_own_moe_gguf(struct hparams *hp, const struct source *src)
