@@ -139,8 +139,8 @@ void hparams_encoder_gguf_rest(struct hparams *hp, const struct source *src)
 
 /* ---- pooling ---- */
 
-/* GGUF has a number (1 mean, 2 cls, 3 last, 4 rank: as its head says, vechead.h); folders have the file 1_Pooling/config.json of
- * sentence-transformers, in an old and a new form. */
+/* GGUF has a number (1 mean, 2 cls, 3 last, 4 rank: as its head says, vechead.h); folders have the
+ * file 1_Pooling/config.json of sentence-transformers, in an old and a new form. */
 int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e)
 {
     static const struct {
