@@ -139,7 +139,7 @@ static void bench_shape(struct backend *be, const struct shape *s, const struct 
 
 int main(int argc, char **argv)
 {
-    static const char *const sets[] = { "amx", "avx512", "avx2", "neon" };
+    static const char *const sets[] = { "avx512", "avx2", "neon" };
     struct backend *be;
     struct err e = { 0 };
     int tokens = 512, from = 1;

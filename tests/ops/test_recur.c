@@ -18,15 +18,9 @@
 #define SEQS 4
 #define LEN 90 /* length of the longest sequence in tokens */
 
-static const char *const sets[] = { "reference", "avx2", "avx512", "neon", "amx" };
+static const char *const sets[] = { "reference", "avx2", "avx512", "neon" };
 static const int lens[SEQS] = { LEN, 1, 17, 70 };
 static struct rng rng;
-
-/* Products on AMX have 16 bits of mantissa. */
-static double tolerance(size_t set, double exact)
-{
-    return strcmp(sets[set], "amx") == 0 ? 20 * exact : exact;
-}
 
 static int below(int n) { return (int)(rng_u64(&rng) % (uint64_t)n); }
 
@@ -315,7 +309,7 @@ static void a_selective_scan_continues_across_chunks_in_mixed_batches(void **sta
             world_open(&w, sets[set], 1 + (int)(i % 2),
                        (struct stateshape){ .rec = o.n_heads * o.head_dim * o.n_state });
             scan_batches(&w, &s, &o);
-            assert_all_close("scan", s.got, s.want, o.n_heads * o.head_dim, tolerance(set, 3e-6));
+            assert_all_close("scan", s.got, s.want, o.n_heads * o.head_dim, 3e-6);
             world_close(&w);
             scan_world_close(&s);
         }
@@ -417,7 +411,7 @@ static void the_delta_rule_continues_across_chunks_in_mixed_batches(void **state
             world_open(&w, sets[set], 1 + (int)(i % 2),
                        (struct stateshape){ .rec = o.n_heads * o.dim_k * o.dim_v });
             delta_batches(&w, &s, &o);
-            assert_all_close("delta", s.got, s.want, o.n_heads * o.dim_v, tolerance(set, 5e-6));
+            assert_all_close("delta", s.got, s.want, o.n_heads * o.dim_v, 5e-6);
             world_close(&w);
             memcpy(all, &s, sizeof s);
             for (int j = 0; j < 9; j++) mem_free(all[j]);
@@ -530,9 +524,8 @@ static void matrix_products_give_what_a_loop_over_tokens_gives(void **state)
             for (size_t d = 0; d < sizeof decays / sizeof *decays; d++)
                 for (size_t k = 0; k < 4; k++) {
                     compare_scans(r, borders[i], scans[k][0], scans[k][1], scans[k][2], decays[d],
-                                  tolerance(set, 5e-6));
-                    compare_deltas(r, borders[i], deltas[k][0], deltas[k][1], decays[d],
-                                   tolerance(set, 1e-5));
+                                  5e-6);
+                    compare_deltas(r, borders[i], deltas[k][0], deltas[k][1], decays[d], 1e-5);
                 }
     }
 }

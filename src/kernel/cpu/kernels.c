@@ -44,8 +44,8 @@ static const struct gemm *find_gemm(const char *name)
     return NULL;
 }
 
-/* false: this machine cannot run the set. AMX has matrix products, attention and recurrences of its own,
- * and takes the rest from AVX-512; AVX-VNNI has matrix products, and the rest from AVX2. */
+/* false: this machine cannot run the set. AMX has matrix products and attention of its own, and takes
+ * the rest from AVX-512; AVX-VNNI has matrix products, and the rest from AVX2. */
 static bool fill_set(struct kernels *k, const char *name)
 {
     bool amx = strcmp(name, "amx") == 0, vnni = strcmp(name, "avxvnni") == 0;
@@ -61,7 +61,7 @@ static bool fill_set(struct kernels *k, const char *name)
                                        .few = amx ? gemm8_amx() : NULL,
                                        .rest = amx ? find_gemm(base) : NULL },
                            .vec = vec_by_name(base),
-                           .recur = recur_by_name(vnni ? base : name),
+                           .recur = recur_by_name(base),
                            .flash = flash_by_name(vnni ? base : name) };
     return k->matmul.isa && k->vec && k->recur && k->flash && (!amx || k->matmul.gemm);
 }

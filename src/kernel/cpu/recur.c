@@ -33,9 +33,6 @@ const struct recur *recur_by_name(const char *name)
 #endif
     };
 
-#if defined(__x86_64__)
-    if (strcmp(name, "amx") == 0) return vec_runs("avx512") ? recur_amx() : NULL;
-#endif
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strcmp(all[i]->name, name) == 0 && (i == 0 || vec_runs(name))) return all[i];
     return NULL;

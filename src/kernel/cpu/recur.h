@@ -58,6 +58,5 @@ struct recur {
 
 extern const struct recur recur_ref, recur_avx2, recur_avx512,
     recur_neon;                                      /* those of this architecture */
-const struct recur *recur_amx(void);                 /* NULL: not on this machine */
 const struct recur *recur_by_name(const char *name); /* NULL: unknown, or not on this machine */
 #endif

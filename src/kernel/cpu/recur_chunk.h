@@ -11,7 +11,7 @@
  * written once. Exponents are never positive: nothing overflows however strong the decay is.
  *
  * Matrices are padded with zeros: tokens and elements of keys to a multiple of PAD; columns of the
- * state are processed PANEL at a time. Products are those of recur_products.h or recur_tiles.h. */
+ * state are processed PANEL at a time. Products are those of recur_products.h. */
 #define MR (W == 16 ? 8 : 4)        /* rows of a tile of products in registers */
 #define PANEL_VECS (W == 4 ? 4 : 2) /* vectors of its columns */
 #define PANEL (PANEL_VECS * W)
@@ -61,11 +61,7 @@ INLINE void multiply_tile(const struct product *p, const float *a, size_t lda, c
     }
 }
 
-#ifdef RECUR_TILES
-#include "kernel/cpu/recur_tiles.h"
-#else
 #include "kernel/cpu/recur_products.h"
-#endif
 
 /* n rows of dim numbers, scaled, to n_pad rows of dim_pad. */
 static void pack_rows(float *to, const float *from, size_t stride, int n, int n_pad, int dim,

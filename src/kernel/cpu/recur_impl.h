@@ -1,6 +1,5 @@
 /* recur_impl.h - the recurrent kernels (recur.h) in the vectors of simd.h. Included by
- * recur_avx2.c, recur_avx512.c, recur_amx.c and recur_neon.c, each of which defines RECUR, the name
- * of its table. With RECUR_TILES, products of many tokens run on AMX tiles (recur_tiles.h).
+ * recur_avx2.c, recur_avx512.c and recur_neon.c, each of which defines RECUR, the name of its table.
  *
  * The lanes of a vector are channels, so no sum crosses lanes. A tile of the state (TILE rows, one
  * vector of channels) stays in registers while all tokens of a chunk are applied to it. */
@@ -9,9 +8,6 @@
 
 #include <math.h>
 
-#ifndef RECUR_NAME
-#define RECUR_NAME SIMD_NAME
-#endif
 #define TILE (W == 16 ? 16 : 8) /* rows of state in registers */
 #define CHUNK 64                /* tokens between loading and storing a tile of the state */
 
@@ -250,7 +246,7 @@ static void simd_delta(const struct delta_piece *p)
 #include "kernel/cpu/recur_chunk.h"
 
 const struct recur RECUR = {
-    .name = RECUR_NAME,
+    .name = SIMD_NAME,
     .softplus = simd_softplus,
     .conv = simd_conv,
     .scan = simd_scan,
