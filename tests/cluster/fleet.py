@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 TERN = os.path.join(os.environ.get("TERN_BUILD", "build"), "tern")
@@ -45,6 +46,15 @@ def wait_for(fn, seconds=120):
 def logged(processes, text):
     """Whether one of the processes has logged the text: a request's line may be written after its reply."""
     return wait_for(lambda: any(text in open(p.log).read() for p in processes))
+
+
+def print_logs(folder, n=25):
+    """The last lines of every process's log, if a check failed or the test itself did."""
+    if not failed and not sys.exc_info()[0]:
+        return
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".log"):
+            print(f"---- {name}\n" + "\n".join(open(os.path.join(folder, name)).read().splitlines()[-n:]))
 
 
 class Process:

@@ -81,6 +81,5 @@ try:
         check("and it is ready again when the link is", wait_for(lambda: gw.worker(workers[i].url)["state"] == "ready", 60))
 finally:
     clean()
-    if fleet.failed:
-        print("\n".join(open(os.path.join(folder, "gateway.log")).read().splitlines()[-20:]))
+    fleet.print_logs(folder)
 sys.exit(fleet.failed)

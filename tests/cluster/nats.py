@@ -61,6 +61,8 @@ def test_membership():
     check("workers register, and both gateways find them", all(set(states(g)) == {w.url for w in workers} for g in gws), [states(g) for g in gws])
     check("/status says that NATS is connected", gws[0].status()["nats"]["connected"] is True)
     body = completion(LONG, 60)
+    for w in workers:
+        w.wait_ready()
     want = json.loads(workers[0].ask("POST", "/v1/completions", body)[1])["choices"][0]["text"]
     check("both gateways serve", all(json.loads(g.ask("POST", "/v1/completions", body)[1])["choices"][0]["text"] == want for g in gws))
 
@@ -182,8 +184,5 @@ try:
 finally:
     for p in reversed(started):
         p.stop(5)
-    if fleet.failed:
-        for n in sorted(os.listdir(folder)):
-            if n.startswith("gateway") and n.endswith(".log"):
-                print("---- " + n + "\n" + "\n".join(open(os.path.join(folder, n)).read().splitlines()[-25:]))
+    fleet.print_logs(folder)
 sys.exit(fleet.failed)

@@ -527,6 +527,5 @@ try:
 finally:
     for p in started:
         p.stop(5)
-    if fleet.failed:
-        print("---- gateway's log\n" + "\n".join(open(gw.log).read().splitlines()[-40:]))
+    fleet.print_logs(folder)
 sys.exit(fleet.failed)
