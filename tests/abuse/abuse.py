@@ -4,11 +4,14 @@ A test is a function test_NAME() in a file tests/abuse/test_*.py that ends with 
 with serve(), on loopback. Each case shows that something a client, a file or an operator does stays the matter of one request:
 others are answered meanwhile, and the server answers afterwards. Counts are bounded; $TERN_ABUSE=long (make soak) raises them.
 Tests assert orders, counts and answers, never times or shares of a processor."""
+import contextlib
 import http.client
 import json
 import os
+import shutil
 import socket
 import sys
+import tempfile
 import traceback
 
 sys.dont_write_bytecode = True
@@ -19,7 +22,7 @@ import serving  # noqa: E402
 LONG = os.environ.get("TERN_ABUSE") == "long"
 MODEL = serving.SHIPPED
 JSON = {"Content-Type": "application/json"}
-open_servers = []
+open_servers, open_folders = [], []
 
 
 def serve(*flags, model=MODEL):
@@ -59,6 +62,14 @@ def complete(server, headers=None, **fields):
                headers)
 
 
+@contextlib.contextmanager
+def data_dir():
+    """A folder for servers to write to: it is removed after they have stopped, which is after the test."""
+    d = tempfile.mkdtemp()
+    open_folders.append(d)
+    yield d
+
+
 def raw(server, data, timeout=300):
     """Sends bytes and returns everything that comes until the server closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=timeout) as s:
@@ -92,5 +103,9 @@ def run(names):
                 if s.process.poll() is None:
                     print(s.log_tail(1500))
                     s.process.kill()
+                    s.process.wait()
         open_servers.clear()
+        for d in open_folders:
+            shutil.rmtree(d)
+        open_folders.clear()
     sys.exit(1 if failed else 0)

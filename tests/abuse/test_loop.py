@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 
-from abuse import JSON, LONG, ask, complete, open_servers, run, serve
+from abuse import JSON, LONG, ask, complete, data_dir, open_servers, run, serve
 
 N = 100 if LONG else 4                                    # heavy requests at a time
 KEYS = ("sk-abuser name=abuser", "sk-other name=other", "sk-admin name=admin admin")
@@ -183,7 +183,7 @@ def test_a_request_in_the_queue_can_be_cancelled():
 
 def test_a_durable_request_is_read_by_the_request_threads():
     """It waits for one of them before it becomes a job: until then it is a request that can be cancelled."""
-    with tempfile.TemporaryDirectory() as d:
+    with data_dir() as d:
         s, crowd = serve_with_a_long_queue("--data-dir", d)
         durable = heavy()[:-1] + b',"durable":true}'
         for i in range(50):

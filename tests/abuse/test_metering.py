@@ -6,7 +6,7 @@ import socket
 import tempfile
 import time
 
-from abuse import JSON, ask, raw, run, serve
+from abuse import JSON, ask, data_dir, raw, run, serve
 
 PATHS = ["/tokenize", "/detokenize", "/v1/embeddings", "/v1/classify", "/classify", "/v1/completions", "/v1/chat/completions",
          "/execute", "/v2/execute"]
@@ -230,7 +230,7 @@ def jobs(server):
 
 def test_lines_of_a_batch_wait_for_the_concurrency_of_their_tenant():
     """One place of two is left to live requests."""
-    with tempfile.TemporaryDirectory() as d:
+    with data_dir() as d:
         s = serve_keys(["sk-one name=one concurrency=2"], "--data-dir", d)
         id = start_batch(s, "one", 6, max_tokens=200, ignore_eos=True)
         most = 0
@@ -243,7 +243,7 @@ def test_lines_of_a_batch_wait_for_the_concurrency_of_their_tenant():
 
 def test_lines_of_a_batch_wait_for_the_rate_of_their_tenant():
     """Two a minute, of which one is left to live requests: lines that have to wait neither fail nor are lost."""
-    with tempfile.TemporaryDirectory() as d:
+    with data_dir() as d:
         begin = time.monotonic()
         s = serve_keys(["sk-one name=one rate=2/min", "sk-two name=two"], "--data-dir", d)
         id = start_batch(s, "one", 30, max_tokens=1)
@@ -261,7 +261,7 @@ def test_lines_of_a_batch_wait_for_the_rate_of_their_tenant():
 
 def test_durable_requests_wait_for_the_concurrency_of_their_tenant():
     """Those of another tenant do not wait for them, however many there are before."""
-    with tempfile.TemporaryDirectory() as d:
+    with data_dir() as d:
         s = serve_keys(["sk-one name=one concurrency=2", "sk-two name=two"], "--data-dir", d)
         ids = []
         for i in range(60):                              # more than the server has in memory at a time

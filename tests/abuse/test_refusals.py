@@ -10,7 +10,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from abuse import MODEL, ask, open_servers, raw, run, serve, serving
+from abuse import MODEL, ask, data_dir, open_servers, raw, run, serve, serving
 
 ONCE = {"prompt": "Once", "max_tokens": 4}
 seen = set()                                            # reasons that some test provoked
@@ -233,7 +233,7 @@ def test_a_model_that_loads():
 
 
 def test_a_model_that_failed():
-    with tempfile.TemporaryDirectory() as d:
+    with data_dir() as d:
         bad = os.path.join(d, "bad.gguf")
         with open(bad, "wb") as f:
             f.write(b"GGUF")
@@ -245,7 +245,7 @@ def test_a_model_that_failed():
 
 
 def test_a_model_that_is_damaged():
-    with tempfile.TemporaryDirectory() as d:
+    with data_dir() as d:
         path = os.path.join(d, "other.gguf")
         shutil.copy(MODEL, path)
         s = serve("-m", path)
@@ -278,7 +278,7 @@ def upload_file(server, data):
 
 def test_jobs_that_cannot_be_stored():
     job = {**ONCE, "durable": True}
-    with tempfile.TemporaryDirectory() as d:
+    with data_dir() as d:
         s = serve("--data-dir", d)
         path = "/v1/jobs/" + post(s, job).json["id"]
         while ask(s, "GET", path).json["status"] != "completed":
@@ -297,7 +297,7 @@ def test_jobs_that_cannot_be_stored():
 def test_jobs_in_a_folder_that_cannot_be_written():
     """Root without its right to write everywhere is refused as any other user is."""
     drop = ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override"] if os.geteuid() == 0 else []
-    with tempfile.TemporaryDirectory() as d:
+    with data_dir() as d:
         s = serving.Server([*drop, serving.TERN, "serve", "-m", MODEL, "--log-level", "warn", "--data-dir", d + "/jobs"])
         open_servers.append(s)
         os.chmod(d, 0o555)                               # a server does not start with such a folder
