@@ -163,7 +163,7 @@ typedef enum {
 typedef struct {
     const char *name, *arch, *device, *dtype; /* live as long as the model */
     uint64_t n_params;
-    /* Of the load plan, over all devices; 0 while the model is not loaded. */
+    /* Bytes of the load plan, over all devices; 0 while the model is not loaded. */
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
     int context, vocab;
     int has_chat;            /* the model has a chat template, or a known chat form */

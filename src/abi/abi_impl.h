@@ -78,7 +78,7 @@ struct tern_model {
     struct tern_model *next;
 };
 
-/* What the two kinds of models share: lock, id and path. */
+/* Members that both kinds of models share: lock, id and path. */
 int abi_model_init(struct tern_model *m, const char *id, const char *path, struct err *e);
 void abi_model_release(struct tern_model *m); /* frees it; its engine is closed */
 /* Names of models (modelref.h) become paths; *out is freed with mem_free. */

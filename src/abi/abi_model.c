@@ -216,7 +216,7 @@ static tern_state state_of(enum pool_state s)
     }
 }
 
-/* What the pool knows of a record. */
+/* The pool's view of a record. */
 static void fill_pooled(const struct tern_model *m, tern_model_info *out)
 {
     struct pool *p = abi_pool(m->rt);

@@ -24,7 +24,7 @@ static void ring(int fd)
 {
     const uint64_t one = 1;
 
-    /* It fails only when the descriptor is readable anyway. */
+    /* The write fails only when the descriptor is readable anyway. */
     if (write(fd, &one, sizeof one) < 0) return;
 }
 

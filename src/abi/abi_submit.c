@@ -14,7 +14,7 @@
 
 enum { STOPS_MAX = 64, PRIORITY_MOST = 1000 };
 
-/* What one submission is made of. */
+/* The parts of one submission. */
 struct submission {
     const char *call; /* for errors */
     tern_params p;

@@ -9,7 +9,7 @@ static void put_json(struct buf *out, const json_t *v)
     jsonr_dump(out, v, JSON_COMPACT | JSON_ENCODE_ANY);
 }
 
-/* What the model reads about its tools. */
+/* The text in which the model reads its tools. */
 static void put_tools(struct buf *out, const json_t *tools)
 {
     buf_puts(out,

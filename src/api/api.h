@@ -22,7 +22,7 @@ struct http_req;
 struct loop;
 struct pool;
 
-/* What a gateway says about a request besides (docs/protocol.md). Zeroed: no gateway, or it says
+/* Facts that a gateway adds to a request (docs/protocol.md). Zeroed: no gateway, or it says
  * nothing. */
 struct api_hop {
     bool ids;     /* streams carry the ids of their tokens in comments */

@@ -42,7 +42,7 @@ struct dialect {
     void (*ping)(struct call *c); /* NULL: none, or the comment of server-sent events */
     /* An answer that is not streamed. */
     void (*write_body)(struct call *c, const struct usage *u);
-    /* Of embeddings; NULL: OpenAI's. On a request thread, or on the loop. */
+    /* Replies with embeddings; NULL: OpenAI's. On a request thread, or on the loop. */
     void (*write_vectors)(struct call *c);
 };
 

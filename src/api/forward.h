@@ -22,7 +22,7 @@ struct forward {        /* for the owner of the operations: read only but for re
     struct http_req *q; /* its method, query, headers and body; the answer goes through this file */
     const struct api_who *who;
     const char *path; /* of the API: "/v1/chat/completions" */
-    /* Of a path with an id, as the client sent it, and its query; NULL: `path` is all there is. */
+    /* The path with its id and query, as the client sent it; NULL: `path` is all there is. */
     const char *target, *query;
     const char *id; /* of the call: "chatcmpl-..." */
     struct pool_instance *model;

@@ -258,7 +258,7 @@ static void add_found(void *arg, const char *text)
     jsonw_str(&v->w, str_c(text));
 }
 
-/* What is wrong with the files is the answer, and no error of the request. */
+/* Damage of the files is the answer, and no error of the request. */
 static int verify_files(struct call *c, struct err *e)
 {
     struct verify *v = c->state;

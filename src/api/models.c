@@ -126,7 +126,7 @@ static void write_model(struct jsonw *w, struct pool *pool, int i)
 
 /* ---- Codex's form ---- */
 
-/* What Codex reads of a model: it has functions, a shell, and the context of this server. */
+/* The fields that Codex reads of a model: it has functions, a shell, and the context of this server. */
 static void write_codex(struct jsonw *w, struct pool *pool, int i)
 {
     struct pool_instance *now = pool_acquire(pool, i);

@@ -74,7 +74,7 @@ static void write_num(struct jsonw *w, const char *key, double v)
     jsonw_key(w, key), jsonw_num(w, v);
 }
 
-/* What the answer was made with: the model's defaults under the request's. A seed that was not given is
+/* The settings of the answer: the model's defaults under the request's. A seed that was not given is
  * llama-server's number for a random one. */
 static void write_settings(struct jsonw *w, const struct call *c)
 {

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <time.h>
 
-/* What clients look at is the version of the API, which they compare with the one that brought a
+/* Clients look at the version of the API, which they compare with the one that brought a
  * feature (VS Code: 0.6.4 or later). */
 #define OLLAMA_VERSION "0.12.0"
 

@@ -120,7 +120,7 @@ struct params {
 /* p is zeroed, except `stop`. It must be released even after a failure. E_INVALID, E_NOMEM, or
  * E_CANCELLED by `stop`. */
 int params_read(struct params *p, enum body_kind kind, struct str body, struct err *e);
-/* The same of a parsed body, which it takes over, also on failure. */
+/* Reads a parsed body, which it takes over, also on failure. */
 int params_read_tree(struct params *p, enum body_kind kind, json_t *root, struct err *e);
 void params_release(struct params *p); /* a zeroed one is allowed */
 /* Frees the parsed body, which can have a million values, unless something is still read from it:

@@ -138,7 +138,7 @@ static void write_item(struct jsonw *w, const struct choice *ch, const struct pa
 
 /* ---- the response object ---- */
 
-/* What the object says besides the request: all NULL while it is in progress. */
+/* Fields of the object besides the request's: all NULL while it is in progress. */
 struct outcome {
     const char *status;
     const struct usage *usage;

@@ -178,7 +178,7 @@ static int read_shell_call(struct reading *g, const char *at, const json_t *item
     return add_foreign_call(g, id, STR("local_shell"), NULL, action);
 }
 
-/* Its text, or its summary, or what encrypted_content has of one that this server made. */
+/* The item's text, or its summary, or what encrypted_content has of one that this server made. */
 static int read_reasoning_item(struct reading *g, const char *at, const json_t *item)
 {
     const json_t *content = json_object_get(item, "content"),

@@ -27,7 +27,7 @@ int sealed_open_heads(struct sealed_head *h, struct sealed_keys *k,
                       const char *path, struct err *e);
 
 size_t sealed_chunk_size(const struct sealed_head *h, uint64_t i);
-/* What is authenticated with chunk i, and its nonce. */
+/* The authenticated data of chunk i, and its nonce. */
 struct str sealed_chunk_extra(char out[SEALED_EXTRA], unsigned char nonce[CRYPTO_NONCE],
                               const struct sealed_head *h, uint64_t i);
 #endif

@@ -117,7 +117,7 @@ int cmd_alias(const char **name, struct err *e);
  * resolved; a path stays. The result lives as long as the program. */
 int cmd_model(const char **model, struct err *e);
 
-/* What the first argument of `tern run` is, which may be a model or a prompt. */
+/* Kind of the first argument of `tern run`: a model or a prompt. */
 enum cmd_word {
     WORD_MODEL,  /* a path that exists, an hf: or file: name, an alias, or a name of the cache */
     WORD_PROMPT, /* it cannot be the name of a model */

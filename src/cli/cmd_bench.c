@@ -304,7 +304,7 @@ static uint64_t count_token_bytes(const struct model *m)
     return m->weight_bytes - embd - count_unused_experts(m);
 }
 
-/* What came since the last note. */
+/* Communication since the last note. */
 static void note_comm(struct bench *b, struct bench_comm *out)
 {
     struct parallel_stats s = { 0 };

@@ -25,7 +25,7 @@ static const struct verb verb = {
     "tern models list --timeout 1 2>/dev/null | sed 1d | cut -d' ' -f1 | " \
     "grep -xE '[A-Za-z0-9._/:@+-]+'"
 
-/* What a writer knows while it walks over the flags. */
+/* State of a writer while it walks over the flags. */
 struct writer {
     struct buf *out;
     const struct cmd_entry *c;
@@ -142,7 +142,7 @@ static void begin_bash_flags(void *arg, const struct cmd_entry *c, const char *u
 
 static void add_bash_flag(void *arg, const struct flag_row *f) { each_name(arg, f, put_bash_name); }
 
-/* What follows a flag that takes a value. */
+/* The kind of value that follows a flag. */
 static void add_bash_value(void *arg, const struct flag_row *f)
 {
     struct writer *w = arg;

@@ -1,6 +1,6 @@
 /* cmd_infer.c - tern infer: text from a model of a running server, streamed to stdout.
  *
- * The same as tern run, but the server computes: the request waits in its queue like any other. */
+ * Like tern run, but the server computes: the request waits in its queue like any other. */
 #include "base/jsonr.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"

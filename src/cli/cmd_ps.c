@@ -15,7 +15,7 @@ static const struct verb verb = {
     "  tern ps --json --url http://127.0.0.1:9000",
 };
 
-/* Its memory is in use, or will be. */
+/* Does the model hold memory, or will it soon? */
 static bool is_loaded(const json_t *m)
 {
     struct str state = str_c(remote_text(m, "state"));

@@ -87,7 +87,7 @@ static double measure(const float *out, const void *ref, int n)
 
 static double worst(double a, double b) { return isnan(a) || isnan(b) ? NAN : a > b ? a : b; }
 
-/* What is compared. */
+/* The vectors or scores that are compared. */
 struct target {
     struct pooler pooler;
     struct yesno yesno; /* n > 0: a generative reranker */

@@ -1,7 +1,7 @@
 /* guard.h - flags about the trust in a model's files, which the commands that read a model share: the
  * key of an encrypted model, and the check of its manifest.
  *
- * What a flag leaves open is taken from the environment, by the names of the server's settings:
+ * Values that no flag gives are taken from the environment, by the names of the server's settings:
  * TERN_MODEL_KEY_FILE, TERN_MODEL_KEY_COMMAND, TERN_VERIFY_MANIFEST. */
 #ifndef TERN_CLI_GUARD_H
 #define TERN_CLI_GUARD_H

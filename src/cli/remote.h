@@ -61,7 +61,7 @@ struct remote_reply {
 int remote_send(struct remote *r, const char *path, struct str body, struct remote_reply *out,
                 struct err *e);
 void remote_reply_release(struct remote_reply *p);
-/* The same for a reply of 2xx with JSON; any other is an error with the server's message. */
+/* Asks for a reply of 2xx with JSON; any other is an error with the server's message. */
 int remote_ask(struct remote *r, const char *path, struct str body, struct remote_reply *out,
                struct err *e);
 /* Is this the /status of tern gateway? It has workers and no models. */

@@ -179,7 +179,7 @@ static int check_model(const struct settings *s, const struct model_opt *o, stru
     return check_keys(o->key_file ? o->key_file : "", o->key_command ? o->key_command : "", e);
 }
 
-/* What the settings file says about single models. */
+/* Settings of single models in the settings file. */
 static int check_models(const struct settings *s, struct err *e)
 {
     for (int i = 0; i < s->n_models; i++) {

@@ -29,6 +29,6 @@ void affinity_forget(struct affinity *a, int worker); /* it was restarted: its c
 
 /* Hashes of the full blocks of KV_BLOCK ids; at most AFFINITY_BLOCKS. Returns how many. */
 int affinity_hash_ids(uint64_t salt, const int32_t *ids, size_t n, uint64_t *out);
-/* Of pieces of AFFINITY_BYTES bytes. */
+/* Hashes of pieces of AFFINITY_BYTES bytes. */
 int affinity_hash_text(uint64_t salt, const char *text, size_t n, uint64_t *out);
 #endif

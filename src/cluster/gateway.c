@@ -68,7 +68,7 @@ void gateway_note_end(struct gateway *g, const struct gw_end *end)
     log_end(&ev);
 }
 
-/* What the log needs is copied before the reply: q is invalid after it. */
+/* Fields of the log are copied before the reply: q is invalid after it. */
 struct noted {
     char peer[96], path[160], method[16];
     uint64_t start_ns;

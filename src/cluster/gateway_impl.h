@@ -48,7 +48,7 @@ struct gateway {
     } n;
 };
 
-/* Who sends a request, as its key says. */
+/* The sender of a request, by its key. */
 struct gw_who {
     const char *name;
     uint32_t tenant;

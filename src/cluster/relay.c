@@ -768,7 +768,7 @@ static void copy_str(char *out, size_t cap, struct str s)
     snprintf(out, cap, "%.*s", (int)(s.n < cap - 1 ? s.n : cap - 1), s.p ? s.p : "");
 }
 
-/* Of the headers; those of the body are the worker's. */
+/* The deadline of the headers; that of the body is the worker's. */
 static void read_deadline(struct relay *r)
 {
     struct str at = http_header(r->q, "X-Deadline"),

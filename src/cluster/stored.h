@@ -14,7 +14,7 @@ struct worker;
 
 enum { CALL_BYTES = 24 }; /* of the end of an id */
 
-/* Of previous_response_id, or of the id in the path; 0: the request is about none. */
+/* Hash of previous_response_id, or of the id in the path; 0: the request has neither. */
 uint64_t stored_key(struct str path, struct str body);
 /* The answer of that id will be kept by the worker, if the path is that of such answers. */
 void stored_note(struct affinity *a, const char *path, const char *call, int worker);

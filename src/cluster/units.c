@@ -12,7 +12,7 @@ static bool read_number(struct str s, size_t *i, int32_t *out)
     return *i > from && v <= INT32_MAX;
 }
 
-/* What follows ": ids"; anything that is not of the form ends the list. */
+/* Reads the list behind ": ids"; anything that is not of the form ends the list. */
 static void read_comment(struct units *u, struct str text)
 {
     size_t i = 0;

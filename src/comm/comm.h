@@ -35,7 +35,7 @@ struct comm_move {
     size_t done; /* the link's */
 };
 
-/* What carries the bytes of all members. Implementations embed it as their first member. */
+/* The transport between all members. Implementations embed it as their first member. */
 struct comm_link {
     int rank, size;
     const char *name; /* "shared memory", "tcp", "mpi" */

@@ -28,7 +28,7 @@
     5 /* of the threads that give second turns; at 19 a busy machine starves them */
 #define COMPILE_TURN 2000000 /* steps of a first turn: some 20 ms */
 #define COMPILE_SECONDS 60   /* of processor time for one turn */
-/* Of one tenant: */
+/* Limits of one tenant: */
 #define COMPILE_JOBS 64      /* at their first turn or waiting for it */
 #define COMPILE_LONG_JOBS 16 /* at their second turn or waiting for it */
 #define COMPILE_BYTES (8u << 20)

@@ -168,7 +168,7 @@ void seq_drop_kv(struct seq *s, struct block_pool *pool)
     s->n_kv = s->n_published = 0;
 }
 
-/* Its time is over: see request.predict_ns. */
+/* The prediction's time is over: see request.predict_ns. */
 static bool is_late(struct seq *s)
 {
     uint64_t now = clock_ns();

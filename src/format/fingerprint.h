@@ -1,6 +1,6 @@
 /* fingerprint.h - tells two models apart without reading them as a whole.
  *
- * It covers all settings, the names, types and shapes of all tensors, and samples of their bytes:
+ * A fingerprint covers all settings, the names, types and shapes of all tensors, and samples of their bytes:
  * another model, also a fine-tuned one of the same shape, differs nearly everywhere. It is no protection
  * against someone who wants two models to look the same: manifests are (format/manifest.h). Bytes of
  * encrypted models are left out: they may not be decrypted yet. */

@@ -235,7 +235,7 @@ int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, str
     return rc;
 }
 
-/* Of an encrypted file only the beginning is decrypted at first. A parser that came further has read
+/* The beginning of an encrypted file is decrypted at first. A parser that came further has read
  * zeros: what it found is dropped, more is decrypted, and it starts again. */
 int gguf_open_one(struct gguf **out, const char *path, struct err *e)
 {

@@ -38,7 +38,7 @@ int gguf_open(struct gguf **out, const char *path, struct err *e);
 /* One file that is in memory, 8-byte aligned, and outlives g; name is used in messages. */
 int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, struct err *e);
 void gguf_close(struct gguf *g); /* NULL is allowed */
-/* Of an encrypted file (base/sealed.h) gguf_open decrypts the keys and the directory. gguf_fill
+/* If the file is encrypted (base/sealed.h), gguf_open decrypts the keys and the directory. gguf_fill
  * decrypts the tensors of all parts, before anyone reads them; see filemap_fill. gguf_unfilled: bytes
  * that are left to do. */
 int gguf_fill(struct gguf *g, file_step_fn *step, void *arg, struct err *e);

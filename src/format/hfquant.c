@@ -18,7 +18,7 @@ static const char *const methods[] = { "awq", "bitnet", "compressed-tensors", "f
 
 enum { GROUPS = 16 }; /* config_groups that are looked at */
 
-/* What config.json says about weights. */
+/* The settings of weights in config.json. */
 struct scheme {
     struct str method;
     char name[32];

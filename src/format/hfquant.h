@@ -5,7 +5,7 @@
  * type DT_GROUPED, [out, in]. Its rows are made by hfquant_pack, in the layout of base/grouped.h,
  * with every bit of codes and scales kept. docs/quantize.md lists the schemes.
  *
- * What is found is read-only; any thread may pack rows. */
+ * The layouts are read-only; any thread may pack rows. */
 #ifndef TERN_FORMAT_HFQUANT_H
 #define TERN_FORMAT_HFQUANT_H
 
@@ -21,7 +21,7 @@ struct hfquant_tensor; /* struct source_tensor has a pointer to it */
  * ("mxfp4"). A layer that cannot be read is listed, too: hfquant_check says why. */
 int hfquant_open(struct hfquant **out, const struct hfconfig *config, const struct safetensors *t,
                  struct err *e);
-/* The same for tensors of GGUF files: NVFP4 (with its scale, X.scale), Q2_0 and I2_S. */
+/* Layouts of tensors of GGUF files: NVFP4 (with its scale, X.scale), Q2_0 and I2_S. */
 int hfquant_open_gguf(struct hfquant **out, const struct gguf *g, struct err *e);
 void hfquant_close(struct hfquant *q); /* NULL is allowed */
 

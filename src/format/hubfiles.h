@@ -1,6 +1,6 @@
 /* hubfiles.h - the files of a repository on the Hugging Face Hub, and which of them make a model.
  *
- * The same rules choose what is downloaded, what a name of the cache stands for, and what is listed:
+ * One set of rules chooses what is downloaded, what a name of the cache stands for, and what is listed:
  *   - GGUF files are models, each with its other parts. Of several the one named wins, else Q4_K_M.
  *   - config.json with safetensors, else with ONNX files, is one model: a folder. Only its weights,
  *     configuration and tokenizer belong to it; not .bin, .pt, images or files of subfolders.

@@ -86,7 +86,7 @@ int manifest_check(const char *model, const struct manifest_opt *opt, struct man
 int manifest_list(const char *model, struct manifest *list, char **dir, bool *is_folder,
                   struct err *e);
 
-/* What a load does about the manifest. */
+/* How a load uses the manifest. */
 enum manifest_mode { MANIFEST_OFF, MANIFEST_WARN, MANIFEST_REQUIRE };
 /* "off", "warn", "require"; false: another word. */
 bool manifest_mode_by_name(const char *word, enum manifest_mode *out);

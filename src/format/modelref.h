@@ -27,7 +27,7 @@ int modelref_parse(struct hf_ref *r, struct str ref, struct err *e);
  * E_NOTFOUND: it is not in the cache; the message says where it was looked for and how to download
  * it. */
 int modelref_resolve(char **path, struct str ref, struct err *e);
-/* The same for a name that a person typed: a path must exist, and what is none may also be ORG/NAME or
+/* Resolves a name that a person typed: a path must exist, and what is none may also be ORG/NAME or
  * NAME of a model in the cache. */
 int modelref_find(char **path, struct str ref, struct err *e);
 /* *full: "ORG/NAME[@REV][:FILE]" of a model in the cache, from such a name or one without ORG; freed

@@ -316,7 +316,7 @@ int safetensors_parse(struct safetensors **out, const void *p, size_t n, const c
     return rc;
 }
 
-/* Of an encrypted file the header is decrypted: its length first. */
+/* The header of an encrypted file is decrypted: its length first. */
 static int open_header(struct safetensors *s, const char *path, struct err *e)
 {
     int rc = filemap_open_head(&s->file, path, 8, e);

@@ -23,7 +23,7 @@ int safetensors_open_index(struct safetensors **out, const char *dir, struct str
 int safetensors_parse(struct safetensors **out, const void *p, size_t n, const char *name,
                       struct err *e);
 void safetensors_close(struct safetensors *s); /* NULL is allowed */
-/* Of encrypted files (base/sealed.h) the headers are decrypted; as gguf_fill and gguf_unfilled. */
+/* Headers of encrypted files (base/sealed.h) are decrypted; as gguf_fill and gguf_unfilled. */
 int safetensors_fill(struct safetensors *s, file_step_fn *step, void *arg, struct err *e);
 uint64_t safetensors_unfilled(const struct safetensors *s);
 bool safetensors_is_sealed(const struct safetensors *s);

@@ -30,7 +30,7 @@ int gang_check(const struct gang_conf *c, struct err *e);
 /* Starts the members and waits until all have joined. */
 int gang_open(struct gang **out, const struct gang_conf *c, struct err *e);
 
-/* The same configuration in words, as flags and settings have it. Texts may be NULL or empty: the
+/* The configuration in words, as flags and settings have it. Texts may be NULL or empty: the
  * default. */
 struct gang_words {
     int tp, pp;
@@ -52,6 +52,6 @@ struct gang_source gang_source_of(const struct gang_conf *c);
 /* Joins the gang of the leader that started this process (the arguments of `tern member`): fd is the
  * control connection. Heartbeats go on until the process ends, and so does the link. */
 int gang_join(struct comm_link **out, int fd, struct err *e);
-/* The same over TCP; the secret comes by standard input. */
+/* Joins over TCP; the secret comes by standard input. */
 int gang_join_tcp(struct comm_link **out, const char *address, int rank, struct err *e);
 #endif

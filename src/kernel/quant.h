@@ -25,7 +25,7 @@ struct grouped;
  * layout of DT_GROUPED, NULL for all other types. */
 void quant_decode_part(enum dtype t, const struct grouped *g, const void *row, int64_t first,
                        int64_t n, float *dst);
-/* The same for DT_GROUPED; any column may be the first. */
+/* Decodes columns of DT_GROUPED; any column may be the first. */
 void grouped_decode(const struct grouped *g, const void *row, int first, int n, float *dst);
 /* The code of a column of a row; scale and zero point of a group. */
 uint8_t grouped_code(const struct grouped *g, const void *row, int c);

@@ -107,7 +107,7 @@ static struct snapshot *take_place(struct snaps *s)
     return least;
 }
 
-/* Of the ids, those before `from` are in x already. */
+/* Hashes ids from `from` on: the earlier ones are in x already. */
 static int fill_place(struct snaps *s, struct snapshot *x, const int32_t *ids, int from, int n)
 {
     x->age = s->age;

@@ -33,7 +33,7 @@ int snaps_use(struct snaps *s, uint64_t salt, const int32_t *ids, int n);
 /* Records a snapshot of these n ids and returns the slot into which the caller must copy the state.
  * -1: there is one already, or n is out of range; nothing is to be copied. */
 int snaps_add(struct snaps *s, uint64_t salt, const int32_t *ids, int n);
-/* The same for the state of a running sequence, which has one snapshot that moves on with it: the
+/* Puts the state of a running sequence, which has one snapshot that moves on with it: the
  * one of the first `from` ids that an earlier call recorded becomes one of n ids. It is a new one if
  * from is 0, or the earlier one was replaced meanwhile, or another sequence took it for its own.
  * from < n. */

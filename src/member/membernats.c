@@ -11,7 +11,7 @@
 
 enum { PUT_MS = 1000, LIST_MS = 300, RETRY_MS = 500, MEMBERS = 512 };
 
-/* What both threads have. */
+/* State that both threads use. */
 struct link {
     const struct nats_api *api;
     char url[256];

@@ -120,7 +120,7 @@ void altup_correct(struct pass *d, int l)
     copy_rows(be, &y->s, &y->p);
     for (int i = 0; i < d->m->hp.altup.n; i++)
         be->add_weighted(be, &y->si[i], &y->x, &y->correct, i, 1);
-    /* What the layer's own input is gated by. */
+    /* The gate of the layer's own input. */
     if (d->m->hp.altup.scaled) be->act(be, &y->x, &y->si[active], &p->altup.scale, ACT_NONE);
     else copy_rows(be, &y->x, &y->si[active]);
 }

@@ -81,7 +81,7 @@ extern const struct tensor_row rows_experts_w123[]; /* block_sparse_moe.experts.
 extern const struct tensor_row rows_experts_granite[], rows_experts_oss[];
 extern const struct tensor_row rows_shared[], rows_shared_gate[];
 extern const struct tensor_row rows_choice_bias[];
-/* Those of single families (arch_rows_moe.c); some include the shared expert and the bias. */
+/* Rows of single families (arch_rows_moe.c); some include the shared expert and the bias. */
 extern const struct tensor_row rows_experts_wg[], rows_experts_hy[], rows_experts_afmoe[],
     rows_experts_lfm2[], rows_experts_jamba[], rows_experts_llama4[], rows_experts_flipped[],
     rows_experts_longcat[], rows_experts_gemma4[], rows_experts_minimax3[];

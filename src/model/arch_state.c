@@ -118,7 +118,7 @@ static const struct tensor_row rows_delta[] = {
     END
 };
 
-/* The same with q, k, v and the gate, beta and alpha apart in both formats. */
+/* A delta net with q, k, v and the gate, beta and alpha apart in both formats. */
 static const struct tensor_row rows_delta_apart[] = {
     MAT(B("attn_qkv.weight"), H("linear_attn.in_proj_qkv.weight"), ROW_MIXER, X(in), DIM_MIX_CONV,
         DIM_EMBD),

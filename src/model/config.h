@@ -51,7 +51,7 @@ int hparams_encoder(const struct config *c, struct hparams *hp, struct err *e);
 /* The same for architectures with ARCH_OWN_KEYS. */
 int hparams_own_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int hparams_own(const struct config *c, struct hparams *hp, struct err *e);
-/* Its parts for mixtures of experts, and for gemma 3n and 4. */
+/* Parts of the reader for mixtures of experts, and for gemma 3n and 4. */
 int hparams_own_moe_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int hparams_own_moe(const struct config *c, struct hparams *hp, struct err *e);
 int hparams_gemma_shapes(const struct config *c, struct hparams *hp, struct err *e);

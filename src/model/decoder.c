@@ -478,7 +478,7 @@ static int finish_pass(struct decoder *d, struct err *e)
     return be->sync(be, e);
 }
 
-/* Of a sum over the members of the stage. */
+/* Failures of a sum over the members of the stage. */
 static int take_failure(const struct decoder *d, struct err *e)
 {
     const struct shard *s = d->m->hp.shard;

@@ -28,10 +28,10 @@ int decoder_open(struct runner **out, struct model *m, const struct decoder_opt 
 /* The model behind a runner that decoder_open made, for tools that look at its weights. */
 struct model *decoder_model(const struct runner *r);
 
-/* Of a stage of several (shard.h): rows [max_tokens][n_embd] in host memory that a batch begins with
+/* A stage of several (shard.h) has rows [max_tokens][n_embd] in host memory that a batch begins with
  * instead of embeddings, and those it ends with instead of logits. NULL: the first stage, the last. */
 float *decoder_inlet(const struct runner *r);
 float *decoder_outlet(const struct runner *r);
-/* What runner_start checks, without starting. */
+/* Checks a batch as runner_start does, without starting. */
 int decoder_check(struct runner *r, const struct batch *b, struct err *e);
 #endif

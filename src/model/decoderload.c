@@ -157,7 +157,7 @@ static void fill_memory(struct sizes_memory *m, const struct loadplan *p, int i,
     }
 }
 
-/* Of memory on the host. */
+/* The limit on the memory of the host. */
 static void add_limit(struct sizes_memory *limit, const struct sizes_memory *m,
                       const struct place *place, const struct sizes_room *r)
 {

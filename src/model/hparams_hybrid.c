@@ -16,7 +16,7 @@ static bool is_type(const struct config *c, const char *name)
     return str_is(str_c(c->arch->hf[0]), name);
 }
 
-/* What a layer consists of. */
+/* The parts of a layer. */
 enum block { BLOCK_MIXER, BLOCK_ATTN, BLOCK_FFN, BLOCK_EXPERTS };
 
 /* nemotron: a letter or a word for each layer. */

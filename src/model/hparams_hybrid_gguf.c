@@ -9,7 +9,7 @@ static bool is_arch(const struct hparams *hp, const char *name)
     return str_is(str_c(hp->info->gguf), name);
 }
 
-/* What a layer is made of is seen from its tensors: llama.cpp's lists of KV heads and feed-forward
+/* The parts of a layer are seen from its tensors: llama.cpp's lists of KV heads and feed-forward
  * widths have a 0 where there is none. */
 static void set_block(const struct metakeys *k, const struct mix_hp *h, struct hparams *hp, int l)
 {

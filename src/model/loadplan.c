@@ -204,7 +204,7 @@ static void note_backends(struct loadplan *p)
     }
 }
 
-/* Of an encrypted model: decrypting is most of the work, and comes first. */
+/* Decrypting an encrypted model is most of the work, and comes first. */
 enum { DECRYPTED_PERCENT = 80 };
 
 static void on_decrypted(void *arg, uint64_t done, uint64_t total)

@@ -254,7 +254,7 @@ static bool is_beside_weights(const struct source *src, struct str name)
     return false;
 }
 
-/* What the rows of quantized layers need. */
+/* Scratch memory for rows of quantized layers. */
 static int prepare_items(struct plan *p, struct err *e)
 {
     int rc = OK;

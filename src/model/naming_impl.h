@@ -42,6 +42,6 @@ int naming_hybrid_keys(struct key_writer *k, struct err *e); /* naming_hybrid.c 
 int naming_own_keys(struct key_writer *k, struct err *e);
 bool naming_own_heads(const struct hparams *hp);
 bool naming_own_widths(const struct hparams *hp);
-/* Those of mixtures (naming_own_moe.c); list, flags: scratch, [n_layers]. */
+/* Keys of mixtures (naming_own_moe.c); list, flags: scratch, [n_layers]. */
 void naming_own_moe_keys(struct key_writer *k, int32_t *list, bool *flags);
 #endif

@@ -188,7 +188,7 @@ static void queue_projections(struct pass *d, int l, const struct tensor *x)
     if (lh->k_is_v) be->act(be, &p->v, &p->k, NULL, ACT_NONE);
 }
 
-/* What families do to keys and values apart from norms and rotation. */
+/* Changes of keys and values by family, apart from norms and rotation. */
 static void scale_keys_and_values(struct pass *d, int l)
 {
     struct backend *be = d->be;

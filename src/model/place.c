@@ -25,7 +25,7 @@ struct gpu_need {
     uint64_t fixed;  /* the head's side and scratch */
 };
 
-/* What an item takes on a GPU, about: quantized layers of folders become F16 there. */
+/* Bytes of an item on a GPU, about: quantized layers of folders become F16 there. */
 static uint64_t gpu_bytes(const struct weight_item *w)
 {
     uint64_t n = (uint64_t)w->lay.count * (uint64_t)w->lay.rows * (uint64_t)w->lay.cols;

@@ -59,7 +59,7 @@ struct runner {
     void (*write_block)(struct runner *r, int id, const void *data);
     int (*sync_blocks)(struct runner *r, struct err *e);
     int (*devices)(const struct runner *r, struct runner_device *out, int max);
-    /* Of a runner with other processes: has one of them gone, and what to call by another thread when
+    /* A runner with other processes: has one of them gone, and what to call by another thread when
      * that happens. NULL: there are none. */
     bool (*is_lost)(struct runner *r, struct err *e);
     void (*on_lost)(struct runner *r, void (*fn)(void *arg), void *arg);

@@ -35,7 +35,7 @@ struct shard_opt {
     int shares[COMM_MAX];
 };
 
-/* What the member has of one layer, as ranges of the whole layer's. */
+/* The member's part of one layer, as ranges of the whole layer's. */
 struct shard_layer {
     struct span heads, kv_heads;       /* attention; latent attention: kv_heads is not used */
     bool first_of_kv;                  /* no member before this one has its KV heads */

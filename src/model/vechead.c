@@ -94,7 +94,7 @@ const char *vec_act_name(enum vec_act act)
     return names[act];
 }
 
-/* Of a folder, or of a GGUF file. */
+/* The label of class i, of a folder or of a GGUF file. */
 static bool find_label(const struct source *src, int i, struct str *out)
 {
     struct value list, item;
@@ -188,7 +188,7 @@ static int read_classifier(struct vec_head *h, struct arena *a, const struct sou
 
 /* ---- GGUF ---- */
 
-/* What llama.cpp computes, or what tern's own keys say: the pooling and the activation of the layer
+/* The rule of llama.cpp, or tern's own keys: the pooling and the activation of the layer
  * "cls". */
 static int read_gguf_rule(struct vec_head *h, const struct source *src, enum vec_act *act,
                           struct err *e)

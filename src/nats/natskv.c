@@ -51,7 +51,7 @@ static natsStatus open_bucket(struct nats_kv *k)
     return js_CreateKeyValue(&k->kv, k->js, &c);
 }
 
-/* It may be gone with the memory of the server. */
+/* The bucket may be gone with the memory of the server. */
 static void drop_bucket(struct nats_kv *k)
 {
     kvStore_Destroy(k->kv);

@@ -123,7 +123,7 @@ void http_release_body(struct http_req *q); /* frees it before the request ends;
  * no limit). group: a small number. E_BYTES: it would have more; E_NOMEM. It is not counted then. A
  * chunked body that grows above the limit later is refused with 429. */
 int http_count_body(struct http_req *q, uint32_t group, size_t max, struct err *e);
-/* Of a streamed body; admit sets it before it answers HTTP_ADMIT. */
+/* The sink of a streamed body; admit sets it before it answers HTTP_ADMIT. */
 void http_set_sink(struct http_req *q, struct http_sink *s);
 struct http_sink *http_take_sink(struct http_req *q); /* is the caller's from now on; NULL: none */
 /* The length that the headers give; -1: a chunked body. */

@@ -54,7 +54,7 @@ struct sizes_room membudget_room(const struct memavail *m, const struct membudge
  * device; limit 0: there is none. */
 int membudget_check_device(const struct membudget *b, uint64_t taken, uint64_t limit,
                            struct err *e);
-/* The same with the memory of the host, weights that stay in files included. */
+/* E_MEMORY if the memory of the host is not enough, weights that stay in files included. */
 int membudget_check(const struct membudget *b, uint64_t taken, uint64_t limit, struct err *e);
 /* E_MEMORY with the numbers and what to lower if the machine has not enough: what is allocated must
  * be free now, with some room left for others; mapped weights must fit beside it into the whole

@@ -9,7 +9,7 @@
  * memory. */
 char *model_id_of(const char *path);
 
-/* The same for a model that was found at path by a name (modelref.h): a folder of the cache has the
+/* The id of a model that was found at path by a name (modelref.h): a folder of the cache has the
  * name of its repository, not that of its commit. */
 char *model_id_of_name(const char *name, const char *path);
 

@@ -297,13 +297,13 @@ void pool_info(const struct pool_instance *m, struct engine_info *out); /* where
 /* The chat template, wherever the model runs; empty: there is none. Valid as long as the instance. */
 struct str pool_template(const struct pool_instance *m);
 
-/* What the files of a model say about it. Texts are "" and numbers 0 where they do not say. */
+/* Facts from the files of a model. Texts are "" and numbers 0 where they do not say. */
 struct pool_head {
     char arch[64], task[16], dtype[24]; /* as in struct engine_info */
     uint64_t n_params, bytes;           /* bytes: of the files */
     int n_ctx, n_vec;                   /* n_ctx: as trained */
 };
-/* Of model i, loaded or not. Reads headers of its files, unless they were read before; read false: it
+/* Facts of model i, loaded or not. Reads headers of its files, unless they were read before; read false: it
  * does not, and only tells their size. For a thread that may wait for the disk. */
 void pool_head(struct pool *p, int i, bool read, struct pool_head *out);
 

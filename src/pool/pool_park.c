@@ -117,7 +117,7 @@ void pool_trim_park(struct pool *p)
     if (p->park) park_drop_files(p->park);
 }
 
-/* Those of this process first: a process that sleeps goes with its blocks. */
+/* Blocks of this process first: a process that sleeps goes with its blocks. */
 bool pool_shrink_park(struct pool *p, uint64_t bytes)
 {
     const struct pool_host *h = p->opt.host;

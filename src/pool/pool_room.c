@@ -75,7 +75,7 @@ uint64_t room_limit_on(const struct pool *p, const char *device)
     return membudget_limit_of(p->opt.device_limits, p->opt.n_device_limits, device);
 }
 
-/* What its limit leaves of the device for a model; 0: it has no limit. */
+/* Bytes that the limit of the device leaves for a model; 0: it has no limit. */
 static uint64_t room_on_device(const struct pool *p, const char *device)
 {
     uint64_t limit = room_limit_on(p, device), taken = room_taken_on(p, device);

@@ -10,7 +10,7 @@
 /* Bytes that both texts begin with, whole characters only. */
 size_t promptborder_common(struct str a, struct str b);
 
-/* Of ids, which are the tokens of text: how many come before byte `at`. The shorter side of it is
+/* Number of the ids, the tokens of text, that come before byte `at`. The shorter side of it is
  * encoded once more. 0: that failed. */
 int promptborder_tokens(const struct tokenizer *t, struct str text, const struct ids *ids,
                         size_t at);

@@ -459,7 +459,7 @@ static json_t *take_next(const json_t *messages)
     return is_role(json_array_get(messages, n - 1), "tool") ? list : append_probe(list, "user");
 }
 
-/* What cannot be found out is left out. */
+/* Borders that cannot be found are left out. */
 static void find_borders(const struct prompter *p, const struct chat_template_input *ask,
                          struct prompt_output *out)
 {

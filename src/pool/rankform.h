@@ -19,7 +19,7 @@
 struct prompter;
 struct tokenizer;
 
-/* Of Qwen3-Reranker; a request may give another one. */
+/* Qwen3-Reranker's instruction; a request may give another one. */
 #define RANKFORM_INSTRUCTION \
     "Given a web search query, retrieve relevant passages that answer the query"
 

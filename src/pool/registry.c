@@ -553,7 +553,7 @@ static int merge_scan(struct registry *r, struct scan *s, struct registry_news *
     return rc;
 }
 
-/* What was removed by request comes back with its files. */
+/* A model that was removed by request comes back with its files. */
 static bool is_there(const struct registry_model *m)
 {
     return !is_gone(m) || file_exists(m->to_open);

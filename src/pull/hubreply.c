@@ -62,7 +62,7 @@ static int add_sibling(struct hub_files *out, const json_t *s, struct err *e)
     return OK;
 }
 
-/* Of two files of one name the first stays. The list is sorted. */
+/* The first of two files of one name stays. The list is sorted. */
 static bool has_duplicates(const struct hub_files *l)
 {
     for (int i = 1; i < l->n; i++)

@@ -124,7 +124,7 @@ void lane_stop(struct lane *l)
 
 /* ---- ends ---- */
 
-/* The same range is asked for at another place. */
+/* Asks for the range at another place. */
 static int follow_redirect(struct lane *l)
 {
     struct transfer *t = l->t;
@@ -155,7 +155,7 @@ static int go_without_ranges(struct lane *l)
     return item_restart(t, x, x->f->bytes);
 }
 
-/* What the redirect led to may have expired: the hub is asked again. */
+/* The address of the redirect may have expired: the hub is asked again. */
 static int try_later(struct lane *l, CURLcode rc)
 {
     struct transfer *t = l->t;

@@ -14,7 +14,7 @@
 
 enum { REDIRECTS_MOST = 6 };
 
-/* What all requests of one pull share. */
+/* State that all requests of one pull share. */
 struct session {
     const struct pull_opt *opt;
     struct curl_slist *headers;    /* of every request */

@@ -302,7 +302,7 @@ static bool is_manifest(const char *name)
            str_ends(str_c(name), STR(MANIFEST_SUFFIX));
 }
 
-/* Of a folder: all files that are in the snapshot, also those that came before. */
+/* The manifest of a folder: all files that are in the snapshot, also those that came before. */
 static int write_folder_manifest(const char *dir, const struct hub_files *files, struct err *e)
 {
     struct hub_files all = { 0 };

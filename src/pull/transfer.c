@@ -170,7 +170,7 @@ static int run_loop(struct transfer *t)
     return rc;
 }
 
-/* What earlier downloads left is on the disk already. */
+/* Bytes of earlier downloads are on the disk already. */
 static uint64_t bytes_left(const struct transfer *t)
 {
     uint64_t left = 0;

@@ -18,6 +18,6 @@ struct settings;
 /* May the page that sent q use the API? */
 bool cors_allows(const struct settings *s, const struct http_req *q);
 void cors_set_headers(const struct settings *s, struct http_req *q); /* of any reply */
-/* Of the reply to a preflight, which the browser sends before a request. methods: of the path. */
+/* Headers of the reply to a preflight, which the browser sends before a request. methods: of the path. */
 void cors_set_preflight(struct http_req *q, struct str methods);
 #endif

@@ -59,7 +59,7 @@ static int set_up(posix_spawn_file_actions_t *fa, posix_spawnattr_t *at, int fd)
     sigdelset(&dflt, SIGSTOP);
     if ((rc = posix_spawn_file_actions_adddup2(fa, fd, 1)) != 0) return rc;
     if ((rc = posix_spawn_file_actions_addopen(fa, 0, "/dev/null", O_RDONLY, 0)) != 0) return rc;
-    /* Its errors are among its events. */
+    /* The child's errors are among its events. */
     if ((rc = posix_spawn_file_actions_addopen(fa, 2, "/dev/null", O_WRONLY, 0)) != 0) return rc;
     if ((rc = posix_spawnattr_setsigmask(at, &none)) != 0) return rc;
     if ((rc = posix_spawnattr_setsigdefault(at, &dflt)) != 0) return rc;

@@ -3,7 +3,7 @@
  * The server links no client of the network: this program is started again (/proc/self/exe), and that
  * process opens tern-pull.so. Its lines of JSON come over a pipe, its end over a pidfd. It has neither
  * the server's descriptors nor its keys; HF_TOKEN, HF_ENDPOINT and the proxies are in its environment.
- * What it has downloaded stays when it is stopped, and the next pull goes on there.
+ * Downloaded files stay when the child is stopped, and the next pull goes on there.
  *
  * All functions are for the loop's thread. */
 #ifndef TERN_SERVER_PULLCHILD_H

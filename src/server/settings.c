@@ -57,7 +57,7 @@ const struct knob *knob_find(struct str name, bool dashes)
     return NULL;
 }
 
-/* Its other names, without dashes; short ones are too short to be similar to anything. */
+/* Other names of the setting, without dashes; short ones are too short to be similar to anything. */
 static bool is_alt_nearer(const struct knob *k, struct str word, int *least, struct str *as)
 {
     struct str rest = str_c(k->alt);

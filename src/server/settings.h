@@ -132,7 +132,7 @@ bool knob_is_of_gateway(const struct knob *k); /* tern gateway has this setting 
 
 struct engine_info;
 
-/* What effective values depend on besides the settings. Zeros: not known. */
+/* Facts that effective values depend on besides the settings. Zeros: not known. */
 struct settings_facts {
     int port, max_conns; /* of a running server */
     bool has_keys;

@@ -362,7 +362,7 @@ const struct knob settings_knobs[] = {
 };
 /* clang-format on */
 
-/* Those of the groups that every server has, and the rows that say so. */
+/* Settings of the groups that every server has, and the rows that say so. */
 bool knob_is_of_gateway(const struct knob *k)
 {
     static const char *const groups[] = { "listening", "keys and tenants", "logs and metrics" };

@@ -32,7 +32,7 @@ struct work_op {
 /* Takes over the visit. run: on the journal's thread; done NULL: replies 200 with out, or the error. */
 void work_begin(struct visit *t, int (*run)(struct jobstore *, struct journal_op *, struct err *),
                 void (*done)(struct journal_op *op), const char *before, const char *behind);
-/* The same for an operation that the caller has allocated, with w->t filled. */
+/* Starts an operation that the caller has allocated, with w->t filled. */
 void work_add(struct work_op *w, int (*run)(struct jobstore *, struct journal_op *, struct err *),
               void (*done)(struct journal_op *op));
 void work_fail(struct visit *t, const struct err *e);

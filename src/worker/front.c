@@ -163,7 +163,7 @@ static void refuse_req(struct front_req *r, int status, const char *code)
     front_end_if_done(r);
 }
 
-/* What a gateway says, as the server has read it (write_hop of relay.c). */
+/* The facts of a gateway, as the server has read them (write_hop of relay.c). */
 static void fill_hop(const char *text, struct api_hop *h)
 {
     int ids = 0, resumes = 0, has_created = 0, has_seed = 0, n_resume = 0, n_events = 0;

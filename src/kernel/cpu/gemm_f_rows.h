@@ -107,7 +107,7 @@ INLINE void unpack_panel(struct gemm_scratch *w, const struct gemm_job *j, int r
     }
 }
 
-/* The same for DT_GROUPED, 8 rows of floats at a time. */
+/* Products with DT_GROUPED weights, 8 rows of floats at a time. */
 INLINE void unpack_grouped(struct gemm_scratch *w, const struct gemm_job *j, int row, int n_rows,
                            int c0, int n)
 {

@@ -83,7 +83,7 @@ static int count_blocks(int cols) { return (cols + 255) / 256; }
 /* Signed formats without vpdpbusd are multiplied in 16 bits. */
 INLINE bool is_wide(const struct form f) { return f.is_signed && !HAS_DOT4; }
 
-/* What unpacked weights are too large by, if it is the same for all of a format; else 0. */
+/* The constant offset of a format's unpacked weights; 0: it has none. */
 INLINE int offset_of(const enum dtype t)
 {
     switch (t) {

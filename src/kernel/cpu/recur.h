@@ -48,7 +48,7 @@ struct recur {
     void (*scan)(const struct scan_piece *p);      /* Mamba 2: one dt and one a for all channels */
     void (*scan_wide)(const struct scan_piece *p); /* Mamba 1: one dt and one a per channel */
     void (*delta)(const struct delta_piece *p);
-    /* The same by matrix products, for many tokens (recur_chunk.h). NULL: there is none. States have
+    /* Recurrences by matrix products, for many tokens (recur_chunk.h). NULL: there is none. States have
      * at most most_keys rows. scan_chunks processes that many heads of one group from the first on;
      * their states lie one after the other. */
     void (*scan_chunks)(const struct scan_piece *first, int heads);

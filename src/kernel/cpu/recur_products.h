@@ -29,7 +29,7 @@ static void multiply(const struct product *p, const struct operand *a, const str
         multiply_tile(p, a->p, a->ld, b->p, b->ld, row, k, PANEL_VECS);
 }
 
-/* The same with a lower triangular a of m x m. */
+/* multiply() with a lower triangular a of m x m. */
 static void multiply_lower(const struct product *p, const struct operand *a,
                            const struct operand *b, int m)
 {

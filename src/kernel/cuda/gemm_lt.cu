@@ -259,7 +259,7 @@ static struct lt_shape *find_shape(struct lt *l, const struct lt_job *j)
 }
 
 /* Multiplies the first rows of x, before the job itself, which overwrites the results or adds to them.
- * What is added to is left as it is: a product of 1e-37 is nothing beside it. Choices are finer for
+ * An output that is added to is left as it is: a product of 1e-37 is nothing beside it. Choices are finer for
  * few tokens. A step that is being captured has run before, so its shapes are known. */
 static void load_kernels(struct cuda *c, struct lt *l, const struct lt_job *j, void *work,
                          size_t work_bytes)
