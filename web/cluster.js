@@ -1,15 +1,8 @@
 // The cluster view: GET /status of a gateway, as cards of numbers and a table of workers. It takes the
 // place of the dashboard where the page is served by a gateway.
 
-import { Chart } from './charts.js';
 import { fmtInt, fmtMs, fmtSpan, h, table } from './dom.js';
-import { NumberCard, SettingsCard, percent } from './panels.js';
-
-function chartCard(title, unit, names, format) {
-    const series = names.map((name, i) => ({ name, kind: i ? 'soft' : 'main' }));
-    const chart = new Chart({ label: title, series, format });
-    return Object.assign(new NumberCard(title, unit, chart.el, series), { chart });
-}
+import { NumberCard, SettingsCard, chartCard, percent } from './panels.js';
 
 const sum = (list, key) => list.reduce((n, w) => n + (w[key] ?? 0), 0);
 const share = (part, whole) => (whole > 0 ? percent(part / whole) : '–');

@@ -2,11 +2,10 @@
 // cluster.js shows.
 
 import { getJson } from './api.js';
-import { Chart } from './charts.js';
 import { ClusterView } from './cluster.js';
 import { $, fmtInt, fmtMs, fmtRate, fmtSpan, h } from './dom.js';
 import {
-    CallsCard, MemoryCard, ModelsCard, NumberCard, SettingsCard, TotalsCard, percent,
+    CallsCard, MemoryCard, ModelsCard, SettingsCard, TotalsCard, chartCard, percent,
 } from './panels.js';
 
 const EVERY_MS = 1000;
@@ -26,12 +25,6 @@ class Recent {
         if (b.count < a.count) this.#samples = [b]; /* the server was restarted */
         return b.count > a.count ? (b.sum - a.sum) / (b.count - a.count) : NaN;
     }
-}
-
-function chartCard(title, unit, names, format) {
-    const series = names.map((name, i) => ({ name, kind: i ? 'soft' : 'main' }));
-    const chart = new Chart({ label: title, series, format });
-    return Object.assign(new NumberCard(title, unit, chart.el, series), { chart });
 }
 
 function sumKv(models) {

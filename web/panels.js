@@ -2,7 +2,7 @@
 // element .el and a method show(status); fields that /status lacks are left out.
 
 import { cancelCall } from './api.js';
-import { stack } from './charts.js';
+import { Chart, stack } from './charts.js';
 import { fmtBytes, fmtInt, fmtMs, fmtRate, h, table, textButton, toast } from './dom.js';
 
 export const percent = f => `${(f * 100).toFixed(f > 0 && f < 0.0995 ? 1 : 0)}%`;
@@ -28,6 +28,13 @@ export class NumberCard {
         this.value.textContent = value;
         this.sub.textContent = sub;
     }
+}
+
+/* A number and its course over the last minutes; the first name is the main series. */
+export function chartCard(title, unit, names, format) {
+    const series = names.map((name, i) => ({ name, kind: i ? 'soft' : 'main' }));
+    const chart = new Chart({ label: title, series, format });
+    return Object.assign(new NumberCard(title, unit, chart.el, series), { chart });
 }
 
 export class MemoryCard {

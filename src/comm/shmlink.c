@@ -123,8 +123,7 @@ static size_t read_ring(struct ring *g, char *p, size_t n)
 }
 
 /* Moves as many bytes as there is room for. Messages of one pair and direction keep their order: a
- * later one waits
- * for those before it. Returns whether anything moved; *left: messages that are not done. */
+ * later one waits for those before it. Returns whether anything moved; *left: messages that are not done. */
 static bool progress(struct shmlink *s, struct comm_move *m, int n, int *left)
 {
     bool moved = false;

@@ -119,7 +119,7 @@ static void make_cache(void)
                                            ".hub/models--o--m/blobs",
                                            ".hub/models--o--m/refs",
                                            ".hub/models--o--m/snapshots",
-                                           ".hub/models--o--m/snapshots/" COMMIT };
+                                           (".hub/models--o--m/snapshots/" COMMIT) };
     char path[400];
 
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
