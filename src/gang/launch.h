@@ -18,7 +18,8 @@
 struct gang_conf {
     struct gang_shape shape;
     const char *transport; /* NULL: "shm", or with hosts "tcp" */
-    const char *hosts;     /* "a,b": member i runs on host i; NULL: all on this machine */
+    const char *hosts;     /* "a,b": the first is this machine, and members are
+                            * divided evenly; NULL: all here */
     const char *agent;   /* command that runs another on host %h; NULL: "ssh -o BatchMode=yes %h" */
     const char *listen;  /* address at which members reach the leader; NULL: 127.0.0.1, with
                             * hosts all addresses */

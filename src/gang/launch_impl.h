@@ -88,5 +88,4 @@ struct launch {
 /* Starts member r of the gang. fds: those that it inherits. spawn.c */
 int gang_spawn(struct launch *g, int r, const struct gang_conf *c, int control, int port,
                const char *secret, struct err *e);
-const char *gang_host(const struct gang_conf *c, int r, char *out, size_t cap);
 #endif

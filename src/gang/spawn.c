@@ -17,19 +17,29 @@ enum { WORDS = 48, CONTROL_FD = 3 };
 
 #define AGENT "ssh -o BatchMode=yes %h"
 
-const char *gang_host(const struct gang_conf *c, int r, char *out, size_t cap)
+static int count_hosts(const struct gang_conf *c)
+{
+    int n = c->hosts && *c->hosts;
+
+    for (const char *p = c->hosts; n && *p; p++) n += *p == ',';
+    return n;
+}
+
+/* Hosts have equal numbers of members as far as they divide, and neighbours share a host: those of a
+ * stage exchange most. */
+static int find_host(const struct launch *g, const struct gang_conf *c, int r)
+{
+    return (int)((long)r * count_hosts(c) / g->n);
+}
+
+static const char *copy_host(const struct gang_conf *c, int i, char *out, size_t cap)
 {
     const char *p = c->hosts;
 
-    for (int i = 0; p && *p; i++) {
-        size_t n = strcspn(p, ",");
-        if (i == r || !p[n]) { /* the last one has all further members */
-            snprintf(out, cap, "%.*s", (int)n, p);
-            return out;
-        }
-        p += n + 1;
-    }
-    return NULL;
+    if (!p || !*p) return NULL;
+    while (i-- > 0) p += strcspn(p, ",") + 1;
+    snprintf(out, cap, "%.*s", (int)strcspn(p, ","), p);
+    return out;
 }
 
 static bool is_here(const char *host)
@@ -124,11 +134,12 @@ int gang_spawn(struct launch *g, int r, const struct gang_conf *c, int control, 
                const char *secret, struct err *e)
 {
     char host[256], connect[300], rank[16], *argv[WORDS + 10];
-    const char *on = gang_host(c, r, host, sizeof host), *leader = c->listen;
+    int at = find_host(g, c, r);
+    const char *on = copy_host(c, at, host, sizeof host), *leader = c->listen;
     struct buf agent = { 0 };
     int n = 0, input = -1, rc = OK;
 
-    if (!is_here(on)) {
+    if (at > 0 && !is_here(on)) { /* the first host is the leader's own */
         n = split_agent(&agent, c->agent ? c->agent : AGENT, on, argv, WORDS);
         argv[n++] = (char *)(c->program ? c->program : "tern");
     } else {
@@ -140,8 +151,10 @@ int gang_spawn(struct launch *g, int r, const struct gang_conf *c, int control, 
         argv[n++] = (char *)"3";
     } else {
         char first[256];
+        /* By the leader's name where there are others: they reach this member by the address from which
+         * it connects. */
         if (!leader || strcmp(leader, "0.0.0.0") == 0)
-            leader = is_here(on) ? "127.0.0.1" : gang_host(c, 0, first, sizeof first);
+            leader = count_hosts(c) > 1 ? copy_host(c, 0, first, sizeof first) : "127.0.0.1";
         snprintf(connect, sizeof connect, "%s:%d", leader, port);
         snprintf(rank, sizeof rank, "%d", r);
         argv[n++] = (char *)"--connect";

@@ -58,11 +58,15 @@ agrees "parallel: uneven shares" tests/golden/hf/phi3 --tp 2 --split 3,1
 # A host that an agent reaches: here a shell that runs the command on this machine.
 cat >"$TMP/agent" <<'SH'
 #!/bin/sh
+echo "$1" >>"$(dirname "$0")/asked"
 shift
 exec "$@"
 SH
 chmod +x "$TMP/agent"
 agrees "parallel: a host by its agent" tests/golden/hf/qwen2 --tp 2 --hosts 127.0.0.1,other --agent "$TMP/agent %h" --remote-tern "$TERN" --gang-listen 127.0.0.1
+rm -f "$TMP/asked"
+agrees "parallel: two members on each of two hosts" tests/golden/hf/qwen2 --tp 2 --pp 2 --hosts 127.0.0.1,other --agent "$TMP/agent %h" --remote-tern "$TERN" --gang-listen 127.0.0.1
+[ "$(sort "$TMP/asked" | uniq -c | tr -s ' ')" = " 2 other" ] && ok "parallel: the other host has half of the members" || not_ok "parallel: hosts of members: $(cat "$TMP/asked")"
 if command -v mpirun >/dev/null && [ -e "$B/tern-mpi.so" ]; then
   # Open MPI keeps memory until its process ends.
   ASAN_OPTIONS=detect_leaks=0 agrees "parallel: over mpi" tests/golden/hf/qwen2 --tp 2 --transport mpi
