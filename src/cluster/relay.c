@@ -683,8 +683,12 @@ static void place_request(struct relay *r)
                                           (r->kind != RELAY_GENERATE && !r->key.model[0]) };
     bool by_prefix = false, known = false;
 
+    r->w = NULL;
     if (r->kind == RELAY_STORE) {
-        if ((r->w = take_keeper(r, &job))) send_request(r);
+        struct worker *w = take_keeper(r, &job);
+        if (!w) return; /* r may be gone */
+        r->w = w;
+        send_request(r);
         return;
     }
     if ((r->w = stored_keeper(r->g->fleet, r->g->affinity, r->stored, r->by_worker)))
