@@ -107,14 +107,18 @@ bool conn_close_idle(struct http *h)
     return true;
 }
 
-/* Closes the oldest connection over the limit that has sent no whole head, or has had its reply. */
+/* Closes the oldest connection over the limit that has sent no whole head, or has had its reply: if all
+ * have bytes that the loop has not read yet, the oldest of these, which had the most time. */
 static bool close_over(struct http *h)
 {
-    struct conn *found = NULL;
+    struct conn *found = NULL, *unread = NULL;
 
-    for (struct conn *c = h->conns; c; c = c->next)
-        if (c->over && c->state != CONN_HANDLING && (c->state != CONN_READING || !has_unread(c)))
-            found = c;
+    for (struct conn *c = h->conns; c; c = c->next) {
+        if (!c->over || c->state == CONN_HANDLING) continue;
+        if (c->state == CONN_READING && has_unread(c)) unread = c;
+        else found = c;
+    }
+    if (!found) found = unread;
     if (found) conn_drop(found, "closed");
     return found != NULL;
 }
