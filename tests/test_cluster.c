@@ -193,6 +193,10 @@ static void texts_with_one_beginning_have_equal_hashes(void **state)
                        "\"baaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}]}"),
                    0, &b);
     assert_true(b.n_hashes >= 1 && a.hashes[0] != b.hashes[0]);
+    promptkey_make(NULL, STR("{\"n\":1e12,\"max_tokens\":1e300,\"prompt\":\"a\"}"), 0, &a);
+    assert_true(a.n == 1000000000 && a.cost > 1e17 && a.cost < 1e19);
+    promptkey_make(NULL, STR("{\"n\":-5,\"prompt\":\"a\"}"), 0, &a);
+    assert_int_equal(a.n, 1);
     promptkey_make(NULL, STR("not JSON"), 0, &a);
     assert_int_equal(a.n_hashes, 0);
     promptkey_make(NULL, STR(""), 0, &a);

@@ -14,7 +14,8 @@ enum {
     EXACT_BYTES = 64 << 10, /* a larger body is not tokenized on the loop */
     TEXT_BYTES = AFFINITY_BLOCKS * AFFINITY_BYTES,
     GUESS_TOKENS = 128, /* of a completion without max_tokens */
-    TOKEN_BYTES = 4     /* of a token of text, on average */
+    TOKEN_BYTES = 4,    /* of a token of text, on average */
+    MOST_COUNT = 1000000000
 };
 
 struct known {
@@ -142,12 +143,14 @@ static void make_text(struct str body, uint64_t salt, struct promptkey *out)
 
 enum { M_MODEL, M_MAX, M_MAX_COMPLETION, M_N, M_SEED, N_MEMBERS };
 
+/* The member's number, at most MOST_COUNT; without one that is 0 or more, dflt. */
 static double number_of(const struct jsonpeek_member *m, double dflt)
 {
     double v;
 
-    return m->found == JSONPEEK_FOUND && !m->is_text && str_to_f64(m->value, &v) && v >= 0 ? v
-                                                                                           : dflt;
+    if (m->found != JSONPEEK_FOUND || m->is_text || !str_to_f64(m->value, &v) || !(v >= 0))
+        return dflt;
+    return v < MOST_COUNT ? v : MOST_COUNT;
 }
 
 static uint64_t salt_of(uint64_t salt, const char *model)
