@@ -63,7 +63,8 @@ struct engine_opt abi_engine_options(const tern_options *o)
                                 .max_batch = o->batch,
                                 .max_seqs = o->sequences,
                                 .max_requests = o->queue,
-                                .kv_type = DT_NONE };
+                                .kv_type = DT_NONE,
+                                .tells_callers = true };
 }
 
 /* ---- the handle ---- */

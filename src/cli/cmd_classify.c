@@ -77,7 +77,8 @@ static int open_classifier(struct job *j, struct feed *t, struct err *e)
 {
     struct engine_opt o = { .n_threads = j->n_threads,
                             .kv_type = DT_NONE,
-                            .allow_nan = j->allow_nan };
+                            .allow_nan = j->allow_nan,
+                            .tells_callers = true };
     struct engine_info info;
     int rc = engine_open(&t->engine, j->model, &o, e);
 

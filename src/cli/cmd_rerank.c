@@ -139,7 +139,8 @@ static int open_reranker(struct job *j, struct feed *t, struct err *e)
     struct engine_opt o = { .n_threads = j->n_threads,
                             .kv_type = DT_NONE,
                             .allow_nan = j->allow_nan,
-                            .ranks_by_answer = strcmp(j->mode, "generative") == 0 };
+                            .ranks_by_answer = strcmp(j->mode, "generative") == 0,
+                            .tells_callers = true };
     const struct tokenizer *tok;
     struct engine_info info;
     int rc = engine_open(&t->engine, j->model, &o, e);

@@ -104,8 +104,9 @@ static int stream_answer(struct run *r, tern_request *req, struct runanswer *a, 
         *reader = show_event(r, a, &ev);
         if (ev.finish != TERN_FINISH_NONE) break;
     }
-    if (*reader && !r->json && (r->ids || last != '\n')) *reader = gen_write("\n", 1);
     *finish = ev.finish;
+    if (rc != TERN_OK && !last) return rc; /* nothing was printed: no line to end */
+    if (*reader && !r->json && (r->ids || last != '\n')) *reader = gen_write("\n", 1);
     return rc;
 }
 

@@ -71,7 +71,8 @@ void engine_judge_failed_step(struct engine *g, const struct err *why)
 {
     struct err e = *why;
 
-    log_error("a step of %d sequences failed: %s", g->step.n_seqs, why->msg);
+    if (!g->opt.tells_callers)
+        log_error("a step of %d sequences failed: %s", g->step.n_seqs, why->msg);
     if (engine_fail_if_damaged(g)) return;
     engine_fail_if_lost(g);
     g->n_failed_steps++;

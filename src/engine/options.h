@@ -54,5 +54,6 @@ struct engine_opt {
     /* Called once, on the engine's thread, when the engine has failed (engine_error); NULL: not. */
     void (*failed)(void *arg);
     void *failed_arg;
+    bool tells_callers; /* a failed step is not logged: each of its requests says why */
 };
 #endif

@@ -121,8 +121,8 @@ case $B in *asan* | *tsan*) skip "out of memory: sanitizers need more address sp
     grep -q 'error while loading shared' "$TMP/err" && continue
     if [ $rc -eq 1 ]; then
       seen=1
-      # A step that fails is also in the log, before the message.
-      [ "$(grep -vc -e '^$' -e '^tern: error: a step of' "$TMP/err")" -eq 1 ] || not_ok "out of memory at $mb MB: $(cat "$TMP/err")"
+      [ "$(wc -l <"$TMP/err")" -eq 1 ] || not_ok "out of memory at $mb MB, lines on stderr: $(cat "$TMP/err")"
+      [ ! -s "$TMP/out" ] || not_ok "out of memory at $mb MB, on stdout: $(head -c 200 "$TMP/out")"
     elif [ $rc -ne 0 ]; then
       not_ok "out of memory at $mb MB: exit $rc: $(tail -c 200 "$TMP/err")"
     fi
