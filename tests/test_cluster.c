@@ -167,39 +167,47 @@ static void the_index_knows_how_much_of_a_prompt_a_worker_has(void **state)
     affinity_close(a);
 }
 
+static void make_key(const struct promptkeys *k, struct str body, struct promptkey *out)
+{
+    struct promptlook l;
+
+    promptlook_begin(&l, body);
+    while (!promptlook_step(&l)) continue;
+    promptkey_make(k, &l, 0, out);
+}
+
 static void texts_with_one_beginning_have_equal_hashes(void **state)
 {
     struct promptkey a, b;
 
     (void)state;
-    promptkey_make(
-        NULL,
-        STR("{\"model\":\"m\",\"max_tokens\":7,\"messages\":[{\"role\":\"user\",\"content\":"
-            "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1\"}]}"),
-        0, &a);
-    promptkey_make(NULL,
-                   STR("{\"n\":3,\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":"
-                       "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa2\"}]}"),
-                   0, &b);
+    make_key(NULL,
+             STR("{\"model\":\"m\",\"max_tokens\":7,\"messages\":[{\"role\":\"user\",\"content\":"
+                 "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1\"}]}"),
+             &a);
+    make_key(NULL,
+             STR("{\"n\":3,\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":"
+                 "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa2\"}]}"),
+             &b);
     assert_string_equal(a.model, "m");
     assert_int_equal(b.n, 3);
     assert_int_equal(a.n_hashes, 2);
     assert_true(a.hashes[0] == b.hashes[0] && a.hashes[1] == b.hashes[1]);
     assert_true(!a.exact && a.cost > 7);
-    promptkey_make(NULL,
-                   STR("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":"
-                       "\"baaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}]}"),
-                   0, &b);
+    make_key(NULL,
+             STR("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":"
+                 "\"baaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}]}"),
+             &b);
     assert_true(b.n_hashes >= 1 && a.hashes[0] != b.hashes[0]);
-    promptkey_make(NULL, STR("{\"n\":1e12,\"max_tokens\":1e300,\"prompt\":\"a\"}"), 0, &a);
+    make_key(NULL, STR("{\"n\":1e12,\"max_tokens\":1e300,\"prompt\":\"a\"}"), &a);
     assert_true(a.n == 1000000000 && a.cost > 1e17 && a.cost < 1e19);
-    promptkey_make(NULL, STR("{\"n\":-5,\"prompt\":\"a\"}"), 0, &a);
+    make_key(NULL, STR("{\"n\":-5,\"prompt\":\"a\"}"), &a);
     assert_int_equal(a.n, 1);
-    promptkey_make(NULL, STR("not JSON"), 0, &a);
+    make_key(NULL, STR("not JSON"), &a);
     assert_int_equal(a.n_hashes, 0);
-    promptkey_make(NULL, STR(""), 0, &a);
+    make_key(NULL, STR(""), &a);
     assert_int_equal(a.n_hashes, 0);
 }
 
@@ -212,19 +220,40 @@ static void with_the_tokenizer_hashes_are_those_of_token_blocks(void **state)
 
     (void)state;
     if (promptkeys_open(&k, models, names, 1, &e) != OK) skip();
-    promptkey_make(
-        k,
-        STR("{\"prompt\":\"Once upon a time there was a little frog who wanted to see the "
-            "whole wide world\",\"max_tokens\":4}"),
-        0, &a);
-    promptkey_make(
-        k,
-        STR("{\"max_tokens\":4, \"prompt\" : \"Once upon a time there was a little frog who "
-            "wanted to see the whole wide ocean\"}"),
-        0, &b);
+    make_key(k,
+             STR("{\"prompt\":\"Once upon a time there was a little frog who wanted to see the "
+                 "whole wide world\",\"max_tokens\":4}"),
+             &a);
+    make_key(k,
+             STR("{\"max_tokens\":4, \"prompt\" : \"Once upon a time there was a little frog who "
+                 "wanted to see the whole wide ocean\"}"),
+             &b);
     assert_true(a.exact && b.exact && a.n_hashes >= 1);
     assert_true(a.hashes[0] == b.hashes[0]);
     promptkeys_close(k);
+}
+
+/* What comes behind a long prompt is found, and no step looks at much of it. */
+static void a_long_body_is_looked_at_in_pieces(void **state)
+{
+    enum { BYTES = 16 << 20, PIECES = 60 };
+    struct buf b = { 0 };
+    struct promptlook l;
+    struct promptkey key;
+    int n = 1;
+
+    (void)state;
+    buf_puts(&b, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+    while (b.n < BYTES) buf_puts(&b, "a \\\"word\\\" {[ ");
+    buf_puts(&b, "\"}],\"model\":\"m\",\"n\":3,\"max_tokens\":5}");
+    assert_false(b.failed);
+    promptlook_begin(&l, buf_str(&b));
+    while (!promptlook_step(&l)) n++;
+    assert_true(n >= PIECES);
+    promptkey_make(NULL, &l, 0, &key);
+    assert_string_equal(key.model, "m");
+    assert_int_equal(key.n, 3);
+    buf_release(&b);
 }
 
 /* ---- the state of a worker ---- */
@@ -499,6 +528,7 @@ int main(void)
         cmocka_unit_test(the_index_knows_how_much_of_a_prompt_a_worker_has),
         cmocka_unit_test(texts_with_one_beginning_have_equal_hashes),
         cmocka_unit_test(with_the_tokenizer_hashes_are_those_of_token_blocks),
+        cmocka_unit_test(a_long_body_is_looked_at_in_pieces),
         cmocka_unit_test(the_state_of_a_worker_is_checked_member_by_member),
         cmocka_unit_test(the_breaker_of_a_worker_opens_and_is_tried_by_one_request),
         cmocka_unit_test(units_of_a_stream_are_passed_whole),

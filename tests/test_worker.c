@@ -108,6 +108,17 @@ static void the_member_of_the_outermost_object_is_found(void **state)
         assert_int_equal(jsonpeek_text(str_c(table[i].json), "model", &out), table[i].want);
         if (table[i].text) assert_string_equal(buf_cstr(&out), table[i].text);
         buf_release(&out);
+        for (size_t most = 1; most < 20; most++) { /* where a piece ends does not matter */
+            struct jsonpeek_member m = { .key = "model" };
+            struct jsonpeek_scan s;
+            bool is_text;
+            jsonpeek_begin(&s, str_c(table[i].json), &m, 1);
+            while (!jsonpeek_step(&s, most)) continue;
+            is_text = m.found == JSONPEEK_FOUND && m.is_text;
+            assert_int_equal(m.found == JSONPEEK_FOUND && !is_text ? JSONPEEK_ABSENT : m.found,
+                             table[i].want);
+            if (is_text) assert_true(str_is(m.value, table[i].text));
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 enum jsonpeek {
     JSONPEEK_FOUND,
     JSONPEEK_ABSENT, /* the object has no such member, or it is of another type */
-    JSONPEEK_UNKNOWN /* the text is not a JSON object, or the value has escapes */
+    JSONPEEK_UNKNOWN /* the text is not a JSON object, or the value has escapes or is very long */
 };
 
 struct jsonpeek_member {
@@ -24,6 +24,23 @@ struct jsonpeek_member {
 /* Members of the outermost object that are strings, numbers, true or false, all in one pass; of
  * several with one name the last. If the text is no object, or a name has escapes, all are UNKNOWN. */
 void jsonpeek_members(struct str json, struct jsonpeek_member *m, int n);
+
+/* The same in pieces, for a thread that must not be held by a long text: the text and m stay until
+ * the last of them. */
+struct jsonpeek_scan {
+    struct str json;
+    struct jsonpeek_member *m;
+    int n;
+    /* private */
+    int place;
+    size_t at; /* the next byte */
+    size_t name_at, name_n, value_at;
+    int depth;
+    bool in_string, escaped, skips;
+};
+void jsonpeek_begin(struct jsonpeek_scan *s, struct str json, struct jsonpeek_member *m, int n);
+/* Looks at so many bytes more, 1 at least. true: all is done, m has the results. */
+bool jsonpeek_step(struct jsonpeek_scan *s, size_t most);
 
 /* Appends the value of the member `key` of the outermost object to out; of several the last. key:
  * without characters that JSON escapes. */

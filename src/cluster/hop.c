@@ -3,7 +3,6 @@
  * reported from a later turn of the loop. */
 #include "cluster/hop.h"
 
-#include "base/buf.h"
 #include "base/mem.h"
 #include "loadtest/load_client.h"
 
@@ -53,6 +52,16 @@ const char *hop_end_name(enum hop_end end)
 {
     static const char *const names[] = { "done", "connect", "cut", "bad", "timeout", "nomem" };
     return names[end];
+}
+
+void hop_write_target(struct buf *out, struct str path, struct str query)
+{
+    for (size_t i = 0; i < path.n; i++) {
+        unsigned char c = (unsigned char)path.p[i];
+        if (c > ' ' && c < 127 && !strchr("%?#\"<>", c)) buf_putc(out, (char)c);
+        else buf_printf(out, "%%%02X", c);
+    }
+    if (query.n) buf_printf(out, "?%.*s", STR_ARG(query));
 }
 
 /* ---- lanes ---- */

@@ -8,6 +8,7 @@
 #ifndef TERN_CLUSTER_HOP_H
 #define TERN_CLUSTER_HOP_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -57,6 +58,9 @@ int lane_open(struct lane **out, struct event_base *base, const char *url, const
 void lane_close(struct lane *l); /* no hop may be left; NULL is allowed */
 void lane_drop_idle(struct lane *l);
 void lane_stats(const struct lane *l, struct lane_stats *out);
+
+/* hop_request.path of a path that was decoded: percent-encoded where it must be. */
+void hop_write_target(struct buf *out, struct str path, struct str query);
 
 /* NULL: no memory. The callbacks come later, never from inside this function. */
 struct hop *hop_start(struct lane *l, const struct hop_request *rq, const struct hop_ops *ops,

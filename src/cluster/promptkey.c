@@ -1,7 +1,6 @@
 #include "cluster/promptkey.h"
 
 #include "api/params.h"
-#include "base/jsonpeek.h"
 #include "base/mem.h"
 #include "kv/block.h"
 #include "pool/modelname.h"
@@ -12,6 +11,7 @@
 
 enum {
     EXACT_BYTES = 64 << 10, /* a larger body is not tokenized on the loop */
+    LOOK_BYTES = 256 << 10, /* of a body, at once: some tenths of a millisecond */
     TEXT_BYTES = AFFINITY_BLOCKS * AFFINITY_BYTES,
     GUESS_TOKENS = 128, /* of a completion without max_tokens */
     TOKEN_BYTES = 4,    /* of a token of text, on average */
@@ -141,7 +141,7 @@ static void make_text(struct str body, uint64_t salt, struct promptkey *out)
 
 /* ---- the members that the gateway looks at ---- */
 
-enum { M_MODEL, M_MAX, M_MAX_COMPLETION, M_N, M_SEED, N_MEMBERS };
+enum { M_MODEL, M_MAX, M_MAX_COMPLETION, M_N, M_SEED };
 
 /* The member's number, at most MOST_COUNT; without one that is 0 or more, dflt. */
 static double number_of(const struct jsonpeek_member *m, double dflt)
@@ -159,14 +159,26 @@ static uint64_t salt_of(uint64_t salt, const char *model)
     return salt;
 }
 
-void promptkey_make(const struct promptkeys *k, struct str body, uint64_t salt,
+void promptlook_begin(struct promptlook *l, struct str body)
+{
+    static const char *const keys[PROMPTLOOK_MEMBERS] = { [M_MODEL] = "model",
+                                                          [M_MAX] = "max_tokens",
+                                                          [M_MAX_COMPLETION] =
+                                                              "max_completion_tokens",
+                                                          [M_N] = "n",
+                                                          [M_SEED] = "seed" };
+
+    for (int i = 0; i < PROMPTLOOK_MEMBERS; i++) l->m[i].key = keys[i];
+    jsonpeek_begin(&l->scan, body, l->m, PROMPTLOOK_MEMBERS);
+}
+
+bool promptlook_step(struct promptlook *l) { return jsonpeek_step(&l->scan, LOOK_BYTES); }
+
+void promptkey_make(const struct promptkeys *k, const struct promptlook *l, uint64_t salt,
                     struct promptkey *out)
 {
-    struct jsonpeek_member m[N_MEMBERS] = { { .key = "model" },
-                                            { .key = "max_tokens" },
-                                            { .key = "max_completion_tokens" },
-                                            { .key = "n" },
-                                            { .key = "seed" } };
+    const struct jsonpeek_member *m = l->m;
+    struct str body = l->scan.json;
     const struct known *known;
     size_t n_tokens = body.n / TOKEN_BYTES;
     double most;
@@ -176,7 +188,6 @@ void promptkey_make(const struct promptkeys *k, struct str body, uint64_t salt,
         out->cost = 1;
         return;
     }
-    jsonpeek_members(body, m, N_MEMBERS);
     if (m[M_MODEL].found == JSONPEEK_FOUND && m[M_MODEL].is_text)
         snprintf(out->model, sizeof out->model, "%.*s", STR_ARG(m[M_MODEL].value));
     salt = salt_of(salt, out->model);

@@ -7,6 +7,7 @@
 #define TERN_CLUSTER_PROMPTKEY_H
 
 #include "base/err.h"
+#include "base/jsonpeek.h"
 #include "base/str.h"
 #include "cluster/affinity.h"
 
@@ -27,8 +28,18 @@ struct promptkey {
 int promptkeys_open(struct promptkeys **out, const char *const *models, const char *const *names,
                     int n, struct err *e);
 void promptkeys_close(struct promptkeys *k); /* NULL is allowed */
-/* Never fails: a body that is not understood has no hashes, and the worker says what is wrong. chat: of
- * a route that may have messages. */
-void promptkey_make(const struct promptkeys *k, struct str body, uint64_t salt,
+
+/* The members of a body that the gateway looks at. A body may be long, and the loop has other
+ * requests: it is looked at piece by piece. The body stays until promptkey_make. */
+enum { PROMPTLOOK_MEMBERS = 5 };
+struct promptlook {
+    struct jsonpeek_scan scan;
+    struct jsonpeek_member m[PROMPTLOOK_MEMBERS];
+};
+void promptlook_begin(struct promptlook *l, struct str body);
+bool promptlook_step(struct promptlook *l); /* true: that was the last piece */
+/* After the last piece. Never fails: a body that is not understood has no hashes, and the worker says
+ * what is wrong. */
+void promptkey_make(const struct promptkeys *k, const struct promptlook *l, uint64_t salt,
                     struct promptkey *out);
 #endif

@@ -38,8 +38,9 @@ enum {
     BACKOFF_MOST_MS = 500,
     WAIT_MS = 10000, /* for any usable worker */
     WAIT_STEP_MS = 20,
-    COLLECT_MAX = 4 << 20,  /* a larger reply is passed on as it comes */
-    PAUSE_BYTES = 256 << 10 /* unsent bytes of a client at which reading of its worker pauses */
+    CANCEL_BYTES = 64 << 10, /* of a body that are looked at for the id of a cancel */
+    COLLECT_MAX = 4 << 20,   /* a larger reply is passed on as it comes */
+    PAUSE_BYTES = 256 << 10  /* unsent bytes of a client at which reading of its worker pauses */
 };
 
 #define MS UINT64_C(1000000)
@@ -55,6 +56,8 @@ struct relay {
     char name[64];     /* of the tenant */
     struct buf target; /* path and query, as the client sent them */
     struct str body;
+    struct promptlook look; /* at the body */
+    bool looks;             /* at the next piece of it, soon */
     struct promptkey key;
     char call[32]; /* end of the completion's id */
     int64_t created;
@@ -83,6 +86,7 @@ struct relay {
 };
 
 static void place_request(struct relay *r);
+static void look_at_body(struct relay *r);
 
 /* ---- the end ---- */
 
@@ -233,7 +237,8 @@ static void on_timer(void *arg)
 {
     struct relay *r = arg;
 
-    if (!r->w) place_request(r);
+    if (r->looks) look_at_body(r);
+    else if (!r->w) place_request(r);
 }
 
 /* Exponential back-off with jitter: half to one and a half times the step. */
@@ -798,19 +803,6 @@ static void make_call_id(struct relay *r)
     r->seed = rng_u64(&r->g->rng) >> 1;
 }
 
-/* The path is sent as it was decoded, percent-encoded where it must be. */
-static void write_target(struct relay *r)
-{
-    struct str path = http_path(r->q), query = http_query(r->q);
-
-    for (size_t i = 0; i < path.n; i++) {
-        unsigned char c = (unsigned char)path.p[i];
-        if (c > ' ' && c < 127 && !strchr("%?#\"<>", c)) buf_putc(&r->target, (char)c);
-        else buf_printf(&r->target, "%%%02X", c);
-    }
-    if (query.n) buf_printf(&r->target, "?%.*s", STR_ARG(query));
-}
-
 /* The id that a cancel is about. */
 static struct worker *find_cancelled(struct relay *r)
 {
@@ -820,7 +812,7 @@ static struct worker *find_cancelled(struct relay *r)
 
     if (str_starts(path, prefix) && path.n > prefix.n + end.n)
         buf_add(&id, path.p + prefix.n, path.n - prefix.n - end.n);
-    else jsonpeek_text(r->body, "id", &id);
+    else jsonpeek_text(str_take(r->body, CANCEL_BYTES), "id", &id);
     if (id.n && !id.failed) w = relay_find(r->g, buf_str(&id));
     buf_release(&id);
     return w;
@@ -851,10 +843,19 @@ static struct relay *relay_open(struct gateway *g, struct http_req *q, const str
     if (g->relays) g->relays->prev = r;
     g->relays = r;
     g->n_relays++;
-    write_target(r);
+    hop_write_target(&r->target, http_path(q), http_query(q));
     if (r->timer && !r->target.failed) return r;
     relay_free(r);
     return NULL;
+}
+
+/* A long body is looked at in pieces, between which other requests have their turns. */
+static void look_at_body(struct relay *r)
+{
+    while ((r->looks = !promptlook_step(&r->look)))
+        if (loop_timer_set(r->timer, 0)) return;
+    if (r->kind != RELAY_CANCEL) promptkey_make(r->g->keys, &r->look, 0, &r->key);
+    place_request(r);
 }
 
 void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who,
@@ -883,8 +884,8 @@ void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who
     make_call_id(r);
     http_on_gone(q, on_gone, r);
     http_on_sent(q, on_sent, r);
-    if (kind != RELAY_CANCEL) promptkey_make(g->keys, r->body, 0, &r->key);
     r->stored = stored_key(http_path(q), r->body);
+    promptlook_begin(&r->look, r->body);
     if (kind == RELAY_CANCEL && (w = find_cancelled(r))) {
         struct fleet_job job = { .cost = 1 };
         r->w = w;
@@ -892,5 +893,5 @@ void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who
         send_request(r);
         return;
     }
-    place_request(r);
+    look_at_body(r);
 }

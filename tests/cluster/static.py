@@ -44,6 +44,8 @@ def test_same_answers():
                        ("/v1/completions", completion(LONG, temperature=1, seed=7, logprobs=1))):
         direct, over = texts(workers[0], path, body), texts(gw, path, body)
         check(f"{path} has the same answer over the gateway", direct[0] == 200 and direct == over, (direct, over))
+    direct, over = texts(workers[0], "/v1/completions", completion(LONG)), texts(gw, "/v1/completions", {"filler": "[\"" * 1000000, **completion(LONG)})
+    check("a body that is looked at in pieces has the same answer", direct == over, (direct, over))
     s = Stream(gw, "/v1/completions", completion(LONG)).rest()
     check("a stream has the same text", s.text == texts(workers[0], "/v1/completions", completion(LONG))[1] and s.done, s.text)
     check("ids of tokens do not reach the client", b": ids" not in s.raw, s.raw[-300:])

@@ -40,6 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct str text = str_of((const char *)data, n);
     struct worker w = { .index = 0 };
+    struct promptlook look;
     struct promptkey key;
     struct member member;
     struct err e = { 0 };
@@ -54,6 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     buf_release(&w.list);
     read_stream(text);
     member_read(&member, text, &e);
-    promptkey_make(NULL, text, 0, &key);
+    promptlook_begin(&look, text);
+    while (!promptlook_step(&look)) continue;
+    promptkey_make(NULL, &look, 0, &key);
     return 0;
 }
