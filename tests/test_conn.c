@@ -433,7 +433,7 @@ static void a_held_body_is_read_or_refused_after_a_while(void **state)
     (void)state;
     send_large(&a, "/held"); /* any other path is echoed */
     send_large(&b, "/refused");
-    for (int i = 0; i < 5000 && read_stats(w).held < 2; i++) usleep(1000);
+    for (int i = 0; i < 60000 && read_stats(w).held < 2; i++) usleep(1000);
     assert_int_equal(read_stats(w).held, 2);
     send_large(&c, "/echo"); /* the others keep nobody from being served */
     r = read_reply(&c);
@@ -448,7 +448,7 @@ static void a_held_body_is_read_or_refused_after_a_while(void **state)
     assert_int_equal(read_stats(w).held, 3);
     assert_int_equal(read_stats(w).requests, 3);
     send_large(&a, "/held"); /* a server may close with held ones */
-    for (int i = 0; i < 5000 && read_stats(w).held < 4; i++) usleep(1000);
+    for (int i = 0; i < 60000 && read_stats(w).held < 4; i++) usleep(1000);
     close_peer(&a);
     close_peer(&b);
     close_peer(&c);
@@ -477,7 +477,7 @@ static void refused_uploads_are_read_a_few_at_a_time(void **state)
     for (int i = 0; i < N; i++) expect_reply(&p[i], 413, NULL);
     assert_true(send_bytes(&p[0], body, SENT)); /* the first is read */
     for (int i = 0; i < N; i++) close_peer(&p[i]);
-    for (int i = 0; i < 5000 && read_stats(w).conns; i++) usleep(2000);
+    for (int i = 0; i < 60000 && read_stats(w).conns; i++) usleep(2000);
     assert_int_equal(read_stats(w).conns, 0);
     mem_free(body);
     world_close(w);

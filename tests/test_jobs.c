@@ -574,7 +574,7 @@ static void wait_for_all(struct journal *j)
 {
     uint64_t start = clock_ns();
 
-    while (journal_n_waiting(j) > 0 && clock_ms_since(start) < 20000) {
+    while (journal_n_waiting(j) > 0 && clock_ms_since(start) < 120000) {
         journal_process(j);
         usleep(200);
     }

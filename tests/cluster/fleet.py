@@ -30,7 +30,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-def wait_for(fn, seconds=120):
+def wait_for(fn, seconds=300):
     """Whether fn() comes true in time; what it cannot ask yet is asked again."""
     end = time.time() + seconds
     while time.time() < end:
@@ -77,7 +77,7 @@ class Process:
         self.p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=open(self.log, "a"), env=ENV)
         return self
 
-    def wait_ready(self, seconds=90):
+    def wait_ready(self, seconds=300):
         end = time.time() + seconds
         while time.time() < end:
             if self.p.poll() is not None:
@@ -97,7 +97,7 @@ class Process:
         self.p.kill()
         self.p.wait()
 
-    def stop(self, seconds=30):
+    def stop(self, seconds=300):
         if not self.p or self.p.poll() is not None:
             return
         self.p.send_signal(signal.SIGCONT)
@@ -108,13 +108,13 @@ class Process:
             self.p.kill()
             self.p.wait()
 
-    def connect(self, timeout=120):
+    def connect(self, timeout=300):
         return http.client.HTTPConnection(self.address, self.port, timeout=timeout)
 
-    def get(self, path, headers=None, timeout=60):
+    def get(self, path, headers=None, timeout=300):
         return self.ask("GET", path, None, headers, timeout)
 
-    def ask(self, method, path, body=None, headers=None, timeout=120):
+    def ask(self, method, path, body=None, headers=None, timeout=300):
         c = self.connect(timeout)
         try:
             data = None if body is None else body if isinstance(body, (str, bytes)) else json.dumps(body)
@@ -137,7 +137,7 @@ class Gateway(Process):
     def __init__(self, folder, name, *more, **kw):
         super().__init__(folder, name, ["gateway", *more], **kw)
 
-    def wait_workers(self, n, seconds=90):
+    def wait_workers(self, n, seconds=300):
         end = time.time() + seconds
         while time.time() < end:
             try:
@@ -151,7 +151,7 @@ class Gateway(Process):
     def worker(self, url):
         return next(w for w in self.status()["workers"] if w["url"] == url)
 
-    def wait_state(self, url, state, seconds=30):
+    def wait_state(self, url, state, seconds=300):
         end = time.time() + seconds
         while time.time() < end:
             try:
@@ -174,7 +174,7 @@ def completion(prompt, max_tokens=32, **more):
 class Stream:
     """A streamed answer, read event by event. `raw` has every byte of the body."""
 
-    def __init__(self, server, path, body, headers=None, timeout=120):
+    def __init__(self, server, path, body, headers=None, timeout=300):
         self.c = server.connect(timeout)
         self.c.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json", **(headers or {})})
         self.r = self.c.getresponse()

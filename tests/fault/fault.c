@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum kind { KIND_ALLOC, KIND_READ, KIND_MMAP, KIND_THREAD, KIND_SYSTEM, KINDS };
-enum { FRAMES = 14, SLOTS = 1 << 18, SECONDS = 60, SHOWN_LEAKS = 3 };
+enum { FRAMES = 14, SLOTS = 1 << 18, SECONDS = 300, SHOWN_LEAKS = 3 };
 
 static const char *const kind_names[KINDS] = { "allocation", "read", "mmap", "thread",
                                                "system call" };
