@@ -38,6 +38,47 @@ static void check_memory(const char *folder)
     loadplan_close(p);
 }
 
+/* Weights of the members of tp 2 take little more than those of one process: the embedding and the norms
+ * are on both, and columns are cut between groups. */
+static void check_members(const char *folder)
+{
+    uint64_t bytes[3] = { 0 }, shared = 0;
+    struct err e;
+
+    for (int rank = -1; rank < 2; rank++) {
+        struct load_opt opt = { .backend = { .n_threads = 1 }, .kv_type = DT_NONE };
+        struct loadplan *p = NULL;
+        if (rank >= 0) opt.shard = (struct shard_opt){ .tp = 2, .pp = 1, .tp_rank = rank };
+        if (loadplan_read(&p, folder, &e) != OK || loadplan_make(p, &opt, &e) != OK)
+            fail_msg("%s: %s", folder, e.msg);
+        bytes[rank + 1] = loadplan_bytes(p).weights;
+        shared = (uint64_t)p->facts.n_vocab * (uint64_t)p->facts.n_vec * 2;
+        loadplan_close(p);
+    }
+    if (bytes[1] + bytes[2] > (bytes[0] + shared) * 1.1)
+        fail_msg("%s: %llu bytes, the members %llu and %llu, of which %llu are the embedding",
+                 folder, (unsigned long long)bytes[0], (unsigned long long)bytes[1],
+                 (unsigned long long)bytes[2], (unsigned long long)shared);
+}
+
+static void members_keep_the_groups_of_quantized_layers(void **state)
+{
+    static const char *const names[] = {
+        "llama.gptq4-g128",   "llama.gptq4-g128-asym",  "llama.awq4-g128",
+        "llama.ct-w4a16-g32", "llama.ct-w8a16-channel", "llama.ct-nvfp4",
+        "llama.fp8-block128", "llama.ct-int8-channel",  "qwen3_moe.gptq4-g128",
+        "llama.ct-mxfp4",     "llama.modelopt-fp8",     "llama.bitlinear",
+    };
+
+    (void)state;
+    need_shared("fixtures/quant");
+    for (size_t i = 0; i < N(names); i++) {
+        char folder[512];
+        snprintf(folder, sizeof folder, "%s/%s", shared("fixtures/quant"), names[i]);
+        check_members(folder);
+    }
+}
+
 static void check_folder(const char *folder)
 {
     check_golden(folder, folder, true, 1e-5);
@@ -207,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_of_quantized_folders_agree),
         cmocka_unit_test(logits_of_all_schemes_agree),
+        cmocka_unit_test(members_keep_the_groups_of_quantized_layers),
         cmocka_unit_test(quantized_folders_become_gguf),
         cmocka_unit_test(convert_keeps_what_gguf_can_hold),
         cmocka_unit_test(quantized_folders_come_back_as_plain_ones),

@@ -60,6 +60,14 @@ static inline size_t group_code_bytes(enum group_code c, int cols)
     return chunk ? (size_t)((cols + chunk - 1) / chunk) * 16 : (size_t)cols;
 }
 
+/* Rows are best cut between multiples of so many columns: codes and groups stay whole. */
+static inline int grouped_unit(const struct grouped *g)
+{
+    int chunk = group_chunk(g->code) ? group_chunk(g->code) : 16;
+
+    return g->n_groups > 1 && g->group > chunk ? g->group : chunk;
+}
+
 /* Fills n_groups and the offsets from the fields above them. */
 static inline void grouped_measure(struct grouped *g)
 {

@@ -46,6 +46,8 @@ int hfquant_check(const struct hfquant_tensor *t, const char *path, struct err *
 const struct grouped *hfquant_layout(const struct hfquant_tensor *t);
 /* Elements of the order that hfquant_prepare wants; 0: none. */
 size_t hfquant_order_len(const struct hfquant_tensor *t);
+/* Are its columns in the order of their groups, as far as the file says? */
+bool hfquant_is_ordered(const struct hfquant_tensor *t);
 /* Fills *out for matrix i; order has hfquant_order_len elements, and is used if the columns of
  * the file are not in the order of groups. E_FORMAT: groups out of range. */
 int hfquant_prepare(const struct hfquant_tensor *t, int64_t i, struct grouped *out, int32_t *order,

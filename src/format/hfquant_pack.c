@@ -43,6 +43,17 @@ static int32_t read_group(const struct source_tensor *g_idx, int64_t k)
     return v;
 }
 
+bool hfquant_is_ordered(const struct hfquant_tensor *t)
+{
+    const struct source_tensor *x = t->g_idx;
+
+    if (!x) return true;
+    if (x->type != DT_I32 || x->n_dims != 1 || x->dims[0] != t->cols) return false;
+    for (int64_t k = 0; k < t->cols; k++)
+        if (read_group(x, k) != k / t->form.group) return false;
+    return true;
+}
+
 static int fail_order(const struct hfquant_tensor *t, const char *path, const char *what, int64_t k,
                       long long v, struct err *e)
 {

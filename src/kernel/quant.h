@@ -28,6 +28,13 @@ void quant_decode_part(enum dtype t, const struct grouped *g, const void *row, i
 /* Decodes columns of DT_GROUPED; any column may be the first. */
 void grouped_decode(const struct grouped *g, const void *row, int first, int n, float *dst);
 /* The code of a column of a row; scale and zero point of a group. */
+/* The layout of columns [first, first + n) of such rows; a group that is cut becomes several smaller ones
+ * with the same scale. false: the cut goes through bytes of codes, or leaves groups that are too small,
+ * or columns have another order. */
+bool grouped_cut(const struct grouped *g, int64_t first, int64_t n, struct grouped *out);
+/* Those columns of a row, in the layout that grouped_cut has made. */
+void grouped_copy(const struct grouped *g, const void *row, int64_t first,
+                  const struct grouped *part, void *out);
 uint8_t grouped_code(const struct grouped *g, const void *row, int c);
 float grouped_scale(const struct grouped *g, const void *row, int group);
 int grouped_zero(const struct grouped *g, const void *row, int group);

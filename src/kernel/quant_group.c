@@ -62,6 +62,50 @@ void grouped_decode(const struct grouped *g, const void *row, int first, int n, 
     }
 }
 
+/* ---- columns ---- */
+
+static int64_t common(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+bool grouped_cut(const struct grouped *g, int64_t first, int64_t n, struct grouped *out)
+{
+    int64_t chunk = group_chunk(g->code) ? group_chunk(g->code) : 1, end = first + n,
+            group = common(g->group, first);
+
+    if (g->order || first < 0 || n < 1 || end > g->cols) return false;
+    if (first % chunk || (end < g->cols && end % chunk)) return false;
+    if (end < g->cols) group = common(group, end);
+    if (g->n_groups == 1) group = n;
+    else if (group % 16) return false;
+    *out = *g;
+    out->cols = (int)n;
+    out->group = (int)group;
+    grouped_measure(out);
+    return true;
+}
+
+void grouped_copy(const struct grouped *g, const void *row, int64_t first,
+                  const struct grouped *part, void *out)
+{
+    const uint8_t *in = row;
+    uint8_t *to = out;
+    size_t scale = (size_t)group_scale_bytes(g->scale), n = part->scales_at;
+
+    memcpy(to, in + group_code_bytes(g->code, (int)first), n);
+    for (int k = 0; k < part->n_groups; k++) {
+        size_t from = (size_t)((first + (int64_t)k * part->group) / g->group);
+        memcpy(to + part->scales_at + (size_t)k * scale, in + g->scales_at + from * scale, scale);
+        if (g->zeros) to[part->zeros_at + (size_t)k] = in[g->zeros_at + from];
+    }
+}
+
 void quant_decode_part(enum dtype t, const struct grouped *g, const void *row, int64_t first,
                        int64_t n, float *dst)
 {

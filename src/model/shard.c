@@ -230,7 +230,8 @@ static int64_t unit_of(const struct weight_list *list, size_t at, int l, int64_t
     for (int i = 0; i < list->n; i++) {
         const struct weight_item *w = &list->items[i];
         const struct dtype_info *d = dtype_info((int)layout_type(&w->lay, w->t));
-        if (row_in_layer(w->r) && w->layer == l && w->r->at == at && d->quantized) block = d->block;
+        if (!row_in_layer(w->r) || w->layer != l || w->r->at != at || !d->quantized) continue;
+        block = w->lay.quant ? grouped_unit(hfquant_layout(w->lay.quant)) : d->block;
     }
     if (block > unit) unit = block;
     while (unit > block && size / unit < 4 * tp) unit /= 2;

@@ -107,6 +107,16 @@ static bool cuts_between_blocks(const struct weight_item *w, enum dtype t,
            (w->cols.at % d->block == 0 && w->cols.n % d->block == 0);
 }
 
+/* The layout of the member's columns of a quantized layer. false: they are not kept as groups. */
+static bool find_groups(const struct weight_item *w, struct grouped *out)
+{
+    const struct grouped *g = hfquant_layout(w->lay.quant);
+
+    *out = *g;
+    if (!weight_is_narrow(w)) return true;
+    return hfquant_is_ordered(w->lay.quant) && grouped_cut(g, w->cols.at, w->cols.n, out);
+}
+
 /* The tensor's own type where the backend reads it and tern can write it, else F16 for quantized
  * blocks and F32 for plain numbers. */
 enum dtype weight_copy_type(const struct weight_item *w, struct backend *be, int part,
@@ -115,14 +125,16 @@ enum dtype weight_copy_type(const struct weight_item *w, struct backend *be, int
     enum dtype from = layout_type(&w->lay, w->t), to = DT_F32;
     const struct dtype_info *d = dtype_info((int)from);
     uint64_t cols = (uint64_t)weight_cols(w, part);
+    struct grouped g;
 
     if (from == DT_GROUPED && be->weight_supported(be, from) && w->lay.order != ORDER_KV_B &&
-        !weight_is_narrow(w)) {
-        *row_bytes = hfquant_layout(w->lay.quant)->row_bytes;
+        find_groups(w, &g)) {
+        *row_bytes = g.row_bytes;
         return from;
     }
     if (d->quantized) to = DT_F16;
-    /* A quantized layer is kept exactly where its groups cannot be: turned, or cut by columns. */
+    /* A quantized layer is kept exactly where its groups cannot be: turned, or cut by columns that have
+     * an order of their own. */
     if (from == DT_GROUPED && backend_is_host(be)) to = DT_F32;
     /* ORDER_KV_B transposes the keys: quantized blocks cannot be kept. */
     if (be->weight_supported(be, from) && (quant_can_encode(from) || layout_in_place(&w->lay)) &&

@@ -97,12 +97,16 @@ static void read_rows(const struct weight_item *w, const struct layout *y, int i
                       float *tmp)
 {
     bool narrow = weight_is_narrow(w), same = to == layout_type(y, w->t);
+    bool grouped = to == DT_GROUPED && narrow;
     enum dtype read_as = same ? to : DT_F32;
+    struct grouped part_group = { 0 };
     uint64_t whole = 0, at = 0;
     int64_t run = n, row = r;
 
-    dtype_row_bytes(read_as, (uint64_t)layout_cols(y, part), &whole);
-    if (narrow) dtype_row_bytes(read_as, (uint64_t)w->cols.at, &at);
+    if (grouped && grouped_cut(y->group, w->cols.at, w->cols.n, &part_group))
+        whole = y->group->row_bytes;
+    else dtype_row_bytes(read_as, (uint64_t)layout_cols(y, part), &whole);
+    if (narrow && !grouped) dtype_row_bytes(read_as, (uint64_t)w->cols.at, &at);
     for (int done = 0, k; done < n; done += k) {
         if (w->is_cut) row = cut_row(&w->rows[part], r + done, &run);
         k = run < n - done ? (int)run : n - done;
@@ -115,7 +119,8 @@ static void read_rows(const struct weight_item *w, const struct layout *y, int i
         for (int j = 0; j < k; j++) {
             char *out = dst + (size_t)(done + j) * row_bytes;
             const char *in = wide + (size_t)j * whole + at;
-            if (same) memcpy(out, in, row_bytes);
+            if (grouped) grouped_copy(y->group, in, w->cols.at, &part_group, out);
+            else if (same) memcpy(out, in, row_bytes);
             else quant_encode(to, (const float *)(const void *)in, out, w->cols.n);
         }
     }
@@ -174,6 +179,16 @@ static int open_team(struct loader *ld, struct err *e)
     return ld->par ? OK : par_open(&ld->par, (struct par_opt){ 0 }, e);
 }
 
+/* The layout of the member's columns. NULL: no memory. */
+static const struct grouped *cut_group(struct loader *ld, const struct weight_item *w,
+                                       const struct layout *y)
+{
+    struct grouped *g = arena_new(&ld->m->arena, struct grouped);
+
+    if (g) grouped_cut(y->group, w->cols.at, w->cols.n, g);
+    return g;
+}
+
 /* Copies a part of matrix i: rows in order, in a type the backend can read. */
 static int copy_part(struct loader *ld, const struct weight_item *w, const struct layout *y, int i,
                      int part, struct weight *out, struct err *e)
@@ -210,8 +225,8 @@ static int copy_part(struct loader *ld, const struct weight_item *w, const struc
                        STR_ARG(w->t->name), dtype_name((int)to));
     out->type = to;
     out->data = dst;
-    if (to == DT_GROUPED) out->group = y->group;
-    return OK;
+    if (to == DT_GROUPED) out->group = narrow ? cut_group(ld, w, y) : y->group;
+    return to == DT_GROUPED && !out->group ? err_nomem(e, "the layout of a quantized layer") : OK;
 }
 
 /* The model's struct weight for a part of matrix i. NULL: no memory for a list of experts. */
