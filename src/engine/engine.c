@@ -43,7 +43,11 @@ static struct load_opt load_opt_of(const struct engine_opt *o)
                                            .numa = o->numa,
                                            .profile = o->profile,
                                            .gpu_layers = o->gpu_layers,
-                                           .vram_only = o->vram_only },
+                                           .vram_only = o->vram_only,
+                                           .cpu_moe = o->cpu_moe,
+                                           .n_cpu_moe = o->n_cpu_moe,
+                                           .place = o->place,
+                                           .place_loose = o->place_loose },
                               .room = o->room,
                               .n_ctx = o->n_ctx,
                               .kv_tokens = HARD && o->kv_tokens >= 0 ? 1 : o->kv_tokens,
@@ -312,7 +316,7 @@ static int make_info(struct engine *g, struct err *e)
                                     .pack_ms = g->runner->pack_ms,
                                     .opt = g->opt };
     yesno_find(&g->info.yesno, g->plan, g->tokenizer, g->opt.ranks_by_answer);
-    g->info.opt.device = NULL; /* borrowed from the caller until now */
+    g->info.opt.device = g->info.opt.place = NULL; /* borrowed from the caller until now */
     if ((rc = buf_check(&g->name, e)) != OK) return rc;
     return buf_check(&g->devices, e);
 }
@@ -324,6 +328,7 @@ static struct engine_device device_of(const struct runner_device *d)
     return (struct engine_device){ .name = d->name,
                                    .detail = d->detail,
                                    .n_layers = d->n_layers,
+                                   .n_experts = d->n_experts,
                                    .counts = d->has_stats,
                                    .weight_bytes = s->bytes[MEM_WEIGHTS],
                                    .kv_bytes = s->bytes[MEM_KV],
@@ -353,6 +358,8 @@ void engine_info(const struct engine *g, struct engine_info *out)
     out->n_devices = n < ENGINE_DEVICES ? n : ENGINE_DEVICES;
     for (int i = 0; i < out->n_devices; i++) {
         out->device[i] = device_of(&d[i]);
+        if (n == g->plan->place.n_shares) /* a gang's devices are not the plan's */
+            out->device[i].plan_weights = g->plan->memory[i].mapped + g->plan->memory[i].weights;
         if (!d[i].has_stats) out->device[i].pack_ns = (uint64_t)(g->runner->pack_ms * 1e6);
     }
 }

@@ -16,7 +16,9 @@ enum { ENGINE_DEVICES = 8 };
 struct engine_device {
     const char *name, *detail; /* "cuda:0", "NVIDIA H200" */
     int n_layers;
-    bool counts;                                    /* the numbers below are counted */
+    int n_experts;         /* layers whose routed experts are here, though the layers are not */
+    uint64_t plan_weights; /* bytes of weights by the load plan, mapped ones included */
+    bool counts;           /* the numbers below are counted */
     uint64_t weight_bytes, kv_bytes, scratch_bytes; /* taken on the device for this model */
     uint64_t graph_bytes, library_bytes;   /* taken by recorded graphs, and by vendor libraries */
     uint64_t free_bytes, total_bytes;      /* of the whole device, when last asked */

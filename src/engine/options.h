@@ -24,6 +24,11 @@ struct engine_opt {
     bool profile;   /* a GPU: print the time of each operation when the engine closes */
     int gpu_layers; /* a GPU: only the last so many layers lie there; default: as many as fit */
     bool vram_only; /* a GPU: all layers, or the model does not open */
+    /* a GPU: routed experts on the CPU: see model/expertplace.h; place is borrowed as device is */
+    bool cpu_moe;
+    int n_cpu_moe;
+    const char *place;
+    bool place_loose;        /* models that these do not fit are no error */
     struct gang_source gang; /* other processes that have parts of the model; tp 0: none */
     /* the model's memory: see load_opt in model/loadplan.h, and model/sizes.h for the defaults */
     struct sizes_room room; /* memory for the defaults */

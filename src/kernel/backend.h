@@ -315,12 +315,14 @@ struct backend {
      * reads (the output of a norm, the `up` of an activation) may then never be written. Such
      * memory can be read by `get` calls before the sync, but not after it. */
     int (*sync)(struct backend *be, struct err *e);
-    /* Starts executing the calls made so far, without waiting. whole: they are one complete step,
-     * which a backend may capture as a graph and replay. The rule about intermediate results in
-     * `sync` applies from here on. NULL: calls are executed as they are made. */
+    /* Starts executing the calls made so far, without waiting. whole: they are one complete step, or
+     * a part of one that comes again in every step, which a backend may capture as a graph and
+     * replay. The rule about intermediate results in `sync` applies from here on. NULL: calls are
+     * executed as they are made. */
     void (*flush)(struct backend *be, bool whole);
     /* Waits until at most `ahead` (0 to 3) of the flushes since the last sync are still executing,
-     * so that a step can be cancelled between flushes. Not NULL where flush is not. */
+     * so that a step can be cancelled between flushes. What `get` copied to memory of host_alloc
+     * before a flush that is over can be read. Not NULL where flush is not. */
     void (*throttle)(struct backend *be, int ahead);
     int whole_tokens; /* with flush: steps of up to this many tokens run best as one whole flush */
     /* Any thread, at any time. NULL: the backend keeps no counters. */
@@ -514,6 +516,12 @@ struct backend_opt {
     int gpu_layers;   /* CUDA: this many of the last layers lie on the GPU, the others on the CPU;
                          * 0: as many as fit. See model/place.h */
     bool vram_only;   /* CUDA: all layers on the GPU, or opening fails */
+    /* CUDA: routed experts on the CPU, of layers on the GPU: of all layers, of the first so many, by the
+     * names of tensors ("PATTERN=DEVICE,...", NULL or "": none). See model/expertplace.h */
+    bool cpu_moe;
+    int n_cpu_moe;
+    const char *place;
+    bool place_loose; /* models that these do not fit are no error: several share the options */
 };
 
 /* A device's share of a model: n_layers consecutive layers. */

@@ -3,7 +3,8 @@
  * On a GPU (a backend with flush) operations are queued: start queues the first pieces and returns,
  * wait queues the rest as the device works through them, asking between pieces whether the results
  * are still wanted. On the CPU operations run when they are called, all of them in wait. With two
- * devices the rows cross through host memory between their passes. */
+ * devices the rows cross through host memory between their passes. Experts that lie apart from their
+ * layers (apart.h) run when a layer is queued: then all of a step is queued in wait, too. */
 #include "model/decoder_impl.h"
 
 #include "base/mem.h"
@@ -60,6 +61,9 @@ static int open_pass(struct decoder *d, int i, const struct decoder_opt *opt, st
     kvstore_view(d->kv, &p->kv);
     state_store_view(d->states, &p->st);
     if ((rc = scratch_init(&p->s, m, p->part, *opt, e)) != OK) return rc;
+    if (p->s.experts & EXPERTS_APART &&
+        (rc = apart_open(&p->apart, m->experts.be, p->be, &m->hp, opt->max_tokens, e)) != OK)
+        return rc;
     return i > 0 ? open_crossing(&d->cross[i], d, p->be, e) : OK;
 }
 
@@ -107,6 +111,7 @@ static void close_decoder(struct runner *r)
 
     for (int i = 0; i < d->n_passes; i++) {
         close_crossing(&d->cross[i]);
+        apart_close(&d->passes[i].apart);
         scratch_release(&d->passes[i].s);
     }
     close_crossing(&d->inlet);
@@ -144,21 +149,44 @@ static int sync_blocks(struct runner *r, struct err *e)
     return kvstore_sync(decoder_of(r)->kv, e);
 }
 
-/* Any thread: names do not change, and stats are the backend's own to guard. */
+/* Layers whose experts lie on be, though the layers do not. */
+static int count_apart(const struct decoder *d, const struct backend *be)
+{
+    int n = 0;
+
+    for (int l = 0; be == d->m->experts.be && l < d->m->hp.n_layers; l++) n += d->m->apart[l];
+    return n;
+}
+
+static struct runner_device device_of(const struct decoder *d, const struct backend *be,
+                                      int n_layers)
+{
+    struct runner_device out = { .name = be->name,
+                                 .detail = be->detail,
+                                 .n_layers = n_layers,
+                                 .n_experts = count_apart(d, be),
+                                 .has_stats = be->stats != NULL };
+
+    if (be->stats) be->stats(be, &out.stats);
+    return out;
+}
+
+/* Any thread: names do not change, and stats are the backend's own to guard. A device with experts only
+ * comes first, as in the load plan. */
 static int list_devices(const struct runner *r, struct runner_device *out, int max)
 {
     const struct decoder *d = decoder_of(r);
+    const struct backend *rest = d->m->experts.be;
+    int n = 0;
 
-    for (int i = 0; i < d->n_passes && i < max; i++) {
-        const struct backend *be = d->passes[i].be;
+    for (int i = 0; i < d->n_passes; i++)
+        if (d->passes[i].be == rest) rest = NULL;
+    if (rest && n++ < max) out[0] = device_of(d, rest, 0);
+    for (int i = 0; i < d->n_passes; i++, n++) {
         const struct part *p = d->passes[i].part;
-        out[i] = (struct runner_device){ .name = be->name,
-                                         .detail = be->detail,
-                                         .n_layers = p->end - p->first,
-                                         .has_stats = be->stats != NULL };
-        if (be->stats) be->stats(be, &out[i].stats);
+        if (n < max) out[n] = device_of(d, d->passes[i].be, p->end - p->first);
     }
-    return d->n_passes;
+    return n;
 }
 
 /* The code of a GPU's large steps is loaded when the first one runs, which takes longer than the
@@ -179,8 +207,9 @@ static struct runner_limits limits_of(const struct decoder *d, const struct deco
                                    .n_blocks = opt->n_blocks,
                                    .n_slots = state_store_n(d->states),
                                    .min_chunk = gpu ? CHUNK_GPU : 2 * KV_BLOCK,
-                                   .warm_tokens =
-                                       gpu && d->n_passes == 1 ? opt->max_tokens : WARM_CPU,
+                                   .warm_tokens = gpu && d->n_passes == 1 && !d->m->experts.be
+                                                      ? opt->max_tokens
+                                                      : WARM_CPU,
                                    .warm_output = gpu ? 2 : 1, /* a step that only decodes */
                                    .block_bytes = kvstore_block_size(d->kv),
                                    .samples = s->sampled != NULL && !hp->shard,
@@ -408,6 +437,7 @@ static void begin_pass(struct decoder *d)
     d->begun = true;
     d->queued = false;
     d->layer = p->part->first;
+    p->apart.failed = (struct err){ 0 };
     scratch_plan(&p->s, d->m, d->b.n_tokens, n_tail, d->b.n_out, d->gathered);
     stage_batch(p, d, &d->b);
     if (d->at == 0 && d->inlet.x) p->be->put(p->be, p->s.x, d->inlet.x, cross_bytes(d));
@@ -416,12 +446,18 @@ static void begin_pass(struct decoder *d)
     make_rope_tables(p, &d->b);
 }
 
-/* Small steps are queued whole, large ones in pieces that each start at once. */
-static int layers_of_piece(const struct decoder *d, const struct backend *be)
+/* Small steps are queued whole, large ones in pieces that each start at once. A layer whose experts lie
+ * apart is a piece: the next one may no longer be wanted when they have run. */
+static int layers_of_piece(const struct decoder *d, const struct pass *p)
 {
-    if (!be->flush) return 1;
-    if (d->b.n_tokens <= be->whole_tokens) return d->m->hp.n_layers;
-    return d->b.n_tokens < PIECE_TOKENS ? PIECE_TOKENS / d->b.n_tokens : 1;
+    int n = 1;
+
+    if (!p->be->flush || d->m->apart[d->layer]) return 1;
+    if (d->b.n_tokens <= p->be->whole_tokens) n = d->m->hp.n_layers;
+    else if (d->b.n_tokens < PIECE_TOKENS) n = PIECE_TOKENS / d->b.n_tokens;
+    for (int l = d->layer + 1; l < d->layer + n && l < p->part->end; l++)
+        if (d->m->apart[l]) return l - d->layer;
+    return n;
 }
 
 /* Queues the next layers, and after the last one of the pass the transfer to the next device or the
@@ -429,11 +465,15 @@ static int layers_of_piece(const struct decoder *d, const struct backend *be)
 static void queue_piece(struct decoder *d)
 {
     struct pass *p = &d->passes[d->at];
+    const bool *apart = d->m->apart;
 
-    for (int n = layers_of_piece(d, p->be); n > 0 && d->layer < p->part->end; n--)
+    for (int n = layers_of_piece(d, p); n > 0 && d->layer < p->part->end; n--)
         queue_layer(p, d->layer++, &d->b, d->gathered);
     d->queued = d->layer == p->part->end;
-    if (!d->queued && p->be->flush) p->be->flush(p->be, false);
+    /* Before and behind a layer with experts apart, what is queued goes with what comes: all of it
+     * starts when its experts do, and may be a graph. */
+    if (!d->queued && p->be->flush && !apart[d->layer - 1] && !apart[d->layer])
+        p->be->flush(p->be, false);
     if (!d->queued) return;
     if (p != last_pass(d)) p->be->get(p->be, d->cross[d->at + 1].x, p->s.x, cross_bytes(d));
     else if (d->outlet.x) p->be->get(p->be, d->outlet.x, p->s.x, cross_bytes(d));
@@ -452,7 +492,8 @@ static int start_batch(struct runner *r, const struct batch *b, struct err *e)
     d->gathered = !keeps_all(d) && !wants_all_rows(b);
     d->at = 0;
     d->begun = d->queued = false;
-    if (!be->flush) return OK; /* operations run when they are called: in wait_batch */
+    /* operations run when they are called: in wait_batch */
+    if (!be->flush || d->passes[0].apart.be) return OK;
     if (is_stopped(d)) return batch_stopped(e);
     begin_pass(d);
     for (int i = 0; i < AHEAD && !d->queued; i++) queue_piece(d);
@@ -475,7 +516,10 @@ static int finish_pass(struct decoder *d, struct err *e)
         }
         queue_piece(d);
     }
-    return be->sync(be, e);
+    rc = be->sync(be, e);
+    if (rc != OK || d->passes[d->at].apart.failed.code == OK) return rc;
+    if (e) *e = d->passes[d->at].apart.failed;
+    return d->passes[d->at].apart.failed.code;
 }
 
 /* Failures of a sum over the members of the stage. */

@@ -2,6 +2,7 @@
 #include "model/decoder.h"
 
 #include "base/log.h"
+#include "model/apart.h"
 #include "model/loadplan.h"
 #include "model/parallel.h"
 #include "model/scan.h"
@@ -100,7 +101,39 @@ static uint64_t share_tables(const struct loadplan *p, int i, const struct decod
     if (i > 0 || p->place.shares[i].be->available_bytes) return 0;
     for (int l = 0; l < p->hp->n_layers; l++)
         if ((uint64_t)p->hp->layers[l].n_ff > cols) cols = (uint64_t)p->hp->layers[l].n_ff;
-    return (uint64_t)p->hp->n_vocab * VOCAB_BYTES + (uint64_t)dec->max_tokens * cols * FORM_BYTES;
+    return (uint64_t)p->hp->n_vocab * VOCAB_BYTES + (uint64_t)dec->max_tokens * cols * FORM_BYTES +
+           (p->place.experts.be ? apart_host_bytes(p->hp, dec->max_tokens) : 0);
+}
+
+/* The first layer of share i. */
+static int first_layer(const struct place *p, int i)
+{
+    int first = 0;
+
+    while (i > 0) first += p->shares[--i].n_layers;
+    return first;
+}
+
+/* Scratch of the step on share i: of its layers, and of the experts of others' layers. */
+static int measure_scratch(uint64_t *out, const struct loadplan *p, int i,
+                           const struct decoder_opt *dec, struct err *e)
+{
+    const struct place *place = &p->place;
+    const struct backend_share *s = &place->shares[i];
+    const struct expert_place *x = &place->experts;
+    int first = first_layer(place, i), rc = OK;
+    struct scratch_use use = { i == place->n_shares - 1, s->be->sample != NULL,
+                               expert_place_kinds(x, p->hp, s->be, first, first + s->n_layers) };
+    struct scratch_size z = { 0 };
+
+    if (s->n_layers) rc = scratch_measure(&z, p->hp, use, dec, e);
+    *out = scratch_bytes(&z);
+    for (int k = 0; s->be == x->be && k < place->n_shares; k++) {
+        int at = first_layer(place, k), end = at + place->shares[k].n_layers;
+        if (expert_place_kinds(x, p->hp, place->shares[k].be, at, end) & EXPERTS_APART)
+            *out += apart_scratch_bytes(p->hp, dec->max_tokens);
+    }
+    return rc;
 }
 
 /* Scratch on share i; the backend of a GPU takes about as much again. */
@@ -108,11 +141,10 @@ static uint64_t share_scratch(const struct loadplan *p, int i, const struct size
 {
     const struct backend *be = p->place.shares[i].be;
     struct decoder_opt dec = decoder_opt_for(p, s);
-    bool last = i == p->place.n_shares - 1;
-    struct scratch_size z;
+    uint64_t bytes;
 
-    if (scratch_measure(&z, p->hp, last, be->sample != NULL, &dec, NULL) != OK) return UINT64_MAX;
-    return scratch_bytes(&z) * (be->available_bytes ? 2 : 1) + share_tables(p, i, &dec);
+    if (measure_scratch(&bytes, p, i, &dec, NULL) != OK) return UINT64_MAX;
+    return bytes * (be->available_bytes ? 2 : 1) + share_tables(p, i, &dec);
 }
 
 /* Memory i is that of share i; the one behind them is the limit of all. */
@@ -182,18 +214,20 @@ static int choose_sizes(struct loadplan *p, struct err *e)
                            .n_memories = place->n_shares,
                            .scratch = plan_scratch,
                            .arg = p };
-    int first = 0;
+    int first = 0, last;
 
     in.known = in.gpu || p->opt.room.host_bytes > 0;
-    weights_measure(w, p->weights, p->hp, place->shares, place->n_shares);
+    weights_measure(w, p->weights, p->hp, place->shares, place->n_shares, &place->experts);
     for (int i = 0; i < place->n_shares; i++) {
         fill_memory(&m[i], p, i, first);
         m[i].weights += w[i].mapped + w[i].allocated;
         first += place->shares[i].n_layers;
     }
-    if (in.gpu && place->n_shares == 1) { /* place_fit_gpu must find the same room */
-        uint64_t bytes = place_gpu_weights(p->hp, p->weights);
-        if (bytes > m[0].weights) m[0].weights = bytes;
+    last = place->n_shares - 1;
+    if (in.gpu && place->shares[last].n_layers == p->hp->n_layers) {
+        /* place_fit_gpu must find the same room */
+        uint64_t bytes = place_gpu_weights(p->hp, p->weights, &place->experts);
+        if (bytes > m[last].weights) m[last].weights = bytes;
     }
     if (p->opt.room.limit_bytes) add_limit(&m[in.n_memories++], m, place, &p->opt.room);
     return loadplan_choose_sizes(p, &in, e);
@@ -225,21 +259,17 @@ static int measure_kv(uint64_t *out, const struct loadplan *p, const struct deco
 static int measure_memory(struct loadplan *p, const struct decoder_opt *dec, struct err *e)
 {
     struct weight_memory w[PLACE_DEVICES];
-    struct scratch_size z;
-    int first = 0, rc;
+    int rc;
 
-    weights_measure(w, p->weights, p->hp, p->place.shares, p->place.n_shares);
+    weights_measure(w, p->weights, p->hp, p->place.shares, p->place.n_shares, &p->place.experts);
     for (int i = 0; i < p->place.n_shares; i++) {
-        const struct backend_share *s = &p->place.shares[i];
         struct load_memory *m = &p->memory[i];
-        bool last = i == p->place.n_shares - 1;
+        int first = first_layer(&p->place, i), n = p->place.shares[i].n_layers;
 
         *m = (struct load_memory){ .mapped = w[i].mapped, .weights = w[i].allocated };
-        if ((rc = measure_kv(&m->kv, p, dec, first, s->n_layers, e)) != OK) return rc;
-        if ((rc = scratch_measure(&z, p->hp, last, s->be->sample != NULL, dec, e)) != OK) return rc;
-        m->scratch = scratch_bytes(&z);
+        if (n && (rc = measure_kv(&m->kv, p, dec, first, n, e)) != OK) return rc;
+        if ((rc = measure_scratch(&m->scratch, p, i, dec, e)) != OK) return rc;
         m->tables = share_tables(p, i, dec);
-        first += s->n_layers;
     }
     return OK;
 }
@@ -266,6 +296,11 @@ static int take_shard(struct loadplan *p, struct err *e)
     int rc;
 
     if (o->tp * o->pp < 2) return OK;
+    if (expert_place_is_given(&p->opt.backend))
+        return err_set(
+            e, E_UNSUPPORTED,
+            "cpu-moe, n-cpu-moe and place are for a model of one process: not with tp or "
+            "pp");
     if (o->tp > 1 && place_is_gpu(&p->opt.backend))
         return err_set(e, E_UNSUPPORTED,
                        "tp %d: the members of a stage compute on CPUs; on GPUs use "
@@ -287,6 +322,7 @@ static int place_decoder(struct loadplan *p, struct err *e)
                                .weights = p->weights,
                                .dec = &dec,
                                .most = p->opt.room.device_bytes };
+    const bool *apart = NULL;
     bool state;
     int rc;
 
@@ -296,7 +332,11 @@ static int place_decoder(struct loadplan *p, struct err *e)
     if ((rc = take_shard(p, e)) != OK) return rc;
     need.hp = p->hp;
     need.weights = p->weights;
-    if ((rc = place_open(&p->place, &p->opt.backend, p->hp->n_layers, e)) != OK) return rc;
+    if ((rc = expert_place_find(&apart, &p->arena, p->hp, p->weights, &p->opt.backend, e)) != OK)
+        return rc;
+    if (p->opt.place) p->place = *p->opt.place;
+    else if ((rc = place_open(&p->place, &p->opt.backend, p->hp->n_layers, apart, e)) != OK)
+        return rc;
     if ((rc = choose_sizes(p, e)) != OK) return rc;
     if (!state || p->facts.bidirectional) p->n_saved = 0;
     dec = decoder_opt_of(p);
@@ -322,14 +362,14 @@ static int open_decoder(struct runner **out, struct loadplan *p, struct err *e)
     struct model_input in = { .source = p->source,
                               .hp = p->hp,
                               .weights = p->weights,
-                              .shares = p->place.shares,
-                              .n_shares = p->place.n_shares,
+                              .experts = p->place.experts,
                               .allow_nan = p->opt.allow_nan,
                               .progress = p->opt.progress };
     struct decoder_opt dec = decoder_opt_of(p);
     struct model *m = NULL;
     int rc;
 
+    in.shares = place_layers(&p->place, &in.n_shares);
     warn_of_cpu_layers(p);
     if (!p->opt.gang && p->opt.gang_source.open &&
         (rc = p->opt.gang_source.open(p->opt.gang_source.arg, &p->opt.gang, e)) != OK)

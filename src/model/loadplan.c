@@ -180,12 +180,28 @@ struct load_bytes loadplan_bytes(const struct loadplan *p)
     return sum;
 }
 
+/* Layers whose experts lie on another device than the rest. */
+static int count_apart(const struct loadplan *p)
+{
+    int n = 0, l = 0;
+
+    for (int i = 0; i < p->place.n_shares; i++)
+        for (int end = l + p->place.shares[i].n_layers; l < end; l++)
+            n += experts_lie_apart(&p->place.experts, p->place.shares[i].be, l);
+    return n;
+}
+
 void loadplan_describe_devices(const struct loadplan *p, struct buf *out)
 {
     for (int i = 0; i < p->place.n_shares; i++) {
         const struct backend_share *s = &p->place.shares[i];
+        int n = s->be == p->place.experts.be ? count_apart(p) : 0;
         buf_printf(out, "%s%s (%s)", i ? ", " : "", s->be->name, s->be->detail);
-        if (p->place.n_shares > 1) buf_printf(out, ": %d layers", s->n_layers);
+        if (p->place.n_shares == 1) return;
+        buf_puts(out, ": ");
+        if (s->n_layers) buf_printf(out, "%d layers", s->n_layers);
+        if (n) buf_printf(out, "%sthe experts of %d", s->n_layers ? " and " : "", n);
+        if (n && !s->n_layers) buf_puts(out, " layers");
     }
 }
 

@@ -50,6 +50,8 @@ struct load_opt {
     int max_seqs;           /* sequences of a step */
     int max_out;            /* rows of logits of a step; default: max_seqs */
     enum dtype kv_type;     /* default: F16, with the reference kernels F32 */
+    /* Devices that are open already, which become the plan's; NULL: backend says which (tests). */
+    const struct place *place;
     bool no_prefix; /* prefixes are not shared: no memory for snapshots of recurrent state */
     bool allow_nan; /* weights may be NaN or infinite: they are not looked for (scan.h) */
     struct loadprogress progress;   /* of the weights */
@@ -111,7 +113,8 @@ int loadplan_make(struct loadplan *p, const struct load_opt *opt, struct err *e)
 void loadplan_close(struct loadplan *p); /* NULL is allowed */
 
 struct load_bytes loadplan_bytes(const struct loadplan *p);
-/* "cuda:0 (NVIDIA H200)", or "cpu (avx2, 8 threads): 12 layers, cuda:0 (…): 20 layers". */
+/* "cuda:0 (NVIDIA H200)", or "cpu (avx2, 8 threads): 12 layers, cuda:0 (…): 20 layers", or
+ * "cpu (avx2, 8 threads): the experts of 32 layers, cuda:0 (…): 32 layers". */
 void loadplan_describe_devices(const struct loadplan *p, struct buf *out);
 const char *model_task_name(enum model_task t); /* "generate", "embed", "classify" */
 

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "model/pass.h"
+#include "model/weightlist.h"
 #include "model/weights.h"
 
 /* Empty layers and the shapes of what they keep per token and per sequence. */
@@ -40,6 +41,25 @@ fail:
                    m->hp.n_layers);
 }
 
+/* Experts of layers that lie on the same device anyway are not apart. */
+static int place_experts(struct model *m, const struct expert_place *x, struct err *e)
+{
+    bool *apart = arena_array(&m->arena, (size_t)m->hp.n_layers, sizeof *apart);
+
+    if (!apart) return err_nomem(e, "the places of experts");
+    m->apart = apart;
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        apart[l] = m->hp.layers[l].moe && experts_lie_apart(x, model_part(m, l)->be, l);
+        if (apart[l]) m->experts.be = x->be;
+    }
+    if (!m->experts.be) return OK;
+    if (!backend_is_host(m->experts.be))
+        return err_set(e, E_UNSUPPORTED,
+                       "experts apart from their layers run on the CPU, not on %s",
+                       m->experts.be->name);
+    return pass_check(&m->hp, m->experts.be, e);
+}
+
 /* Every device has the operations that its layers need. */
 static int check_devices(const struct model *m, struct err *e)
 {
@@ -68,6 +88,7 @@ int model_open(struct model **out, const struct model_input *in, struct err *e)
     m->weight_bytes = in->weights->file_bytes;
     if ((rc = make_parts(m, in->shares, in->n_shares, e)) != OK) goto out;
     if ((rc = check_devices(m, e)) != OK) goto out;
+    if ((rc = place_experts(m, &in->experts, e)) != OK) goto out;
     if ((rc = make_layers(m, e)) != OK) goto out;
     if ((rc = weights_load(m, in, e)) != OK) goto out;
     *out = m;
@@ -84,6 +105,11 @@ struct part *model_part(struct model *m, int l)
 
     while (i < m->n_parts - 1 && l >= m->parts[i].end) i++;
     return &m->parts[i];
+}
+
+struct part *model_experts(struct model *m, int l)
+{
+    return m->apart && m->apart[l] ? &m->experts : model_part(m, l);
 }
 
 void model_close(struct model *m)

@@ -10,6 +10,7 @@
 #include "kernel/backend.h"
 #include "kv/kvstore.h"
 #include "kv/statestore.h"
+#include "model/expertplace.h"
 #include "model/hparams.h"
 #include "model/loadprogress.h"
 
@@ -71,6 +72,8 @@ struct model {
     struct hparams hp;
     struct part parts[MODEL_PARTS];
     int n_parts;
+    struct part experts; /* routed experts on another device than their layers; be NULL: none */
+    const bool *apart;   /* [n_layers] those whose experts are there */
     struct weight embd, head;  /* head.rows == 0: embd is used for both */
     struct weight token_types; /* the first row is added to every embedding; rows == 0: none */
     struct weight positions;   /* learned position embeddings; rows == 0: none */
@@ -96,7 +99,8 @@ struct model_input {
     const struct weight_list *weights;  /* of source and hp: weights_find */
     const struct backend_share *shares; /* [n_shares], 1 to MODEL_PARTS: all layers, in order */
     int n_shares;
-    bool allow_nan; /* numbers that are not finite are a warning, not E_DAMAGED */
+    struct expert_place experts; /* zeroed: all experts lie with their layers */
+    bool allow_nan;              /* numbers that are not finite are a warning, not E_DAMAGED */
     struct loadprogress progress;
 };
 
@@ -106,5 +110,7 @@ int model_open(struct model **out, const struct model_input *in, struct err *e);
 void model_close(struct model *m); /* NULL is allowed */
 
 struct part *model_part(struct model *m, int l); /* the part with layer l */
-bool model_has_state(const struct model *m);     /* does any layer carry recurrent state? */
+/* The part with the routed experts of layer l: m->experts, or the layer's. */
+struct part *model_experts(struct model *m, int l);
+bool model_has_state(const struct model *m); /* does any layer carry recurrent state? */
 #endif

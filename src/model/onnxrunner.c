@@ -310,6 +310,8 @@ static int place_graph(struct loadplan *p, struct err *e)
     if (p->opt.shard.tp * p->opt.shard.pp > 1)
         return err_set(e, E_UNSUPPORTED, "%s: an ONNX graph runs in one process: no tp and pp",
                        source_path(p->source));
+    if (expert_place_is_given(&host) && !host.place_loose)
+        return err_set(e, E_INVALID, "cpu-moe, n-cpu-moe and place: an ONNX graph has no experts");
     if (place_is_gpu(&host)) log_warn("%s: ONNX graphs run on the CPU", source_path(p->source));
     host.device = NULL;
     if ((rc = place_check_vram_only(&host, 1, e)) != OK) return rc;

@@ -346,26 +346,58 @@ static void queue_dense(struct pass *d, int l, const struct tensor *x)
     be->linear(be, w->ffn_sub_norm ? &p->up : &p->gate, &p->down, 1);
 }
 
-/* The experts that the router chooses for each token. */
-static void queue_experts(struct pass *d, int l, const struct tensor *x)
+/* The router's choice for each token, and with a latent the input of the experts. */
+static void queue_router(struct pass *d, int l, const struct tensor *x)
 {
     struct backend *be = d->be;
     struct scratch *s = &d->s;
     struct layer_step *p = &s->steps[l];
-    bool apart = d->m->layers[l].ffn_post_norm || shard_divides(&d->m->hp) || d->m->hp.hyper.n;
-    const struct tensor *out = apart ? &p->tt : &p->tx;
 
     be->linear(be, x, &p->router, 1);
     p->route.ids = d->ids; /* all rows: models with hash routing gather none */
     be->route(be, s->chosen, s->shares, &p->router.out, &p->route);
-    if (d->m->hp.moe.late) out = &p->late;
-    if (!d->m->hp.moe.n_in) {
+    if (d->m->hp.moe.n_in) be->linear(be, x, &p->latent_in, 1);
+}
+
+/* The sum of the chosen experts of x to out, or added to it. sent: they lie apart and have x already. */
+static void run_experts(struct pass *d, int l, const struct tensor *out, const struct tensor *x,
+                        bool sent)
+{
+    struct backend *be = d->be;
+    struct scratch *s = &d->s;
+    struct layer_step *p = &s->steps[l];
+
+    if (!d->m->apart[l]) {
         be->experts(be, out, x, s->chosen, s->shares, &p->experts);
         return;
     }
-    be->linear(be, x, &p->latent_in, 1);
-    be->experts(be, &p->latent_y, &p->latent, s->chosen, s->shares, &p->experts);
+    if (!sent) apart_send(&d->apart, x, s->chosen, s->shares, p->experts.n_used);
+    apart_run(&d->apart, &p->experts);
+    apart_return(&d->apart, p->experts.add ? &p->back : out);
+    if (p->experts.add) be->add(be, out, &p->back, 1);
+}
+
+/* The experts, after queue_router. */
+static void queue_chosen(struct pass *d, int l, const struct tensor *x, bool sent)
+{
+    struct backend *be = d->be;
+    struct layer_step *p = &d->s.steps[l];
+    bool apart = d->m->layers[l].ffn_post_norm || shard_divides(&d->m->hp) || d->m->hp.hyper.n;
+    const struct tensor *out = apart ? &p->tt : &p->tx;
+
+    if (d->m->hp.moe.late) out = &p->late;
+    if (!d->m->hp.moe.n_in) {
+        run_experts(d, l, out, x, sent);
+        return;
+    }
+    run_experts(d, l, &p->latent_y, &p->latent, sent);
     be->linear(be, &p->latent_y, &p->latent_out, 1);
+}
+
+static void queue_experts(struct pass *d, int l, const struct tensor *x)
+{
+    queue_router(d, l, x);
+    queue_chosen(d, l, x, false);
 }
 
 /* Experts beside a dense block, each with norms of its own around it (gemma 4). The router and the
@@ -373,18 +405,30 @@ static void queue_experts(struct pass *d, int l, const struct tensor *x)
 static void queue_experts_beside(struct pass *d, int l)
 {
     struct backend *be = d->be;
-    struct scratch *s = &d->s;
     const struct layer *w = &d->m->layers[l];
-    struct layer_step *p = &s->steps[l];
+    struct layer_step *p = &d->s.steps[l];
 
     queue_norm(d, &p->tt, &p->tt, w->dense_post_norm, NULL);
     queue_norm(d, &p->th, &p->tx, w->router_norm, NULL);
-    be->linear(be, &p->th, &p->router, 1);
-    be->route(be, s->chosen, s->shares, &p->router.out, &p->route);
+    queue_router(d, l, &p->th);
     queue_norm(d, &p->th, &p->tx, w->x_norm, NULL);
-    be->experts(be, &p->late, &p->th, s->chosen, s->shares, &p->experts);
+    run_experts(d, l, &p->late, &p->th, false);
     queue_norm(d, &p->th, &p->late, w->x_post_norm, NULL);
     be->add(be, &p->tt, &p->th, 1);
+}
+
+/* Experts that lie apart run beside the dense block of their layer: they get their inputs before it is
+ * queued. x is what they read: not the residual stream, which the block changes, and not behind
+ * a latent, of which the device keeps no input (see backend.sync). */
+static void queue_experts_and_dense(struct pass *d, int l, const struct tensor *x)
+{
+    struct scratch *s = &d->s;
+
+    queue_router(d, l, x);
+    apart_send(&d->apart, x, s->chosen, s->shares, s->steps[l].experts.n_used);
+    queue_dense(d, l, x);
+    apart_start_more(&d->apart);
+    queue_chosen(d, l, x, true);
 }
 
 /* tx += norm(W (act(G tx) * the layer's own input)); then the scale of the layer. */
@@ -402,6 +446,18 @@ static void queue_layer_input(struct pass *d, int l)
     else be->add(be, &p->tx, &p->th, 1);
 }
 
+/* The dense block and the experts, one after the other. */
+static void queue_blocks(struct pass *d, int l, const struct tensor *x)
+{
+    const struct layer *w = &d->m->layers[l];
+    bool late = d->m->hp.moe.late;
+
+    if (w->router.rows && late) queue_experts(d, l, x);
+    if (w->up.rows) queue_dense(d, l, x);
+    if (w->x_post_norm) queue_experts_beside(d, l);
+    else if (w->router.rows && !late) queue_experts(d, l, x);
+}
+
 /* tx += FFN(norm(tx)): dense, experts, or both. */
 static void queue_feed_forward(struct pass *d, int l)
 {
@@ -414,10 +470,10 @@ static void queue_feed_forward(struct pass *d, int l)
     if (!w->up.rows && !w->router.rows) return; /* mamba layers have none */
     if (!weight && hp->parallel) weight = w->attn_norm, bias = w->attn_norm_b;
     x = norm_input(d, &p->th, &p->tx, weight, bias);
-    if (w->router.rows && hp->moe.late) queue_experts(d, l, x);
-    if (w->up.rows) queue_dense(d, l, x);
-    if (w->x_post_norm) queue_experts_beside(d, l);
-    else if (w->router.rows && !hp->moe.late) queue_experts(d, l, x);
+    if (w->router.rows && w->up.rows && d->m->apart[l] && x != &p->tx && !w->x_post_norm &&
+        !hp->moe.n_in)
+        queue_experts_and_dense(d, l, x);
+    else queue_blocks(d, l, x);
     if (hp->moe.late && l % 2) d->be->add(d->be, &p->tx, &p->late, hp->residual_scale);
     if (!pass_sums_once(d->m, w)) queue_residual(d, l, w->ffn_post_norm);
     if (hp->norm_after) queue_norm(d, &p->tx, &p->tx, weight, bias);

@@ -7,6 +7,7 @@
 #ifndef TERN_MODEL_PASS_H
 #define TERN_MODEL_PASS_H
 
+#include "model/apart.h"
 #include "model/scratch.h"
 
 /* One device's part of the forward pass. */
@@ -15,6 +16,7 @@ struct pass {
     const struct part *part;
     struct backend *be;
     struct scratch s;
+    struct apart apart; /* of layers whose experts lie on another device; be NULL: none */
     struct kvview kv;
     struct stateview st;
     const int32_t *seq_end; /* [max_seqs] the decoder's, in host memory */

@@ -1,7 +1,8 @@
 /* place.c - how many layers go to the GPU, and the devices themselves.
  *
  * The last layers go to the GPU: the head is there too, so that logits and sampling need no
- * transfer of the hidden rows back to the host. */
+ * transfer of the hidden rows back to the host. Routed experts of these layers may lie on the CPU
+ * (expertplace.h), which then is the first share even if it has no layers. */
 #include "model/place.h"
 
 #include "base/mem.h"
@@ -34,10 +35,11 @@ static uint64_t gpu_bytes(const struct weight_item *w)
 
 /* layer may be NULL: then only the sums are made. */
 static void measure_weights(struct gpu_need *g, const struct hparams *hp,
-                            const struct weight_list *weights)
+                            const struct weight_list *weights, const struct expert_place *x)
 {
     for (int i = 0; i < weights->n; i++) {
         const struct weight_item *w = &weights->items[i];
+        if (weight_expert_matrix(w) >= 0 && experts_lie_apart(x, NULL, w->layer)) continue;
         if (row_in_layer(w->r)) {
             if (g->layer) g->layer[w->layer] += gpu_bytes(w);
             g->layers += gpu_bytes(w);
@@ -48,24 +50,27 @@ static void measure_weights(struct gpu_need *g, const struct hparams *hp,
     }
 }
 
-uint64_t place_gpu_weights(const struct hparams *hp, const struct weight_list *weights)
+uint64_t place_gpu_weights(const struct hparams *hp, const struct weight_list *weights,
+                           const struct expert_place *x)
 {
     struct gpu_need g = { 0 };
 
-    measure_weights(&g, hp, weights);
+    measure_weights(&g, hp, weights, x);
     return g.layers + g.first + g.fixed;
 }
 
 /* Kernels keep activations in a second type too: scratch counts twice. */
-static int measure_gpu(struct gpu_need *g, const struct backend *be, const struct place_need *need,
-                       struct err *e)
+static int measure_gpu(struct gpu_need *g, const struct backend *be, const struct expert_place *x,
+                       const struct place_need *need, struct err *e)
 {
     const struct hparams *hp = need->hp;
+    struct scratch_use use = { true, be->sample != NULL,
+                               expert_place_kinds(x, hp, be, 0, hp->n_layers) };
     struct scratch_size z;
-    int rc = scratch_measure(&z, hp, true, be->sample != NULL, need->dec, e);
+    int rc = scratch_measure(&z, hp, use, need->dec, e);
 
     if (rc != OK) return rc;
-    measure_weights(g, hp, need->weights);
+    measure_weights(g, hp, need->weights, x);
     g->fixed += 2 * scratch_bytes(&z);
     for (int l = 0; l < hp->n_layers; l++) {
         struct kvshape kv = mix_kvshape(hp, l);
@@ -92,20 +97,21 @@ int place_fit(const uint64_t *bytes, int n_layers, uint64_t fixed, uint64_t room
 static unsigned long long mib(uint64_t n) { return (unsigned long long)((n + 0xfffff) >> 20); }
 
 /* *n: as many of the last layers as the GPU has room for; with vram_only all of them, or
- * E_DEVICE_MEMORY. *lack: bytes that are missing for all of them. */
-static int fit_layers(int *n, uint64_t *lack, struct backend *be, const struct backend_opt *opt,
+ * E_DEVICE_MEMORY. p->lack: bytes that are missing for all of them. */
+static int fit_layers(int *n, struct place *p, const struct backend_opt *opt,
                       const struct place_need *need, struct err *e)
 {
     int n_layers = need->hp->n_layers, rc = OK;
+    struct backend *be = place_last(p);
     struct gpu_need g = { .layer = mem_array((size_t)n_layers, sizeof *g.layer) };
     uint64_t room = be->available_bytes(be);
 
     if (need->most && need->most < room) room = need->most;
     if (!g.layer) return err_nomem(e, "the sizes of the layers");
-    if ((rc = measure_gpu(&g, be, need, e)) != OK) goto out;
+    if ((rc = measure_gpu(&g, be, &p->experts, need, e)) != OK) goto out;
     *n = n_layers;
     if (g.layers + g.fixed + g.first <= room) goto out;
-    *lack = g.layers + g.fixed + g.first - room;
+    p->lack = g.layers + g.fixed + g.first - room;
     *n = place_fit(g.layer, n_layers, g.fixed, room);
     if (*n == n_layers) --*n; /* all layers fit, but not the embedding beside them */
     if (*n == 0 || opt->vram_only)
@@ -143,13 +149,18 @@ int place_open_one(struct place *p, const struct backend_opt *opt, int n_layers,
     return OK;
 }
 
-/* Moves the first n_layers from the GPU to the CPU. */
+/* Moves the first n_layers from the GPU to the CPU; 0: experts only. */
 static int add_host(struct place *p, const struct backend_opt *opt, int n_layers, struct err *e)
 {
     struct backend_opt host = *opt;
     struct backend *be = NULL;
     int rc;
 
+    if (p->n_shares == 2) { /* it is there, for experts */
+        p->shares[0].n_layers += n_layers;
+        p->shares[1].n_layers -= n_layers;
+        return OK;
+    }
     host.device = NULL;
     if ((rc = backend_open(&be, &host, e)) != OK) return rc;
     p->shares[1] = p->shares[0];
@@ -159,15 +170,18 @@ static int add_host(struct place *p, const struct backend_opt *opt, int n_layers
     return OK;
 }
 
-int place_open(struct place *p, const struct backend_opt *opt, int n_layers, struct err *e)
+int place_open(struct place *p, const struct backend_opt *opt, int n_layers, const bool *apart,
+               struct err *e)
 {
     int n = opt->gpu_layers, rc;
 
     *p = (struct place){ 0 };
     if ((rc = place_check_vram_only(opt, n_layers, e)) != OK) return rc;
     if ((rc = place_open_one(p, opt, n_layers, e)) != OK) return rc;
-    if (!place_is_gpu(opt) || n <= 0 || n >= n_layers) return OK;
-    if ((rc = add_host(p, opt, n_layers - n, e)) != OK) place_release(p);
+    if (!place_is_gpu(opt)) return OK;
+    if (n <= 0 || n > n_layers) n = n_layers;
+    if ((n < n_layers || apart) && (rc = add_host(p, opt, n_layers - n, e)) != OK) place_release(p);
+    if (rc == OK && apart) p->experts = (struct expert_place){ p->shares[0].be, apart };
     return rc;
 }
 
@@ -176,10 +190,10 @@ int place_fit_gpu(struct place *p, const struct backend_opt *opt, const struct p
                   struct err *e)
 {
     int n_layers = need->hp->n_layers, n = n_layers, rc;
-    struct backend *be = p->shares[0].be;
 
-    if (p->n_shares > 1 || opt->gpu_layers > 0 || !be->available_bytes) return OK;
-    if ((rc = fit_layers(&n, &p->lack, be, opt, need, e)) != OK || n == n_layers) return rc;
+    if (opt->gpu_layers > 0 || !place_last(p)->available_bytes) return OK;
+    if (p->shares[p->n_shares - 1].n_layers < n_layers) return OK;
+    if ((rc = fit_layers(&n, p, opt, need, e)) != OK || n == n_layers) return rc;
     return add_host(p, opt, n_layers - n, e);
 }
 

@@ -43,6 +43,7 @@ struct runner_limits {
 struct runner_device {
     const char *name, *detail; /* "cuda:0", "NVIDIA H200" */
     int n_layers;
+    int n_experts;  /* layers whose routed experts are here, though the layers are not */
     bool has_stats; /* false: stats are zero, the device counts nothing */
     struct backend_stats stats;
 };

@@ -72,10 +72,13 @@ static void carve_moe(struct scratch *s, const struct hparams *hp, size_t *used)
     s->scores = take_part(s->floats, used, n, m->n + m->n_zero);
     s->shares = take_part(s->floats, used, n, k);
     s->weigh = take_part(s->floats, used, n, 1);
-    s->xs = take_part(s->floats, used, n * k, in);
-    s->hs = take_part(s->floats, used, n * k, m->n_ff);
-    s->us = take_part(s->floats, used, n * k, m->n_ff);
-    s->ys = take_part(s->floats, used, n * k, in);
+    if (s->experts & EXPERTS_HERE) {
+        s->xs = take_part(s->floats, used, n * k, in);
+        s->hs = take_part(s->floats, used, n * k, m->n_ff);
+        s->us = take_part(s->floats, used, n * k, m->n_ff);
+        s->ys = take_part(s->floats, used, n * k, in);
+    }
+    if (s->experts & EXPERTS_APART) s->back = take_part(s->floats, used, n, in);
     if (m->late || m->beside) s->late = take_part(s->floats, used, n, hp->n_embd);
     if (!m->n_in) return;
     s->latent = take_part(s->floats, used, n, in);
@@ -196,17 +199,18 @@ static uint64_t sample_ints(const struct decoder_opt *opt, int max_adjust)
     return bytes / sizeof(int32_t) + 2 * STAGE_ALIGN;
 }
 
-int scratch_measure(struct scratch_size *out, const struct hparams *hp, bool last, bool samples,
+int scratch_measure(struct scratch_size *out, const struct hparams *hp, struct scratch_use use,
                     const struct decoder_opt *opt, struct err *e)
 {
-    struct scratch count = { .opt = *opt, .last = last }; /* no memory: carve only counts */
+    /* no memory: carve only counts */
+    struct scratch count = { .opt = *opt, .last = use.last, .experts = use.experts };
     struct widths w = measure_widths(hp);
     uint64_t n = 4 * (uint64_t)opt->max_tokens + (uint64_t)opt->max_out +
                  5 * (uint64_t)opt->max_seqs + STAGE_ALIGN +
                  (uint64_t)opt->max_seqs * (uint64_t)opt->max_table;
 
     *out = (struct scratch_size){ 0 };
-    if (last && samples) {
+    if (use.last && use.samples) {
         out->max_adjust =
             opt->max_out < ADJUST_MAX / ADJUST_EACH ? opt->max_out * ADJUST_EACH : ADJUST_MAX;
         out->sampled_at = n += sample_ints(opt, out->max_adjust);
@@ -243,15 +247,19 @@ int scratch_init(struct scratch *s, const struct model *m, const struct part *pa
                  struct decoder_opt opt, struct err *e)
 {
     const struct hparams *hp = &m->hp;
+    struct expert_place experts = { m->experts.be, m->apart };
     struct widths w = measure_widths(hp);
+    struct scratch_use use;
     int rc;
 
     *s = (struct scratch){ .opt = opt,
                            .part = part,
                            .be = part->be,
-                           .last = part->end == hp->n_layers && shard_has_head(hp) };
-    if ((rc = scratch_measure(&s->size, hp, s->last, s->be->sample != NULL, &opt, e)) != OK)
-        return rc;
+                           .last = part->end == hp->n_layers && shard_has_head(hp),
+                           .experts =
+                               expert_place_kinds(&experts, hp, part->be, part->first, part->end) };
+    use = (struct scratch_use){ s->last, s->be->sample != NULL, s->experts };
+    if ((rc = scratch_measure(&s->size, hp, use, &opt, e)) != OK) return rc;
     if ((rc = alloc_device(s, e)) != OK) return rc;
     carve(s, hp, &w);
     s->max_adjust = s->size.max_adjust;
@@ -404,6 +412,7 @@ static void plan_experts(struct layer_step *p, const struct scratch *s, const st
     bool post = w->ffn_post_norm || hp->hyper.n, apart = w->x_post_norm || x->n_in || x->late;
 
     p->weigh = (struct linear){ .out = tensor_f32(s->weigh, n, 1), .w = &w->shared_gate };
+    p->back = tensor_f32(s->back, n, in);
     p->latent = tensor_f32(s->latent, n, in);
     p->latent_y = tensor_f32(s->latent_y, n, in);
     p->latent_in = (struct linear){ .out = p->latent, .w = &w->latent_in, .bias = w->latent_in_b };

@@ -35,6 +35,7 @@ struct layer_step {
     struct linear router, weigh; /* logits of the experts; weight of the shared expert */
     struct route_opt route;
     struct experts_opt experts;
+    struct tensor back; /* the sum of experts that lie apart, which is added to their output */
     struct mix_step mix;
     struct index_step index;
     struct altup_layer {
@@ -62,13 +63,14 @@ struct scratch {
     struct scratch_size size;
     const struct part *part;
     struct backend *be;
-    bool last; /* the part has the last layer: logits are made here */
+    bool last;        /* the part has the last layer: logits are made here */
+    unsigned experts; /* EXPERTS_*: where those of its layers lie */
     /* in the backend's memory */
     float *floats; /* one block; the pointers below point into it */
     float *x, *h, *q, *k, *v, *a, *t, *gate, *up, *out_x, *out_a, *logits;
     /* of a mixture of experts: router logits, weights of the chosen experts, of the shared one;
      * inputs, gates, ups and outputs for every chosen expert of every token */
-    float *scores, *shares, *weigh, *xs, *hs, *us, *ys;
+    float *scores, *shares, *weigh, *xs, *hs, *us, *ys, *back;
     float *late, *latent, *latent_y; /* see struct layer_step */
     float *ples, *ple, *ple_g; /* per-layer inputs [n_layers], of the needed rows, their gate */
     int32_t *chosen;           /* [max_tokens][n_used] experts of each token */
@@ -102,9 +104,16 @@ struct scratch {
     struct linear ple_in;
 };
 
-/* The sizes of a step's scratch: exactly what scratch_init allocates on a device that has the last
- * layer (last) and samples tokens itself (samples). E_INVALID: limits that are out of range. */
-int scratch_measure(struct scratch_size *out, const struct hparams *hp, bool last, bool samples,
+/* What a device does, as far as its scratch depends on it. */
+struct scratch_use {
+    bool last;        /* it has the last layer */
+    bool samples;     /* it samples tokens itself */
+    unsigned experts; /* EXPERTS_*: where those of its layers lie */
+};
+
+/* The sizes of a step's scratch: exactly what scratch_init allocates on such a device. E_INVALID:
+ * limits that are out of range. */
+int scratch_measure(struct scratch_size *out, const struct hparams *hp, struct scratch_use use,
                     const struct decoder_opt *opt, struct err *e);
 static inline uint64_t scratch_bytes(const struct scratch_size *z)
 {

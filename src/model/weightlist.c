@@ -7,7 +7,9 @@
 #include "model/weightlist.h"
 
 #include "kernel/quant.h"
+#include "model/model.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,6 +67,18 @@ int weights_find(struct weight_list *out, struct arena *a, const struct hparams 
 }
 
 /* ---- memory ---- */
+
+/* The members of struct layer that routed experts fill are neighbours: matrices, then biases. */
+int weight_expert_matrix(const struct weight_item *w)
+{
+    static const size_t at[] = { offsetof(struct layer, x_gate), offsetof(struct layer, x_up),
+                                 offsetof(struct layer, x_down), offsetof(struct layer, xb_gate),
+                                 offsetof(struct layer, xb_up),  offsetof(struct layer, xb_down) };
+
+    for (int i = 0; row_in_layer(w->r) && i < 6; i++)
+        if (w->r->at == at[i]) return i % 3;
+    return -1;
+}
 
 bool weight_is_first(const struct weight_item *w) { return (w->r->flags & ROW_FIRST) != 0; }
 
@@ -184,29 +198,47 @@ static void measure_matrix(struct weight_memory *out, const struct weight_item *
     out->allocated += bytes;
 }
 
-/* The device that the item goes to. */
-static int share_of(const struct weight_item *w, const struct backend_share *shares, int n)
+/* The first share with layers: those before it have experts only. */
+static int first_share(const struct backend_share *shares, int n)
 {
-    int i = 0, end = shares[0].n_layers;
+    int i = 0;
 
-    if (!row_in_layer(w->r)) return weight_is_first(w) ? 0 : n - 1;
+    while (i < n - 1 && shares[i].n_layers == 0) i++;
+    return i;
+}
+
+/* The device that the item goes to. */
+static int share_of(const struct weight_item *w, const struct backend_share *shares, int n,
+                    const struct expert_place *x)
+{
+    int i = first_share(shares, n), end = shares[i].n_layers;
+
+    if (!row_in_layer(w->r)) return weight_is_first(w) ? i : n - 1;
     while (w->layer >= end && i < n - 1) end += shares[++i].n_layers;
+    if (weight_expert_matrix(w) < 0 || !experts_lie_apart(x, shares[i].be, w->layer)) return i;
+    for (int k = 0; k < n; k++)
+        if (shares[k].be == x->be) return k;
     return i;
 }
 
 void weights_measure(struct weight_memory *out, const struct weight_list *list,
-                     const struct hparams *hp, const struct backend_share *shares, int n_shares)
+                     const struct hparams *hp, const struct backend_share *shares, int n_shares,
+                     const struct expert_place *experts)
 {
+    int first = first_share(shares, n_shares), last = n_shares - 1;
+
     for (int i = 0; i < n_shares; i++)
-        out[i] = (struct weight_memory){ .allocated = weights_made_floats(hp) * sizeof(float) };
+        out[i] =
+            (struct weight_memory){ .allocated =
+                                        i < first ? 0 : weights_made_floats(hp) * sizeof(float) };
     for (int i = 0; i < list->n; i++) {
         const struct weight_item *w = &list->items[i];
-        int at = share_of(w, shares, n_shares);
+        int at = share_of(w, shares, n_shares, experts);
         if (row_is_vector(w->r)) out[at].allocated += weight_vector_floats(w) * sizeof(float);
         else if (w->r->kind != ROW_SCALE) measure_matrix(&out[at], w, shares[at].be);
         /* A tied embedding is also the head: both devices have it. */
-        if (n_shares > 1 && hp->tied && !hp->shard && w->r->rows == DIM_VOCAB &&
+        if (first < last && hp->tied && !hp->shard && w->r->rows == DIM_VOCAB &&
             weight_is_first(w) && !row_is_vector(w->r))
-            measure_matrix(&out[n_shares - 1], w, shares[n_shares - 1].be);
+            measure_matrix(&out[last], w, shares[last].be);
     }
 }

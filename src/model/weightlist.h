@@ -8,6 +8,7 @@
 #define TERN_MODEL_WEIGHTLIST_H
 
 #include "model/cut.h"
+#include "model/expertplace.h"
 #include "model/layout.h"
 
 /* A tensor of the source that fills a row of the architecture's table. */
@@ -62,6 +63,10 @@ int weights_find(struct weight_list *out, struct arena *a, const struct hparams 
  * it belongs to the last (the head's side). */
 bool weight_is_first(const struct weight_item *w);
 
+/* Which matrix of routed experts the item is, or the bias of: 0 gate (or gate and up), 1 up, 2 down;
+ * -1: none. */
+int weight_expert_matrix(const struct weight_item *w);
+
 /* Must the matrix be copied, because the backend cannot read its type, its alignment or its order
  * of rows? */
 bool weight_is_copied(const struct weight_item *w, struct backend *be);
@@ -76,9 +81,11 @@ size_t weights_made_floats(const struct hparams *hp);
 /* Is the backend's memory the host's own, so that mapped files and results are read in place? */
 bool backend_is_host(const struct backend *be);
 
-/* Memory of each share's weights, exactly as weights_load takes it on the CPU. */
+/* Memory of each share's weights, exactly as weights_load takes it on the CPU. A share without layers,
+ * before the others, has experts only. */
 void weights_measure(struct weight_memory *out, const struct weight_list *list,
-                     const struct hparams *hp, const struct backend_share *shares, int n_shares);
+                     const struct hparams *hp, const struct backend_share *shares, int n_shares,
+                     const struct expert_place *experts);
 
 static inline size_t weight_padded(int64_t n) { return ((size_t)n + 15) / 16 * 16; }
 #endif

@@ -54,6 +54,7 @@ static void tell_progress(struct loader *ld, int percent)
 
 static struct part *part_of(struct model *m, const struct weight_item *w)
 {
+    if (row_in_layer(w->r) && weight_expert_matrix(w) >= 0) return model_experts(m, w->layer);
     if (row_in_layer(w->r)) return model_part(m, w->layer);
     return &m->parts[w->r->flags & ROW_FIRST ? 0 : m->n_parts - 1];
 }
@@ -391,7 +392,7 @@ static int load_ids(struct loader *ld, const struct weight_item *w, const struct
 /* Floats of all vectors on a device. */
 static size_t count_floats(const struct loader *ld, const struct part *p)
 {
-    size_t n = weights_made_floats(&ld->m->hp);
+    size_t n = p == &ld->m->experts ? 0 : weights_made_floats(&ld->m->hp);
 
     for (int i = 0; i < ld->list->n; i++)
         if (part_of(ld->m, &ld->list->items[i]) == p)
@@ -442,7 +443,7 @@ static int load_vectors(struct loader *ld, struct part *p, struct err *e)
         if (rc != OK) return rc;
         if (w->r->kind == ROW_SCALE) load_scale(ld, w);
     }
-    make_vectors(ld, p);
+    if (p != &ld->m->experts) make_vectors(ld, p);
     p->be->put(p->be, p->vectors, ld->stage, p->vector_bytes);
     return p->be->sync(p->be, e);
 }
@@ -484,7 +485,7 @@ static int each_expert(struct loader *ld, int l, weight_fn *fn, struct err *e)
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         for (int k = 0; all[i] && k < m->hp.moe.n && rc == OK; k++)
-            if (all[i][k].rows) rc = fn(ld, model_part(m, l)->be, &all[i][k], e);
+            if (all[i][k].rows) rc = fn(ld, model_experts(m, l)->be, &all[i][k], e);
     return rc;
 }
 
@@ -557,6 +558,20 @@ static int each_weight(struct loader *ld, weight_fn *fn, struct err *e)
     return rc;
 }
 
+/* Every device once: the one of experts may have layers, too. */
+static int finish_weights(struct model *m, struct err *e)
+{
+    struct backend *rest = m->experts.be;
+    int rc = OK;
+
+    for (int i = 0; i < m->n_parts && rc == OK; i++) {
+        struct backend *be = m->parts[i].be;
+        if (be == rest) rest = NULL;
+        rc = be->weights_finish(be, e);
+    }
+    return rc == OK && rest ? rest->weights_finish(rest, e) : rc;
+}
+
 static int put_weights(struct loader *ld, struct err *e)
 {
     struct model *m = ld->m;
@@ -567,8 +582,7 @@ static int put_weights(struct loader *ld, struct err *e)
     if (!m->head.rows && m->n_parts > 1 && !m->hp.shard) m->head = m->embd;
     each_weight(ld, count_weight, e);
     if ((rc = each_weight(ld, put_weight, e)) != OK) return rc;
-    for (int i = 0; i < m->n_parts; i++)
-        if ((rc = m->parts[i].be->weights_finish(m->parts[i].be, e)) != OK) return rc;
+    if ((rc = finish_weights(m, e)) != OK) return rc;
     m->put_ms = clock_ms_since(start);
     tell_progress(ld, 100);
     return OK;
@@ -648,6 +662,7 @@ int weights_load(struct model *m, const struct model_input *in, struct err *e)
     tell_unused(&ld);
     for (int i = 0; i < m->n_parts; i++)
         if ((rc = load_vectors(&ld, &m->parts[i], e)) != OK) goto out;
+    if (m->experts.be && (rc = load_vectors(&ld, &m->experts, e)) != OK) goto out;
     if (ld.n_bad > 8)
         log_warn("%s: %d tensors contain NaN or Inf", source_path(in->source), ld.n_bad);
     if (m->hp.shard) shard_drop_biases(m->hp.shard, m);
@@ -659,16 +674,19 @@ out:
     return rc;
 }
 
+static void free_vectors(struct part *p)
+{
+    if (p->vectors) p->be->free(p->be, p->vectors, p->vector_bytes, MEM_WEIGHTS);
+    p->vectors = NULL;
+}
+
 void weights_drop(struct model *m)
 {
     struct loader ld = { .m = m };
 
     each_weight(&ld, drop_weight, NULL);
-    for (int i = 0; i < m->n_parts; i++) {
-        struct part *p = &m->parts[i];
-        if (p->vectors) p->be->free(p->be, p->vectors, p->vector_bytes, MEM_WEIGHTS);
-        p->vectors = NULL;
-    }
+    for (int i = 0; i < m->n_parts; i++) free_vectors(&m->parts[i]);
+    free_vectors(&m->experts);
     for (struct owned *o = m->owned; o; o = o->next)
         if (o->be) o->be->free(o->be, o->p, o->n, MEM_WEIGHTS);
         else mem_free_aligned(o->p, o->n);

@@ -16,7 +16,7 @@ extern "C" {
 /* Larger steps keep the device busy for longer than their launches take; steps of fewer operations
  * are not worth a graph. */
 #define GRAPH_TOKENS 64
-#define GRAPH_OPS 16
+#define GRAPH_OPS 12 /* a layer between experts on the CPU has 15 or more */
 #define MAX_PENDING 64
 #define MAX_PINNED 16
 #define STAGING_BYTES ((size_t)8 << 20)
