@@ -189,7 +189,8 @@ static void check(const struct test *t)
                          w.max_pos + 17, NULL };
     struct attend_opt o = {
         t->heads,   t->kv_heads, t->dk, t->dv,  (float)(1 / sqrt((double)t->dk)),
-        t->softcap, t->window,   false, dsinks, dslopes
+        t->softcap, t->window,   false, dsinks, dslopes,
+        0,          NULL
     };
     struct tensor tq = tensor_f32(dq, n, t->heads * t->dk),
                   to = tensor_f32(dout, n, t->heads * t->dv);
@@ -424,7 +425,7 @@ static void check_nan(void)
     struct tensor tk = tensor_f32(dkk, n, kvh * d), tv = tensor_f32(dvv, n, kvh * d),
                   tq = tensor_f32(dq, n, heads * d);
     struct tensor to = tensor_f32(dout, n, heads * d);
-    struct attend_opt o = { heads, kvh, d, d, 0.125f, 0, 0, false, NULL, NULL };
+    struct attend_opt o = { heads, kvh, d, d, 0.125f, 0, 0, false, NULL, NULL, 0, NULL };
     cu_kv_put(&cu, &kv, 0, &tk, &tv);
     cu_attend(&cu, &to, &tq, &kv, 0, &o, NULL);
     if (wait_all("nan")) {
@@ -526,7 +527,7 @@ static void speed(enum dtype type, int n_decode, int ctx, int n_chunk, int past)
            sets = used < (size_t)300 << 20 ? ((size_t)300 << 20) / used + 1 : 1;
     if (sets > 600) sets = 600;
     for (size_t i = 0; i < sets; i++) {
-        struct kvlayer l = { NULL, NULL, kvh, d, d, block, block, false };
+        struct kvlayer l = { NULL, NULL, kvh, d, d, block, block, false, NULL, 0, 0 };
         if (!ok(cudaMalloc(&l.k, block * n_blocks), "keys") ||
             !ok(cudaMalloc(&l.v, block * n_blocks), "values"))
             return;
@@ -541,7 +542,7 @@ static void speed(enum dtype type, int n_decode, int ctx, int n_chunk, int past)
     s.kv = { type, s.layers.data(), (int)sets, dt, stride, ds, dp, n, n_seqs, max_pos, NULL };
     s.q = tensor_f32(dq, n, heads * d);
     s.out = tensor_f32(dout, n, heads * d);
-    s.o = { heads, kvh, d, d, 0.08838834764f, 0, 0, false, NULL, NULL };
+    s.o = { heads, kvh, d, d, 0.08838834764f, 0, 0, false, NULL, NULL, 0, NULL };
     s.put = false;
     float us = time_graph(sets > 64 ? (int)sets : sets > 1 ? 64 : 16, speed_call, &s), both = 0;
     s.put = true;

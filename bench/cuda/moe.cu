@@ -33,7 +33,11 @@ static std::vector<struct weight> weights(int n, enum dtype t, int rows, int col
     std::vector<struct weight> w((size_t)n);
 
     for (int e = 0; e < n; e++)
-        w[(size_t)e] = { t, rows, cols, 1, NULL, p + (size_t)e * bytes, bytes, 0 };
+        {
+        struct weight &k = w[(size_t)e];
+        k.type = t, k.rows = rows, k.cols = cols, k.n = 1;
+        k.packed = p + (size_t)e * bytes, k.packed_bytes = bytes;
+    }
     return w;
 }
 
@@ -94,7 +98,7 @@ static void times(const struct shape &s, enum dtype type)
 
     printf("%s, %d of %d experts of 3 x %d x %d %s\n", s.name, s.n_used, s.n, s.wide, s.embd,
            dtype_name(type));
-    for (int tokens : { 1, 4, 8, 32, 64, 256, 1024, 4096 }) {
+    for (int tokens : { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 4096 }) {
         std::vector<int32_t> ids;
         double used = choices(ids, s, tokens);
         size_t rows = (size_t)tokens * (size_t)s.n_used;

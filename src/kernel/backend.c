@@ -141,8 +141,8 @@ static int refuse_device(const char *device, struct err *e)
             e, E_UNSUPPORTED,
             "device \"%s\": tern has no backend for %s; supported are \"cpu\" and \"cuda\"", device,
             api);
-    return err_set(e, E_UNSUPPORTED, "device \"%s\": must be \"cpu\", \"cuda\" or \"cuda:N\"",
-                   device);
+    return err_set(e, strncmp(device, "cuda", 4) == 0 ? E_INVALID : E_UNSUPPORTED,
+                   "device \"%s\": must be \"cpu\", \"cuda\" or \"cuda:N\"", device);
 }
 
 int backend_check(const char *device, struct err *e)

@@ -4,15 +4,22 @@
  * Nothing is read back to the host: launches are the same whatever was chosen, and blocks without
  * work end at once. So a step with experts can be captured as a graph.
  *
- *     few tokens:  hidden = act(gate x) * up x; y = down hidden; out = sum of weight * y
+ *     few tokens:  hidden = act(gate x) * up x; out = sum of weight * down hidden
  *     more:        sort choices; x to F16; the same products on sorted choices; sum in token order */
 #include "kernel/cuda/cu_moe.cuh"
 
+#include <math.h>
+#include <stdlib.h>
+
 #define FEW_TOKENS 4 /* up to so many tokens every choice is multiplied by itself */
-#define SMALL 16     /* average choices of an expert up to which 16 are taken at a time */
+#define SOME_EACH 4    /* average choices of an expert up to which the kernel `some` is faster */
+#define SOME_COLS 5120 /* columns up to which 8 rows of x fit into its shared memory */
 #define SORT_THREADS 1024
 #define SUM_THREADS 256
 
+static int env_int(const char *name, int dflt) { const char *v = getenv(name); return v ? atoi(v) : dflt; }
+static int some_each(void) { static int v = env_int("MOE_SOME", SOME_EACH); return v; }
+static int few_tokens(void) { static int v = env_int("MOE_FEW", FEW_TOKENS); return v; }
 static_assert(MOE_MAX_EXPERTS <= SORT_THREADS, "an expert a thread");
 
 /* ---- sorting choices ---- */
@@ -125,6 +132,7 @@ struct moe {
     int32_t *first, *place, *sorted; /* NULL: choices are not sorted */
     int n_choices;
     bool wide;         /* rows are long enough for the kernel `wide` */
+    int some;          /* the kernel `some` does it: how many experts are chosen, about; 0: no */
     enum moe_order xh; /* the order of the F16 x in xs; MOE_F32: not converted yet */
 };
 
@@ -151,7 +159,7 @@ static enum moe_order order_of(const struct moe *m, const struct weight *w)
 {
     const struct moe_kernel *k = kernel_of(w);
 
-    if (is_few(m)) return MOE_F32;
+    if (is_few(m) || m->some) return MOE_F32;
     return k->wide && (m->wide || !k->many) ? MOE_STEPS : k->order;
 }
 
@@ -183,23 +191,37 @@ static int run_end(const struct moe *m, const struct role *r, int n_roles,
     return e;
 }
 
+/* Choices that a block of `wide` takes at once: most experts shall need one round, or full ones. */
+static int wide_tokens(const struct moe *m)
+{
+    int each = m->n_choices / m->o->n;
+
+    return each <= 8 ? 16 : each <= 24 ? 32 : each <= 96 ? 64 : 128;
+}
+
+static void refuse_smem(const struct moe *m)
+{
+    cu_fail(m->c, E_UNSUPPORTED,
+            "%s: the device has too little shared memory for the experts' kernels",
+            m->c->be.name);
+}
+
 /* Few: a block for each (tiles, choice). Otherwise blocks for each (tiles, split, expert). */
 static void launch_kernel(const struct moe *m, const struct moe_kernel *k, const struct moe_args *a,
                           bool wide)
 {
-    int tiles = cu_div_up(a->out_pad, TILE_ROWS), items = a->pair ? tiles : cu_div_up(tiles, 2),
-        each = m->n_choices / m->o->n;
+    int tiles = cu_div_up(a->out_pad, TILE_ROWS), items = a->pair ? tiles : cu_div_up(tiles, 2);
     int units = cu_div_up(a->cols, k->unit), warps = units < MOE_WARPS ? units : MOE_WARPS;
 
-    if (is_few(m)) {
+    if (m->some) {
+        if (!k->some(m->c, k->name, a, m->some)) refuse_smem(m);
+    } else if (is_few(m)) {
         cu_launch(m->c, k->name, k->few, dim3(items, m->n_choices), dim3(32 * warps), 0, *a);
     } else if (!wide) {
         dim3 grid(cu_div_up(items, MOE_BLOCK) * a->splits, a->e1 - a->e0);
         cu_launch(m->c, k->name, k->many, grid, dim3(32 * MOE_BLOCK), 0, *a);
-    } else if (!k->wide(m->c, k->name, a, each <= SMALL ? SMALL : MOE_TOKENS)) {
-        cu_fail(m->c, E_UNSUPPORTED,
-                "%s: the device has too little shared memory for the experts' kernels",
-                m->c->be.name);
+    } else if (!k->wide(m->c, k->name, a, wide_tokens(m))) {
+        refuse_smem(m);
     }
 }
 
@@ -227,10 +249,8 @@ static void choose_x(struct moe *m, struct moe_args *a, enum moe_order order,
 {
     const struct tensor *x = h ? h : order == MOE_F32 ? m->x : &m->o->xs;
 
-    if (!h && order != MOE_F32) {
-        convert_x(m, order);
-        a->sorted = m->sorted;
-    }
+    if (!h && order != MOE_F32) convert_x(m, order);
+    if (!h) a->sorted = m->sorted;
     a->x = x->data;
     a->x_stride = order == MOE_F32 ? x->stride : (size_t)moe_pad(order, a->cols);
     a->x_each = h ? 1 : m->o->n_used;
@@ -242,14 +262,14 @@ static void choose_x(struct moe *m, struct moe_args *a, enum moe_order order,
 static void multiply_choices(struct moe *m, const struct role *r, int n_roles,
                              const struct tensor *h, const struct weight *next, struct moe_args a)
 {
-    int n = m->o->n, each = 2 * m->n_choices / n;
+    int n = m->o->n, each = 2 * m->n_choices / n, at_once = m->wide ? wide_tokens(m) : MOE_TOKENS;
 
     a.rows = r[0].w->rows;
     a.cols = r[0].w->cols;
     a.pair = n_roles == 2;
     a.ids = m->ids;
     a.first = m->first;
-    a.splits = each > 8 * MOE_TOKENS ? 8 : cu_div_up(each > 0 ? each : 1, MOE_TOKENS);
+    a.splits = each > 8 * at_once ? 8 : cu_div_up(each > 0 ? each : 1, at_once);
     for (int e1; a.e0 < n; a.e0 = e1) {
         const struct moe_kernel *k = kernel_of(&r[0].w[a.e0]);
         a.e1 = e1 = run_end(m, r, n_roles, next, a.e0);
@@ -326,6 +346,34 @@ static void sum_choices(const struct moe *m, const struct tensor *out, const flo
               dim3(SUM_THREADS), 0, a);
 }
 
+/* down and the sum over choices in one kernel. false: the choices are sorted, or the experts' weights
+ * need several launches. */
+static bool sum_few(struct moe *m, const struct tensor *out, const float *weights)
+{
+    const struct experts_opt *o = m->o;
+    struct role r = { o->down, o->b_down };
+    struct moe_args a = {};
+    struct moe_total s = {};
+
+    if (!is_few(m) || run_end(m, &r, 1, NULL, 0) < o->n) return false;
+    a.rows = o->down->rows;
+    a.cols = o->down->cols;
+    a.ids = m->ids;
+    a.w[0] = (const uint8_t *)o->down->packed;
+    a.step[0] = step_of(o->down, o->n, 0);
+    a.bias[0] = o->b_down;
+    choose_x(m, &a, MOE_F32, &o->hs);
+    s.weights = weights;
+    s.out = (float *)out->data;
+    s.out_stride = out->stride;
+    s.n_used = o->n_used;
+    s.scale = o->scale;
+    s.add = o->add;
+    cu_launch(m->c, kernel_of(o->down)->name, kernel_of(o->down)->few_sum,
+              dim3(cu_div_up(a.rows, TILE_ROWS), out->rows), dim3(32 * MOE_SUM_WARPS), 0, a, s);
+    return true;
+}
+
 static void sort_choices(struct moe *m)
 {
     struct sort_args a = {};
@@ -351,6 +399,28 @@ static bool has_room(const struct moe *m, enum moe_order order)
                (size_t)o->hs.rows * o->hs.stride * sizeof(float);
 }
 
+/* Do all experts' weights have the kernel `some`? */
+static bool has_some(const struct weight *w, int n)
+{
+    if (!w) return true;
+    for (int e = 0; e < n; e++)
+        if (!kernel_of(&w[e])->some) return false;
+    return w->cols <= SOME_COLS;
+}
+
+/* How many experts are chosen by n_choices independent choices, about; 0: the kernel `some` cannot
+ * do it, or each expert has so many choices that others are faster. */
+static int choose_some(const struct moe *m)
+{
+    const struct experts_opt *o = m->o;
+    double missed = pow(1 - 1.0 / o->n, m->n_choices);
+
+    if (m->n_choices > some_each() * o->n || !has_some(o->gate, o->n) || !has_some(o->up, o->n) ||
+        !has_some(o->down, o->n))
+        return 0;
+    return (int)((1 - missed) * o->n + 0.5) + 1;
+}
+
 /* Is every choice multiplied by itself? Plain types are faster through shared memory once that
  * fills the GPU. */
 static bool uses_few(const struct moe *m)
@@ -358,7 +428,7 @@ static bool uses_few(const struct moe *m)
     const struct moe_kernel *k = kernel_of(m->o->up);
     bool fills = (long long)m->n_choices * m->o->up->rows >= 128ll * m->c->n_sm;
 
-    return m->x->rows <= FEW_TOKENS && !(k->wide && k->many && fills);
+    return m->x->rows <= few_tokens() && !(k->wide && k->many && fills);
 }
 
 void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x,
@@ -378,8 +448,9 @@ void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x
         return;
     }
     if (!uses_few(&m)) {
+        m.some = choose_some(&m);
         m.wide = has_room(&m, MOE_STEPS);
-        if (!has_room(&m, MOE_LANES)) {
+        if (!m.some && !has_room(&m, MOE_LANES)) {
             cu_fail(c, E_INVALID,
                     "%s: experts of %d rows and %d columns are too small for F16 rows in their "
                     "scratch memory",
@@ -389,6 +460,7 @@ void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x
         sort_choices(&m);
     }
     compute_hidden(&m);
+    if (sum_few(&m, out, weights)) return;
     compute_out(&m);
     sum_choices(&m, out, weights);
 }

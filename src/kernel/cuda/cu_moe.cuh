@@ -1,9 +1,12 @@
 /* cu_moe.cuh - matrix products of experts: the kernels' arguments, and which kernel reads a type.
  *
- * A choice is one (token, expert) pair. There are three kernels for the products of choices:
+ * A choice is one (token, expert) pair. There are four kernels for the products of choices:
  *
  * - few: each choice by itself. A block has 16 rows of gate and of up, or 32 rows of one weight;
  * its warps divide the columns; x is F32 (moe_run.cuh).
+ *
+ * - some: choices sorted by expert, up to 8 at a time, x is F32; weights through rings in shared
+ * memory, for experts with few choices each (moe_some.cuh).
  *
  * - wide: choices sorted by expert, 16 or 64 at a time, x as F16, weights and x through shared
  * memory (moe_wide.cuh).
@@ -19,6 +22,7 @@
 #include "kernel/cuda/cu_layout.cuh"
 
 #define MOE_WARPS 8   /* warps of a block of few, at most */
+#define MOE_SUM_WARPS 24 /* warps of a block of few_sum */
 #define MOE_TOKENS 64 /* tokens that a block of many or wide takes at once */
 #define MOE_BLOCK 4   /* warps of a block of many */
 
@@ -51,12 +55,25 @@ struct moe_args {
     enum moe_order kind;
 };
 
+/* The sum over a token's choices: out = [out +] sum of weights * scale * y. */
+struct moe_total {
+    const float *weights;
+    float *out;
+    size_t out_stride;
+    int n_used;
+    float scale;
+    bool add;
+};
+
 struct moe_kernel {
     void (*few)(const struct moe_args);
+    void (*few_sum)(const struct moe_args, const struct moe_total); /* of all experts */
     void (*many)(const struct moe_args); /* NULL: wide reads the type */
     /* Launches for nt tokens at a time. false: too little shared memory. NULL: it cannot read the
      * type. */
     bool (*wide)(struct cuda *c, const char *name, const struct moe_args *a, int nt);
+    /* Launches for about `used` chosen experts. false and NULL likewise. */
+    bool (*some)(struct cuda *c, const char *name, const struct moe_args *a, int used);
     int unit;             /* few: columns that a warp takes at once */
     enum moe_order order; /* the order of x for many */
     const char *name;

@@ -74,6 +74,23 @@ template <int T> struct moe_tiles {
             }
         }
     }
+    /* The same of one tile. */
+    template <class F> __device__ __forceinline__ void unit_one(int u, int lane, F body) const
+    {
+        const uint8_t *q = p + (size_t)u * BYTES;
+        typename Q::head head = Q::open(q, lane);
+#pragma unroll
+        for (int j = 0; j < Q::COLS / 32 / Q::GROUP; j++) {
+            uint32_t v[Q::GROUP][2][4];
+            Q::load(v, q, lane, j);
+#pragma unroll
+            for (int i = 0; i < Q::GROUP; i++) {
+                uint32_t a[2][4];
+                finish(a, v[i], head, j * Q::GROUP + i);
+                body(u * Q::COLS + 32 * (j * Q::GROUP + i), a);
+            }
+        }
+    }
 };
 
 /* Plain types: of 32 columns lane 4 g + t has 8 t .. 8 t + 7 of rows g and g + 8. */
@@ -123,6 +140,12 @@ template <int T> struct moe_rows {
         t1.fragment(a1, 32 * u + 8 * (lane & 3));
         body(32 * u, a0, a1);
     }
+    template <class F> __device__ __forceinline__ void unit_one(int u, int lane, F body) const
+    {
+        uint32_t a[2][4];
+        fragment(a, 32 * u + 8 * (lane & 3));
+        body(32 * u, a);
+    }
 };
 
 /* ---- results ---- */
@@ -167,6 +190,19 @@ __device__ __forceinline__ float4 moe_load4(const float *x, int c, int cols, boo
                        c + 2 < cols ? x[c + 2] : 0.f, c + 3 < cols ? x[c + 3] : 0.f);
 }
 
+/* A lane's 32 columns of x from c on, as the B operand of two m16n8k16. */
+template <class W>
+__device__ __forceinline__ void moe_few_x(uint32_t (&b)[4], const struct moe_args &a,
+                                          const float *x, int c)
+{
+    int t = threadIdx.x & 3;
+    float4 lo = moe_load4(x, c + (W::NATURAL ? 8 * t : 4 * t), a.cols, a.vec);
+    float4 hi = moe_load4(x, c + (W::NATURAL ? 8 * t + 4 : 4 * t + 16), a.cols, a.vec);
+
+    b[0] = moe_half2(lo.x, lo.y), b[1] = moe_half2(lo.z, lo.w);
+    b[2] = moe_half2(hi.x, hi.y), b[3] = moe_half2(hi.z, hi.w);
+}
+
 /* All eight columns of the product are the same token. Grid: tiles, choices. */
 template <class W>
 static __global__ void __launch_bounds__(32 * MOE_WARPS)
@@ -193,10 +229,8 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS)
 #pragma unroll(W::UNIT == 32 ? 4 : 1)
     for (int u = units * warp / warps; u < end; u++)
         W::unit(w0, w1, u, lane, [&](int c, const uint32_t(&a0)[2][4], const uint32_t(&a1)[2][4]) {
-            float4 lo = moe_load4(x, c + (W::NATURAL ? 8 * t : 4 * t), a.cols, a.vec);
-            float4 hi = moe_load4(x, c + (W::NATURAL ? 8 * t + 4 : 4 * t + 16), a.cols, a.vec);
-            uint32_t b[4] = { moe_half2(lo.x, lo.y), moe_half2(lo.z, lo.w), moe_half2(hi.x, hi.y),
-                              moe_half2(hi.z, hi.w) };
+            uint32_t b[4];
+            moe_few_x<W>(b, a, x, c);
             moe_mma(s0, a0[0], b[0], b[1]);
             moe_mma(s1, a1[0], b[0], b[1]);
             moe_mma(s0, a0[1], b[2], b[3]);
@@ -215,6 +249,52 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS)
     float up = __shfl_down_sync(~0u, y, 16);
     if (!a.pair) moe_one(a, e, choice, t0 * TILE_ROWS + lane, y);
     else if (lane < 16) moe_pair(a, e, choice, t0 * TILE_ROWS + lane, y, up);
+}
+
+/* ---- few, with the sum over a token's choices ---- */
+
+/* 16 rows of one token, summed over its choices. The warps divide the choices and each choice's
+ * columns: with one unit for a warp all of its reads are in flight at once. Their sums are added in
+ * order. Grid: tiles, tokens. */
+template <class W>
+static __global__ void __launch_bounds__(32 * MOE_SUM_WARPS)
+    moe_few_sum(const __grid_constant__ struct moe_args a,
+                const __grid_constant__ struct moe_total s)
+{
+    __shared__ float part[MOE_SUM_WARPS][TILE_ROWS];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, tok = blockIdx.y;
+    int units = (a.cols + W::UNIT - 1) / W::UNIT,
+        parts = max(1, min(units, MOE_SUM_WARPS / s.n_used));
+    int p = warp % parts, end = units * (p + 1) / parts, r = blockIdx.x * TILE_ROWS + g;
+    float y[2] = { 0.f, 0.f };
+
+    cu_release_next();
+    cu_wait_previous();
+    for (int k = warp / parts; k < s.n_used; k += MOE_SUM_WARPS / parts) {
+        int choice = tok * s.n_used + k, e = a.ids[choice];
+        float share = s.weights[choice] * s.scale, d[4] = {};
+        const float *x = (const float *)a.x + (size_t)choice * a.x_stride;
+        W w;
+        w.open(a.w[0] + (size_t)e * a.step[0], a.rows, a.cols, blockIdx.x, lane);
+#pragma unroll(W::UNIT == 32 ? 4 : 1)
+        for (int u = units * p / parts; u < end; u++)
+            w.unit_one(u, lane, [&](int c, const uint32_t(&v)[2][4]) {
+                uint32_t b[4];
+                moe_few_x<W>(b, a, x, c);
+                moe_mma(d, v[0], b[0], b[1]);
+                moe_mma(d, v[1], b[2], b[3]);
+            });
+        for (int i = 0; i < 2; i++)
+            y[i] += share * (p == 0 ? moe_biased(a, 0, e, r + 8 * i, d[2 * i]) : d[2 * i]);
+    }
+    if ((lane & 3) == 0) part[warp][g] = y[0], part[warp][g + 8] = y[1];
+    __syncthreads();
+    r = blockIdx.x * TILE_ROWS + threadIdx.x;
+    if (threadIdx.x >= TILE_ROWS || r >= a.rows) return;
+    float *out = s.out + (size_t)tok * s.out_stride + r, sum = s.add ? *out : 0.f;
+#pragma unroll
+    for (int i = 0; i < MOE_SUM_WARPS; i++) sum += part[i][threadIdx.x];
+    *out = sum;
 }
 
 /* ---- many: sorted choices ---- */
@@ -316,7 +396,7 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK)
 template <class W> static const struct moe_kernel *moe_kernel_of(const char *name)
 {
     static const struct moe_kernel k = {
-        moe_few<W>, moe_many<W>, NULL, W::UNIT, W::NATURAL ? MOE_ROWS : MOE_LANES, name
+        moe_few<W>, moe_few_sum<W>, moe_many<W>, NULL, NULL, W::UNIT, W::NATURAL ? MOE_ROWS : MOE_LANES, name
     };
     return &k;
 }

@@ -1,6 +1,9 @@
 /* moe_wide.cuh - experts' matrix products for sorted choices, NT at a time, through shared memory
  * (wide).
  *
+ * A weight is unpacked once for NT tokens, and that takes longer than multiplying it with 64 of them;
+ * so NT is as large as the experts' numbers of choices allow: 16, 32, 64 or 128.
+ *
  * A block has 8 warps and 128 rows of gate and of up, or 256 rows of one weight; a warp has 16 rows
  * of each half. Chunks of 64 columns of weights and x pass through 3 to 8 stages in shared memory.
  * All token groups of a block are one sequence of chunks, so that the first chunks of the next
@@ -131,7 +134,7 @@ __device__ __forceinline__ void moe_write(const struct moe_args &a, const struct
 }
 
 template <class W, int NT>
-static __global__ void __launch_bounds__(GEMM_THREADS, NT <= 16 ? 2 : 1)
+static __global__ void __launch_bounds__(GEMM_THREADS, NT <= 32 ? 2 : 1)
     moe_wide(const __grid_constant__ struct moe_args a, int stages)
 {
     using S = moe_stage<W, NT>;
@@ -180,7 +183,7 @@ static bool moe_wide_of(struct cuda *c, const char *name, const struct moe_args 
     using S = moe_stage<W, NT>;
     static bool raised[64]; /* by device */
     int room = (int)c->smem_max - 1024 - S::OUT, half = (int)c->smem_max / 2 - 2048 - S::OUT;
-    int stages = NT <= 16 && half / S::BYTES >= 3 ? half / S::BYTES : room / S::BYTES;
+    int stages = NT <= 32 && half / S::BYTES >= 3 ? half / S::BYTES : room / S::BYTES;
     int items =
         (a->kind == MOE_F32 ? a->rows : a->out_pad) + (a->pair ? MOE_HALF : 2 * MOE_HALF) - 1;
 
@@ -204,6 +207,11 @@ static bool moe_wide_of(struct cuda *c, const char *name, const struct moe_args 
 template <class W>
 static bool moe_wide_run(struct cuda *c, const char *name, const struct moe_args *a, int nt)
 {
-    return nt <= 16 ? moe_wide_of<W, 16>(c, name, a) : moe_wide_of<W, 64>(c, name, a);
+    switch (nt) {
+    case 16: return moe_wide_of<W, 16>(c, name, a);
+    case 32: return moe_wide_of<W, 32>(c, name, a);
+    case 64: return moe_wide_of<W, 64>(c, name, a);
+    default: return moe_wide_of<W, 128>(c, name, a);
+    }
 }
 #endif

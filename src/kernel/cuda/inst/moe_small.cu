@@ -1,10 +1,11 @@
 /* moe_small.cu - experts in formats with blocks of 32 columns. */
+#include "kernel/cuda/moe_some.cuh"
 #include "kernel/cuda/moe_wide.cuh"
 
 template <int T> static const struct moe_kernel *small_of(const char *name)
 {
     static const struct moe_kernel k = {
-        moe_few<moe_tiles<T>>, NULL,      moe_wide_run<packed_small<T>>,
+        moe_few<moe_tiles<T>>, moe_few_sum<moe_tiles<T>>, NULL,      moe_wide_run<packed_small<T>>, moe_some_run<mv_tiles<T>>,
         moe_tiles<T>::UNIT,    MOE_LANES, name
     };
     return &k;
