@@ -160,11 +160,24 @@ static void fake_ping(struct link_stream *s)
     fake_end_stream(s);
 }
 
+/* The leader of a gang that has lost a member. */
+static void fake_lose_gang(void)
+{
+    struct buf b = { 0 };
+
+    msg_write_failure(&b,
+                      &(struct msg_failure){ "worker_lost", "the gang has ended: member 1", 0 });
+    fake_send_text(FRAME_FAILED, &b);
+    link_flush(fake.link);
+    _exit(1);
+}
+
 static void fake_answer(struct link_stream *s)
 {
     struct msg_reply m;
     struct buf b = { 0 };
 
+    if (fake_behaves("gang-dies") || (fake_behaves("gang") && fake.retry == 0)) fake_lose_gang();
     if (fake_behaves("hold") || fake_behaves("no-end")) return;
     fake_make_head(&m);
     if (fake.retry && fake_behaves("stream-pings-refused"))
@@ -172,9 +185,10 @@ static void fake_answer(struct link_stream *s)
     msg_write_reply(&b, &m);
     link_stream_send(s, FRAME_REPLY, buf_str(&b));
     buf_release(&b);
-    if (fake_behaves("stream-dies")) {
+    if (fake_behaves("stream-dies") || fake_behaves("stream-gang")) {
         link_write(s, "data: {}\n\n", 10, false);
         link_flush(fake.link);
+        if (fake_behaves("stream-gang")) fake_lose_gang();
         raise(SIGKILL);
     }
     if (fake_behaves("flood")) {

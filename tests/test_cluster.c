@@ -285,7 +285,9 @@ static void the_state_of_a_worker_is_checked_member_by_member(void **state)
     assert_int_equal(
         fleet_read_state(
             &w,
-            STR("{\"v\":1,\"instance\":\"a-1\",\"draining\":true,\"models\":["
+            STR("{\"v\":1,\"instance\":\"a-1\",\"draining\":true,\"gangs\":[7,{\"model\":\"m\","
+                "\"members\":2,\"tp\":2,\"pp\":-1,\"comm_share\":0.25,\"hosts\":[\"a\",5]}],"
+                "\"models\":["
                 "{\"model\":{\"id\":\"m\",\"aliases\":[\"x\"],\"status\":{\"value\":\"loaded\"}},"
                 "\"running\":3,\"waiting\":2,\"kv_free\":0.5},"
                 "{\"model\":{\"id\":\"n\",\"status\":{\"value\":\"unloaded\"}}}]}"),
@@ -293,6 +295,7 @@ static void the_state_of_a_worker_is_checked_member_by_member(void **state)
         OK);
     assert_int_equal(w.n_models, 2);
     assert_true(w.says_draining && w.running == 3 && w.waiting == 2);
+    assert_string_equal(w.gang, "m: 2 members (tp 2, pp 0) on a, ?, 25 % communication");
     assert_true(worker_model(&w, STR("x")) == &w.models[0] && w.models[0].loaded);
     assert_true(worker_model(&w, STR("n")) == &w.models[1] && !w.models[1].loaded);
     assert_null(worker_model(&w, STR("other")));

@@ -416,6 +416,36 @@ static void a_stream_whose_process_dies_ends_with_an_error(void **state)
     close_world();
 }
 
+/* Its leader says why it ends: requests that have sent nothing are repeated, others end with that reason, and
+ * the breaker counts it. */
+static void a_gang_that_ends_is_a_process_that_dies(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    open_world((struct supervisor_opt){ 0 });
+    add_model("gang");
+    a = read_answer(send_to("gang", ""));
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+    assert_int_equal(ask_worker("gang", "starts"), 2);
+    add_model("stream-gang");
+    a = read_answer(send_to("stream-gang", ""));
+    assert_int_equal(a.status, 200);
+    assert_non_null(strstr(a.body.p, "worker_lost"));
+    assert_non_null(strstr(a.body.p, "the gang has ended: member 1"));
+    answer_release(&a);
+    add_model("gang-dies");
+    for (int i = 0; i < WAIT_MS / 10 && ask_worker("gang-dies", "breaker") != BREAKER_OPEN; i++) {
+        a = read_answer(send_to("gang-dies", ""));
+        assert_int_equal(a.status, 503);
+        answer_release(&a);
+        usleep(10000);
+    }
+    assert_int_equal(ask_worker("gang-dies", "breaker"), BREAKER_OPEN);
+    close_world();
+}
+
 static int count_text(const char *in, const char *what)
 {
     int n = 0;
@@ -600,6 +630,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_death_while_the_server_drains_ends_the_calls),
         cmocka_unit_test(a_death_while_the_model_is_unloaded_ends_the_calls),
         cmocka_unit_test(an_operator_closes_the_breaker),
+        cmocka_unit_test(a_gang_that_ends_is_a_process_that_dies),
         cmocka_unit_test(an_abort_does_not_wait_for_a_slow_client),
         cmocka_unit_test(all_processes_are_asked_to_end_at_once),
     };

@@ -4,9 +4,11 @@
 #include "base/clock.h"
 #include "api/params.h"
 #include "base/jsonpeek.h"
+#include "base/jsonr.h"
 #include "engine/stats.h"
 #include "worker/breaker.h"
 #include "worker/process.h"
+#include "worker/seats.h"
 
 #include <signal.h>
 #include <string.h>
@@ -246,6 +248,101 @@ static int run_child(const char *what)
     for (;;) pause();
 }
 
+/* ---- members ---- */
+
+static void members_are_read_as_they_were_written(void **state)
+{
+    struct gang_seat seats[2] = { { .rank = 0,
+                                    .pid = 17,
+                                    .host = "ada",
+                                    .device = "cpu (\"x\")",
+                                    .end_layer = 4,
+                                    .weight_bytes = 300,
+                                    .kv_bytes = 7 },
+                                  { .rank = 1,
+                                    .pid = 18,
+                                    .host = "bob",
+                                    .first_layer = 4,
+                                    .end_layer = 8,
+                                    .weight_bytes = 100,
+                                    .scratch_bytes = 9 } };
+    struct engine_info in = {
+        .members = seats, .n_members = 2, .tp = 1, .pp = 2, .transport = "tcp"
+    };
+    struct engine_info out = { 0 };
+    struct buf b = { 0 };
+    struct jsonw w = { .out = &b };
+    struct arena a = { 0 };
+    json_t *root;
+
+    (void)state;
+    seats_write(&w, &in, -1);
+    root = jsonr_load(buf_str(&b), 0, NULL);
+    seats_read(root, &a, &out);
+    assert_int_equal(out.n_members, 2);
+    assert_int_equal(out.tp, 1);
+    assert_int_equal(out.pp, 2);
+    assert_string_equal(out.transport, "tcp");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(out.members[i].rank, i);
+        assert_int_equal(out.members[i].pid, seats[i].pid);
+        assert_string_equal(out.members[i].host, seats[i].host);
+        assert_string_equal(out.members[i].device, seats[i].device);
+        assert_int_equal(out.members[i].first_layer, seats[i].first_layer);
+        assert_int_equal(out.members[i].end_layer, seats[i].end_layer);
+        assert_int_equal(out.members[i].weight_bytes, seats[i].weight_bytes);
+        assert_int_equal(out.members[i].kv_bytes, seats[i].kv_bytes);
+        assert_int_equal(out.members[i].scratch_bytes, seats[i].scratch_bytes);
+    }
+    assert_true(seats_share(&out, 0) == 0.75);
+    json_decref(root);
+    arena_release(&a);
+    buf_release(&b);
+}
+
+/* A worker may say anything of its members. */
+static void members_that_make_no_sense_are_left_out(void **state)
+{
+    static const char *const none[] = {
+        "null", "7", "{}", "{\"members\":[]}", "{\"members\":[{}]}", "{\"members\":7}"
+    };
+    struct engine_info i = { 0 };
+    struct arena a = { 0 };
+    struct buf b = { 0 };
+    json_t *v;
+
+    (void)state;
+    for (size_t k = 0; k < sizeof none / sizeof *none; k++) {
+        v = json_loads(none[k], JSON_DECODE_ANY, NULL);
+        seats_read(v, &a, &i);
+        assert_int_equal(i.n_members, 0);
+        assert_string_equal(i.transport, "");
+        json_decref(v);
+    }
+    buf_puts(&b, "{\"members\":[7");
+    for (int k = 0; k < COMM_MAX; k++) buf_puts(&b, ",{}"); /* one too many */
+    buf_puts(&b, "]}");
+    v = json_loads(buf_cstr(&b), 0, NULL);
+    seats_read(v, &a, &i);
+    assert_int_equal(i.n_members, 0);
+    json_decref(v);
+    buf_clear(&b);
+    buf_puts(&b, "{\"tp\":-4,\"pp\":9e9,\"members\":[7,{\"pid\":-1,\"host\":\"");
+    for (int k = 0; k < 500; k++) buf_putc(&b, 'h');
+    buf_puts(&b, "\",\"device\":[],\"layers\":[9,3],\"weight_bytes\":-5}]}");
+    v = json_loads(buf_cstr(&b), 0, NULL);
+    seats_read(v, &a, &i);
+    assert_int_equal(i.n_members, 2);
+    assert_int_equal(i.tp, 0);
+    assert_int_equal(i.members[1].pid, 0);
+    assert_int_equal(i.members[1].weight_bytes, 0);
+    assert_int_equal(i.members[1].end_layer, 0);
+    assert_int_equal(strlen(i.members[1].host), sizeof i.members[1].host - 1);
+    json_decref(v);
+    arena_release(&a);
+    buf_release(&b);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +354,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(counters_are_copied_without_their_bounds),
         cmocka_unit_test(the_end_of_a_process_is_told),
         cmocka_unit_test(a_process_that_ignores_sigterm_is_killed),
+        cmocka_unit_test(members_are_read_as_they_were_written),
+        cmocka_unit_test(members_that_make_no_sense_are_left_out),
     };
 
     if (argc == 3 && strcmp(argv[1], "child") == 0) return run_child(argv[2]);

@@ -45,7 +45,7 @@ class WorkersCard {
         const models = (w.models ?? []).map(m => ((w.loaded ?? []).includes(m) ? m : `${m} (not loaded)`));
         const breaker = w.breaker && w.breaker !== 'closed' ? ` · breaker ${w.breaker.replace('_', ' ')}` : '';
         const texts = [
-            w.devices || '–', models.join(', ') || '–', fmtInt(w.running ?? 0), fmtInt(w.waiting ?? 0),
+            [w.devices, w.gang].filter(Boolean).join('; ') || '–', models.join(', ') || '–', fmtInt(w.running ?? 0), fmtInt(w.waiting ?? 0),
             percent(w.kv_free ?? 1), fmtInt(w.requests ?? 0), fmtInt(w.failures ?? 0), fmtInt(w.replayed ?? 0), fmtMs(w.rtt_ms ?? 0),
             `${fmtInt((link.idle ?? 0) + (link.busy ?? 0))} open, ${share(link.reused ?? 0, (link.reused ?? 0) + (link.opened ?? 0))} reused`,
         ];

@@ -8,7 +8,8 @@
 static const struct verb verb = {
     "cluster",
     "tern cluster [status|drain|undrain|weights] [WORKER [WEIGHT]] [flags]",
-    "Shows and steers the workers of a gateway: status lists them, drain gives a worker no new\n"
+    "Shows and steers the workers of a gateway: status lists them, of a server with tp or pp\n"
+    "the members of its models; drain gives a worker no new\n"
     "requests, undrain takes it back, weights sets how much work it gets. WORKER is its URL.\n"
     "\n"
     "examples:\n"
@@ -32,8 +33,53 @@ static void put_worker(struct buf *out, const json_t *w)
         remote_put_text(out, str_c(json_string_value(json_array_get(models, i))), false);
     }
     buf_putc(out, '\n');
+    if (*remote_text(w, "gang")) {
+        buf_puts(out, "  gang ");
+        remote_put_text(out, str_c(remote_text(w, "gang")), false);
+        buf_putc(out, '\n');
+    }
     buf_release(&url);
     buf_release(&state);
+}
+
+static void put_member(struct buf *out, const json_t *m)
+{
+    const json_t *layers = remote_at(m, "layers");
+    double bytes =
+        remote_num(m, "weight_bytes") + remote_num(m, "kv_bytes") + remote_num(m, "scratch_bytes");
+    struct buf host = { 0 };
+
+    remote_put_text(&host, str_c(remote_text(m, "host")), false);
+    buf_printf(out, "%6.0f %-16s %9.0f  %5lld-%-5lld %5.1f %% %9.1f  ", remote_num(m, "rank"),
+               buf_cstr(&host), remote_num(m, "pid"),
+               (long long)json_integer_value(json_array_get(layers, 0)),
+               (long long)json_integer_value(json_array_get(layers, 1)) - 1,
+               100 * remote_num(m, "share"), bytes / 1048576);
+    remote_put_text(out, str_c(remote_text(m, "device")), false);
+    buf_putc(out, '\n');
+    buf_release(&host);
+}
+
+/* A server: the members of its models that have several. false: there are none. */
+static bool put_gangs(struct buf *out, const json_t *models)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < json_array_size(models); i++) {
+        const json_t *model = json_array_get(models, i), *gang = remote_at(model, "gang"),
+                     *members = remote_at(gang, "members");
+        if (!json_is_array(members)) continue;
+        any = true;
+        remote_put_text(out, str_c(remote_text(model, "id")), false);
+        buf_printf(out, ": %zu members, tp %.0f, pp %.0f, by %s, communication %.1f %%\n",
+                   json_array_size(members), remote_num(gang, "tp"), remote_num(gang, "pp"),
+                   remote_text(gang, "transport"), 100 * remote_num(gang, "comm_share"));
+        buf_printf(out, "%6s %-16s %9s  %-11s %7s %9s  %s\n", "MEMBER", "HOST", "PID", "LAYERS",
+                   "SHARE", "MIB", "DEVICE");
+        for (size_t k = 0; k < json_array_size(members); k++)
+            put_member(out, json_array_get(members, k));
+    }
+    return any;
 }
 
 static int print_status(const struct remote_reply *p, bool json, struct err *e)
@@ -42,12 +88,16 @@ static int print_status(const struct remote_reply *p, bool json, struct err *e)
     struct buf out = { 0 };
     int rc;
 
-    if (!json_is_array(workers))
-        return err_set(e, E_INVALID, "this is no gateway: its /status lists no workers");
+    if (!json_is_array(workers) && (json || !put_gangs(&out, remote_at(p->json, "models")))) {
+        buf_release(&out);
+        return err_set(e, E_INVALID,
+                       "this is no gateway, and has no model of several members: its /status lists "
+                       "no workers");
+    }
     if (json) {
         buf_put_str(&out, buf_str(&p->body));
         buf_putc(&out, '\n');
-    } else {
+    } else if (json_is_array(workers)) {
         buf_printf(&out,
                    "policy %s, %.0f requests in flight, %.0f streams moved, imbalance %.1f %%\n",
                    remote_text(p->json, "policy"), remote_num(p->json, "in_flight"),

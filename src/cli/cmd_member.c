@@ -6,6 +6,7 @@
 #include "model/parallel.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static const struct verb verb = {
     "member",
@@ -14,6 +15,8 @@ static const struct verb verb = {
     "members by\n"
     "themselves; on other hosts their agent does.",
 };
+
+static void leave(void) { _exit(EXIT_FAILED); }
 
 int cmd_member(int argc, char **argv)
 {
@@ -37,6 +40,7 @@ int cmd_member(int argc, char **argv)
         err_set(&e, E_INVALID, "one of --control and --connect: commands with --tp start members");
         return cmd_usage("member", &e);
     }
+    gang_leave = leave;
     rc = address ? gang_join_tcp(&link, address, rank, &e) : gang_join(&link, fd, &e);
     if (rc != OK) return cmd_fail(&e);
     snprintf(name, sizeof name, "member %d", link->rank);

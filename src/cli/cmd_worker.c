@@ -3,6 +3,9 @@
  * others are settings of the server. */
 #include "base/log.h"
 #include "cli/cmd.h"
+#include "cli/mpijob.h"
+#include "gang/mpilink.h"
+#include "model/parallel.h"
 #include "server/settings.h"
 #include "server/workerflags.h"
 #include "worker/child.h"
@@ -11,7 +14,11 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
+
+/* The gang of the model has ended. */
+static void leave(void) { _exit(EXIT_FAILED); }
 
 /* SIGALRM: threads of the model did not end. */
 static void on_end_timeout(int sig)
@@ -26,6 +33,42 @@ static void set_log(const struct settings *s)
 
     if (log_level_by_name(str_c(s->log_level), &level)) log_set_level(level);
     log_set_format(strcmp(s->log_format, "json") == 0 ? LOG_JSON : LOG_TEXT);
+}
+
+static bool is_mpi(const struct settings *s)
+{
+    return s->tp * s->pp > 1 && strcmp(s->transport, "mpi") == 0;
+}
+
+/* A rank of an MPI job other than the first. */
+static int serve_member(struct err *e)
+{
+    struct comm_link *link;
+    int rc = mpilink_open(&link, e);
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* mpirun, or its agent here, has gone */
+    if (rc != OK) return cmd_fail(e);
+    rc = member_serve(link, e);
+    comm_link_close(link);
+    return rc == E_WORKER ? EXIT_FAILED : cmd_result(rc, e);
+}
+
+/* The server has started this process; it starts the job, whose ranks are this command again. true: *code
+ * is the exit code of this process, which is not the leader. */
+static bool run_job(const struct settings *s, int argc, char **argv, int *code, struct err *e)
+{
+    static const int fds[] = { PROCESS_FD, PROCESS_SHARED_FD, PROCESS_PARK_FD };
+    struct mpijob j = { .n = (int)(s->tp * s->pp),
+                        .hosts = *s->hosts ? s->hosts : NULL,
+                        .program = *s->hosts ? s->remote_tern : NULL };
+    int rank;
+
+    if (!mpijob_is_ours(&rank)) {
+        *code = mpijob_run(&j, argc, argv, fds, 3);
+        return true;
+    }
+    *code = rank ? serve_member(e) : mpijob_take(e) != OK ? cmd_fail(e) : EXIT_OK;
+    return rank || *code != EXIT_OK;
 }
 
 int cmd_worker(int argc, char **argv)
@@ -46,10 +89,14 @@ int cmd_worker(int argc, char **argv)
     argv[4] = argv[0];
     if (settings_load(&s, argc - 4, argv + 4, &helped, &e) != OK || settings_gang(&s, &e) != OK)
         return cmd_usage("worker", &e);
+    argv[4] = (char *)id;
+    if (is_mpi(&s) && run_job(&s, argc, argv, &rc, &e)) return rc;
+    o.end_signal = is_mpi(&s) ? MPIJOB_END : 0;
     signal(SIGALRM, on_end_timeout);
     set_log(&s);
     log_set_name(id);
     o.build = cmd_version();
+    o.leave = leave;
     workerflags_engine(&s, &o.pool.engine);
     workerflags_api(&s, &o.api);
     o.pool.paths = s.models;

@@ -3,11 +3,10 @@
 
 #include "base/mem.h"
 #include "cli/cmd.h"
+#include "cli/mpijob.h"
 #include "gang/mpilink.h"
 #include "model/parallel.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -61,25 +60,10 @@ int gangflags_open(const struct gangflags *f, struct load_opt *o, struct err *e)
 /* mpirun -np N [--host a,b] this command. */
 static int start_job(const struct gangflags *f, int argc, char **argv, struct err *e)
 {
-    char np[16], hosts[512], self[4096], **v = mem_array((size_t)argc + 12, sizeof *v);
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    int n = 0;
+    struct mpijob j = { .n = f->tp * f->pp, .hosts = f->hosts, .program = f->program };
+    char **v = mpijob_command(&j, argc, argv);
 
     if (!v) return err_nomem(e, "the command of mpirun");
-    self[len > 0 ? len : 0] = 0;
-    snprintf(np, sizeof np, "%d", f->tp * f->pp);
-    v[n++] = (char *)"mpirun";
-    if (geteuid() == 0) v[n++] = (char *)"--allow-run-as-root";
-    v[n++] = (char *)"--oversubscribe";
-    v[n++] = (char *)"-np";
-    v[n++] = np;
-    if (f->hosts) {
-        snprintf(hosts, sizeof hosts, "%s", f->hosts);
-        v[n++] = (char *)"--host";
-        v[n++] = hosts;
-    }
-    v[n++] = (char *)(f->program ? f->program : self);
-    for (int i = 0; i < argc; i++) v[n++] = argv[i];
     execvp(v[0], v);
     mem_free(v);
     return err_set(e, E_UNSUPPORTED,

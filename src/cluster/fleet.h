@@ -72,6 +72,7 @@ struct worker {
     int running, waiting;
     double kv_free; /* share of the KV cache, of the loaded model that has least; 1: none loaded */
     char devices[160]; /* for people: "cpu (avx512, 2 threads), ..." */
+    char gang[200];    /* for people: "tales: 2 members (tp 2, pp 1) on a, b, 8 % communication" */
     struct buf list;   /* the elements of GET /v1/models, separated by commas */
 
     /* signs of life */

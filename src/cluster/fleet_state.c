@@ -102,6 +102,41 @@ static void read_devices(struct worker *w, const json_t *list)
     }
 }
 
+/* A member of it that is out of range is shown as 0. */
+static int small(const json_t *v, const char *key)
+{
+    int64_t n = json_integer_value(json_object_get(v, key));
+
+    return n > 0 && n <= 4096 ? (int)n : 0;
+}
+
+static void put_gang(struct buf *out, const json_t *v)
+{
+    const char *model = json_string_value(json_object_get(v, "model"));
+    const json_t *hosts = json_object_get(v, "hosts");
+    double share = json_number_value(json_object_get(v, "comm_share"));
+
+    if (!model) return;
+    buf_printf(out, "%s%.60s: %d members (tp %d, pp %d)", out->n ? "; " : "", model,
+               small(v, "members"), small(v, "tp"), small(v, "pp"));
+    for (size_t i = 0; i < json_array_size(hosts) && i < 8; i++) {
+        const char *host = json_string_value(json_array_get(hosts, i));
+        buf_printf(out, "%s%.40s", i ? ", " : " on ", host ? host : "?");
+    }
+    buf_printf(out, ", %.0f %% communication", share > 0 && share <= 1 ? 100 * share : 0);
+}
+
+/* For people, too: models of several members. */
+static void read_gangs(struct worker *w, const json_t *list)
+{
+    struct buf text = { 0 };
+
+    for (size_t i = 0; i < json_array_size(list) && i < 8; i++)
+        put_gang(&text, json_array_get(list, i));
+    snprintf(w->gang, sizeof w->gang, "%s", buf_cstr(&text));
+    buf_release(&text);
+}
+
 static int take_state(struct worker *w, const json_t *root, struct err *e)
 {
     const char *instance = json_string_value(json_object_get(root, "instance"));
@@ -130,6 +165,7 @@ static int take_state(struct worker *w, const json_t *root, struct err *e)
     w->store = json_is_true(json_object_get(root, "store")) ? STORE_THERE : STORE_NONE;
     w->says_draining = json_is_true(json_object_get(root, "draining"));
     read_devices(w, json_object_get(root, "devices"));
+    read_gangs(w, json_object_get(root, "gangs"));
     w->running = w->waiting = 0;
     w->kv_free = 1;
     for (int i = 0; i < n; i++) {

@@ -28,6 +28,7 @@ static void write_worker(struct jsonw *w, const struct worker *o)
         if (o->models[i].loaded) jsonw_str(w, str_c(o->models[i].id));
     jsonw_end(w);
     jsonw_key(w, "devices"), jsonw_str(w, str_c(o->devices));
+    jsonw_key(w, "gang"), jsonw_str(w, str_c(o->gang));
     jsonw_key(w, "kv_free"), jsonw_num(w, o->kv_free);
     jsonw_key(w, "weight"), jsonw_num(w, o->weight);
     jsonw_key(w, "in_flight"), jsonw_int(w, o->in_flight);

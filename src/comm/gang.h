@@ -19,6 +19,15 @@ struct gang_shape {
     uint64_t step_ns; /* the longest wait of a member for another in a step; 0: none */
 };
 
+/* A member as it introduced itself after its load: for people. */
+struct gang_seat {
+    int rank;
+    int64_t pid;
+    char host[64], device[96]; /* "ada", "cpu (avx512, 2 threads)" */
+    int first_layer, end_layer;
+    uint64_t weight_bytes, kv_bytes, scratch_bytes;
+};
+
 /* Implementations embed it as their first member. */
 struct gang {
     struct comm_link *link; /* owned */
@@ -27,9 +36,14 @@ struct gang {
     bool (*is_lost)(struct gang *g, struct err *e);
     /* fn is called once by another thread when a member has gone. NULL: never. */
     void (*on_lost)(struct gang *g, void (*fn)(void *arg), void *arg);
+    void (*kill)(struct gang *g); /* the members, also those that hang. NULL: somebody else does */
     void (*close)(struct gang *g);
     atomic_bool
         ends; /* the members were told to end: close waits for them a while before it kills them */
+    /* For a leader whose process ends with the gang: called by the thread that drives the runner when
+     * the gang is lost, before any request hears of it. It does not return. NULL: the runner fails. */
+    void (*over)(void *arg, const struct err *why);
+    void *over_arg;
 };
 
 /* Starts a gang, for a loader that is told how but does not know how. */
@@ -37,6 +51,8 @@ struct gang_source {
     struct gang_shape shape; /* tp 0: no gang */
     int (*open)(void *arg, struct gang **out, struct err *e);
     void *arg;
+    void (*over)(void *arg, const struct err *why); /* of the gangs it opens */
+    void *over_arg;
 };
 
 /* A gang of members that exist already, each with its own end of the link. Owns the link, also after a

@@ -287,6 +287,18 @@ static struct str model_name(const struct loadplan *p)
     return name;
 }
 
+static void add_gang(struct engine *g)
+{
+    struct parallel_stats s;
+
+    g->info.transport = "";
+    if (!parallel_stats(g->runner, &s)) return;
+    g->info.members = parallel_seats(g->runner, &g->info.n_members);
+    g->info.transport = parallel_transport(g->runner);
+    g->info.tp = s.tp;
+    g->info.pp = s.pp;
+}
+
 /* Facts that do not change while the engine is open. */
 static int make_info(struct engine *g, struct err *e)
 {
@@ -315,6 +327,7 @@ static int make_info(struct engine *g, struct err *e)
                                     .scratch_bytes = bytes.scratch,
                                     .pack_ms = g->runner->pack_ms,
                                     .opt = g->opt };
+    add_gang(g);
     yesno_find(&g->info.yesno, g->plan, g->tokenizer, g->opt.ranks_by_answer);
     g->info.opt.device = g->info.opt.place = NULL; /* borrowed from the caller until now */
     if ((rc = buf_check(&g->name, e)) != OK) return rc;

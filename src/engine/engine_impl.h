@@ -86,6 +86,10 @@ struct engine {
     uint64_t round_ns;    /* when this round began */
     uint64_t last_end_ns; /* when a request ended last */
     uint64_t n_rounds;
+    struct { /* of a gang: what was counted, and of recent steps */
+        uint64_t step_ns, comm_ns;
+        double recent_step, recent_comm;
+    } gang;
     int n_failed_steps;  /* in a row */
     int n_empty;         /* rounds since a step had tokens, while readers are behind */
     struct rng rng;      /* hard mode: sizes of chunks */

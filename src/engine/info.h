@@ -48,9 +48,13 @@ struct engine_info {
     int n_restored;                                 /* of them, that were parked before */
     uint64_t weight_bytes, kv_bytes, scratch_bytes; /* of the load plan, over all devices */
     struct engine_device device[ENGINE_DEVICES];
-    int n_devices;           /* the last one makes the logits */
-    double open_ms, pack_ms; /* opening the model; of that, bringing weights into order */
-    struct engine_opt opt;   /* effective: no field means a default */
+    int n_devices;                   /* the last one makes the logits */
+    const struct gang_seat *members; /* [n_members] of a model over several processes */
+    int n_members;                   /* 0: it is in one */
+    int tp, pp;                      /* how it is divided among them */
+    const char *transport;           /* between them; "": there are none */
+    double open_ms, pack_ms;         /* opening the model; of that, bringing weights into order */
+    struct engine_opt opt;           /* effective: no field means a default */
 };
 
 /* The device that makes the logits; all zeros in a zeroed info. */

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine_impl.h"
+#include "model/parallel.h"
 
 #include <assert.h>
 #include <string.h>
@@ -16,6 +17,7 @@ enum {
     CHECK_EVERY = 16,      /* rounds between measurements of how long the cancel checks take */
     SOLO = 4,              /* times step_ms: a chunk alone in its step, which a cancel can stop */
     SERVED_HALF = 1 << 20, /* tokens after which earlier service counts half */
+    RECENT_STEPS = 64,     /* over which the share of communication is told */
     SLOW_STEP = 4, /* times the expected time of a step, and SLOW_STEP_NS: said in the log */
     SLOW_STEP_NS = 100000000,
     RESUME_NS = 1500000000, /* resumed tokens are computed one by one if that takes no longer */
@@ -496,6 +498,26 @@ static void note_step_time(struct engine *g, int n_decode, int n_prefill, double
     hist_add(&g->stats->step_time, ns / 1e9);
 }
 
+/* Communication of a model of several members; recent steps are about the last RECENT_STEPS. */
+static void count_gang(struct engine *g)
+{
+    const double keep = 1 - 1.0 / RECENT_STEPS;
+    struct parallel_stats now;
+    uint64_t step, comm;
+
+    if (!parallel_stats(g->runner, &now)) return;
+    step = now.step_ns - g->gang.step_ns;
+    comm = now.comm_ns - g->gang.comm_ns;
+    g->gang.step_ns = now.step_ns;
+    g->gang.comm_ns = now.comm_ns;
+    g->gang.recent_step = g->gang.recent_step * keep + (double)step;
+    g->gang.recent_comm = g->gang.recent_comm * keep + (double)comm;
+    counter_add(&g->stats->gang_step_ns, step);
+    counter_add(&g->stats->gang_comm_ns, comm);
+    if (g->gang.recent_step > 0)
+        gauge_set(&g->stats->comm_ppm, (int64_t)(1e6 * g->gang.recent_comm / g->gang.recent_step));
+}
+
 /* Teaches the cost model, counts service per tenant and the step itself. Sequences with one token
  * count as decodes, also where a chunk happens to be that small. */
 static void count_step(struct engine *g, uint64_t begin_ns)
@@ -518,6 +540,7 @@ static void count_step(struct engine *g, uint64_t begin_ns)
     counter_add(&g->stats->steps, 1);
     counter_add(&g->stats->step_tokens, (uint64_t)g->step.n_tokens);
     hist_add(&g->stats->step_size, g->step.n_tokens);
+    count_gang(g);
 }
 
 /* Scores of a reranker are wanted as the head computes them. */

@@ -63,7 +63,7 @@ void engine_stats_clear_gauges(struct engine_stats *s)
 {
     struct gauge *all[] = { &s->running,       &s->waiting,       &s->kv_used, &s->kv_idle,
                             &s->kv_total,      &s->step_begin_ns, &s->beat_ns, &s->grammar_jobs,
-                            &s->grammar_bytes, &s->matcher_bytes };
+                            &s->grammar_bytes, &s->matcher_bytes, &s->comm_ppm };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) gauge_set(all[i], 0);
 }

@@ -29,6 +29,10 @@ struct engine_stats {
     struct gauge grammar_jobs;  /* grammars that wait or are being compiled */
     struct gauge grammar_bytes; /* of cached grammars */
     struct gauge matcher_bytes; /* of token masks and other state of grammars */
+    struct counter gang_step_ns,
+        gang_comm_ns;      /* a model of several members: steps of its leader, and
+                                                * of that communication */
+    struct gauge comm_ppm; /* communication of recent steps, millionths of their time */
     struct counter grammars_compiled, grammars_refused, grammars_cancelled;
     struct hist ttft, itl, e2e, queue, prefill, decode, step_time; /* seconds */
     struct hist prompt_len, output_len, step_size;                 /* tokens */

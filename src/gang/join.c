@@ -8,18 +8,22 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+void (*gang_leave)(void);
+
 struct pulse { /* lives as long as the process */
     int control;
     struct comm_link *link;
 };
 
-/* Also the leader's end is noticed here: the control connection ends, and the link is aborted. */
+/* Also the leader's end is noticed here: the control connection ends, and the link is aborted. A member
+ * that computes, or whose transport does not see the abort, ends all the same. */
 static void *send_pulses(void *arg)
 {
     struct pulse *p = arg;
@@ -32,6 +36,8 @@ static void *send_pulses(void *arg)
         if (poll(&f, 1, GANG_PULSE_MS) > 0 && recv(p->control, &byte, 1, MSG_DONTWAIT) <= 0) break;
     }
     p->link->abort(p->link, "the leader has gone");
+    poll(NULL, 0, GANG_LEAVE_MS);
+    if (gang_leave) gang_leave();
     return NULL;
 }
 
@@ -109,9 +115,11 @@ static int greet(int *control, const struct sockaddr_in *leader, int rank, int p
     struct gang_hello h = {
         .magic = GANG_MAGIC, .size_of = sizeof h, .rank = rank, .control = 1, .port = port
     };
-    int rc = mesh_connect(control, leader, deadline, e);
+    int rc = mesh_connect(control, leader, deadline, e), silent = GANG_SILENT_MS;
 
     memcpy(h.secret, secret, sizeof h.secret);
+    /* A leader whose host has gone says nothing: heartbeats that nobody takes end the connection. */
+    if (rc == OK) setsockopt(*control, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent, sizeof silent);
     if (rc == OK) rc = mesh_write(*control, &h, sizeof h, e);
     if (rc == OK) rc = mesh_read(*control, w, sizeof *w, deadline, e);
     if (rc == OK) rc = gang_check_welcome(w, e);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/shmlink.h"
+#include "gang/mpilink.h"
 #include "gang/tcplink.h"
 
 #include <arpa/inet.h>
@@ -77,6 +78,15 @@ static void on_lost(struct gang *gang, void (*fn)(void *arg), void *arg)
     pthread_mutex_unlock(&g->lock);
 }
 
+/* None was waited for yet, so the numbers are still theirs. */
+static void kill_members(struct gang *gang)
+{
+    const struct launch *g = launch_of(gang);
+
+    for (int r = 1; r < g->n; r++)
+        if (g->members[r].pid > 0) kill(g->members[r].pid, SIGKILL);
+}
+
 /* One member less: nothing of the gang goes on. */
 static void lose(struct launch *g, int r, const char *how)
 {
@@ -98,8 +108,7 @@ static void lose(struct launch *g, int r, const char *how)
     if (!first) return;
     log_error("%s", g->why.msg);
     g->g.link->abort(g->g.link, g->why.msg + strlen("the gang has ended: "));
-    for (int i = 1; i < g->n; i++)
-        if (g->members[i].pid > 0 && i != r) kill(g->members[i].pid, SIGKILL);
+    kill_members(&g->g);
     if (fn) fn(arg);
 }
 
@@ -131,7 +140,7 @@ static void *watch(void *arg)
         if (p[0].revents) return NULL;
         for (int i = 1; i < n; i++) {
             if (p[i].revents) hear(g, rank[i], p[i].revents);
-            else if (clock_ns() - g->members[rank[i]].heard_ns > GANG_SILENT_MS * 1000000ull)
+            else if (clock_ns() - g->members[rank[i]].heard_ns > g->silent_ns)
                 lose(g, rank[i], "sends no heartbeats");
         }
     }
@@ -306,14 +315,30 @@ static struct launch *make_launch(const struct gang_shape *shape)
     struct launch *g = mem_new(struct launch);
 
     if (!g) return NULL;
-    g->g = (struct gang){
-        .shape = *shape, .is_lost = is_lost, .on_lost = on_lost, .close = close_launch
-    };
+    g->g = (struct gang){ .shape = *shape,
+                          .is_lost = is_lost,
+                          .on_lost = on_lost,
+                          .kill = kill_members,
+                          .close = close_launch };
     g->n = shape->tp * shape->pp;
+    g->silent_ns = GANG_SILENT_MS * 1000000ull; /* never longer than a step may take */
+    if (shape->step_ns && shape->step_ns < g->silent_ns) g->silent_ns = shape->step_ns;
     g->wake = -1;
     for (int r = 0; r < COMM_MAX; r++) g->members[r].control = -1;
     pthread_mutex_init(&g->lock, NULL);
     return g;
+}
+
+/* Rank 0 of an MPI job: the others are there, and mpirun watches them. */
+static int join_job(struct gang **out, const struct gang_conf *c, struct err *e)
+{
+    struct comm_link *link;
+    int rc;
+
+    if (!mpilink_is_job())
+        return err_set(e, E_UNSUPPORTED, "transport mpi: start this command by mpirun");
+    if ((rc = mpilink_open(&link, e)) != OK) return rc;
+    return gang_over(out, link, &c->shape, e);
 }
 
 int gang_open(struct gang **out, const struct gang_conf *c, struct err *e)
@@ -322,11 +347,10 @@ int gang_open(struct gang **out, const struct gang_conf *c, struct err *e)
     struct launch *g;
 
     if (rc != OK) return rc;
+    if (c->transport && strcmp(c->transport, "mpi") == 0) return join_job(out, c, e);
     if (!(g = make_launch(&c->shape))) return err_nomem(e, "a gang");
     g->here = !c->hosts;
     rc = read_transport(&g->transport, c, e);
-    if (rc == OK && g->transport == TRANSPORT_MPI)
-        rc = err_set(e, E_UNSUPPORTED, "transport mpi: start this command by mpirun");
     if (rc == OK) rc = g->transport == TRANSPORT_SHM ? open_shm(g, c, e) : open_tcp(g, c, e);
     if (rc == OK) rc = wait_joined(g, e);
     if (rc == OK) rc = start_watch(g, e);

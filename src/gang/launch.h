@@ -50,6 +50,8 @@ struct gang_source gang_source_of(const struct gang_conf *c);
 
 /* ---- a member's side ---- */
 
+/* Ends the process of a member whose leader has gone, whatever its other threads do. NULL: nothing. */
+extern void (*gang_leave)(void);
 /* Joins the gang of the leader that started this process (the arguments of `tern member`): fd is the
  * control connection. Heartbeats go on until the process ends, and so does the link. */
 int gang_join(struct comm_link **out, int fd, struct err *e);

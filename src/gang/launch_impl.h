@@ -16,7 +16,8 @@ enum {
     GANG_SECRET = 32,       /* bytes; hexadecimal digits twice as many */
     GANG_PULSE_MS = 250,    /* between heartbeats of a member */
     GANG_SILENT_MS = 10000, /* without any: it hangs, or its host is gone */
-    GANG_JOIN_MS = 60000    /* for a member to start and to join */
+    GANG_JOIN_MS = 60000,   /* for a member to start and to join */
+    GANG_LEAVE_MS = 50      /* for a member to end when its leader has gone */
 };
 
 enum gang_transport { TRANSPORT_SHM, TRANSPORT_TCP, TRANSPORT_MPI };
@@ -78,6 +79,7 @@ struct launch {
     int wake; /* eventfd that ends the watcher; -1: no watcher */
     pthread_t watcher;
     bool watches;
+    uint64_t silent_ns; /* a member that sends nothing for so long hangs */
     atomic_bool lost;
     pthread_mutex_t lock; /* of the next */
     struct err why;

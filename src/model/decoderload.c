@@ -357,6 +357,17 @@ static void warn_of_cpu_layers(const struct loadplan *p)
 }
 
 /* Weights, then KV, state and scratch. The decoder owns the model. */
+static int start_gang(struct loadplan *p, struct err *e)
+{
+    const struct gang_source *s = &p->opt.gang_source;
+    int rc = s->open ? s->open(s->arg, &p->opt.gang, e) : OK;
+
+    if (rc != OK || !p->opt.gang) return rc;
+    p->opt.gang->over = s->over;
+    p->opt.gang->over_arg = s->over_arg;
+    return OK;
+}
+
 static int open_decoder(struct runner **out, struct loadplan *p, struct err *e)
 {
     struct model_input in = { .source = p->source,
@@ -371,9 +382,7 @@ static int open_decoder(struct runner **out, struct loadplan *p, struct err *e)
 
     in.shares = place_layers(&p->place, &in.n_shares);
     warn_of_cpu_layers(p);
-    if (!p->opt.gang && p->opt.gang_source.open &&
-        (rc = p->opt.gang_source.open(p->opt.gang_source.arg, &p->opt.gang, e)) != OK)
-        return rc;
+    if (!p->opt.gang && (rc = start_gang(p, e)) != OK) return rc;
     if (p->opt.gang && (rc = parallel_announce(p, e)) != OK) return rc;
     if ((rc = model_open(&m, &in, e)) != OK) return rc;
     if ((rc = decoder_open(out, m, &dec, e)) != OK) {

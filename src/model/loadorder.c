@@ -1,12 +1,14 @@
 /* loadorder.c - the order to load: filled by the leader, checked by each member. */
 #include "model/loadorder.h"
 
+#include "base/buf.h"
 #include "format/source.h"
 #include "model/parallel.h"
 #include "model/weightlist.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool put_text(char *out, size_t cap, const char *s)
 {
@@ -113,4 +115,33 @@ int loadorder_compare(const struct loadorder *o, const struct loadplan *p, struc
         o->path, p->facts.arch, (unsigned long long)p->weights->n_params,
         (unsigned long long)p->weights->file_bytes, o->arch, (unsigned long long)o->n_params,
         (unsigned long long)o->file_bytes);
+}
+
+void loadreply_introduce(struct loadreply *y, const struct loadplan *p)
+{
+    struct buf device = { 0 };
+
+    y->bytes = loadplan_bytes(p);
+    y->pid = getpid();
+    if (gethostname(y->host, sizeof y->host) != 0) y->host[0] = 0;
+    y->host[sizeof y->host - 1] = 0;
+    loadplan_describe_devices(p, &device);
+    snprintf(y->device, sizeof y->device, "%.95s", buf_cstr(&device));
+    buf_release(&device);
+    if (!p->shard) return;
+    y->first_layer = p->shard->first;
+    y->end_layer = p->shard->end;
+}
+
+void loadreply_seat(const struct loadreply *y, int rank, struct gang_seat *out)
+{
+    *out = (struct gang_seat){ .rank = rank,
+                               .pid = y->pid,
+                               .first_layer = y->first_layer,
+                               .end_layer = y->end_layer,
+                               .weight_bytes = y->bytes.weights,
+                               .kv_bytes = y->bytes.kv,
+                               .scratch_bytes = y->bytes.scratch };
+    memcpy(out->host, y->host, sizeof out->host - 1);
+    memcpy(out->device, y->device, sizeof out->device - 1);
 }

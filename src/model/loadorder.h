@@ -33,11 +33,18 @@ struct loadreply {
     char text[480];
     struct load_bytes bytes;
     double ms;
+    int64_t pid;
+    char host[64], device[96];
+    int32_t first_layer, end_layer;
 };
 
 /* From the leader's plan. E_INVALID: a text is too long; E_IO. */
 int loadorder_fill(struct loadorder *o, const struct loadplan *p, const struct gang_shape *shape,
                    struct err *e);
+/* Who this process is and what it has loaded. */
+void loadreply_introduce(struct loadreply *y, const struct loadplan *p);
+/* The same as the leader keeps it; texts that do not end are cut. */
+void loadreply_seat(const struct loadreply *y, int rank, struct gang_seat *out);
 /* Checks bytes that came as an order. E_UNSUPPORTED: of another build or version; E_FORMAT. */
 int loadorder_read(struct loadorder *o, const void *p, size_t n, struct err *e);
 /* Options of the load as rank. */

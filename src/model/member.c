@@ -67,7 +67,7 @@ static int load(struct member *m, struct comm_link *link, struct err *e)
         rc = stagerun_open(&m->s, m->runner, m->plan->shard, link, &m->order->shape, &why);
     y.code = rc;
     snprintf(y.text, sizeof y.text, "%.479s", why.msg);
-    if (rc == OK) y.bytes = loadplan_bytes(m->plan);
+    if (rc == OK) loadreply_introduce(&y, m->plan);
     y.ms = clock_ms_since(start);
     if (comm_send(&m->all, 0, &y, sizeof y, e) != OK) return E_WORKER;
     if (rc != OK && e) *e = why;

@@ -28,6 +28,7 @@ struct parallel {
     int32_t *seq_end, *n_of; /* [max_seqs] */
     struct stepplan step;    /* that was started */
     uint64_t step_ns, n_steps;
+    struct gang_seat seats[COMM_MAX];
 };
 
 static struct parallel *parallel_of(const struct runner *r) { return (struct parallel *)r; }
@@ -58,6 +59,29 @@ static int send_order(struct comm *all, enum order_kind kind, uint64_t number, c
 
 /* ---- a step ---- */
 
+/* The process of this leader may end here. */
+static void tell_lost(struct parallel *p, const struct err *why)
+{
+    struct gang *g = p->gang;
+
+    if (!g->over) return;
+    if (g->kill) g->kill(g);
+    g->over(g->over_arg, why);
+}
+
+/* A member that is gone, or out of step, is as bad as a device that is: nothing runs any more. */
+static int lose(struct parallel *p, int rc, struct err *e)
+{
+    struct err why = { 0 };
+
+    for (int i = 0; i < p->plan->place.n_shares; i++) p->plan->place.shares[i].be->lost = true;
+    if (!gang_is_lost(p->gang, &why)) why = e ? *e : (struct err){ .code = rc };
+    if (e) *e = why;
+    comm_abort(&p->s.all, why.msg);
+    tell_lost(p, &why);
+    return rc;
+}
+
 /* Tokens of a piece: all at once where there is one stage. */
 static int piece_tokens(const struct parallel *p, const struct batch *b)
 {
@@ -81,7 +105,7 @@ static int start_step(struct runner *r, const struct batch *b, struct err *e)
     n = stepplan_write(p->body, &p->step.b, p->step.micro);
     rc = send_order(&p->s.all, ORDER_STEP, p->number++, p->body, n, e);
     p->step_ns += clock_ns() - start;
-    return rc;
+    return rc == OK ? OK : lose(p, rc, e);
 }
 
 /* A member's columns of the logits to their place in all of them. */
@@ -126,17 +150,6 @@ static int collect(struct parallel *p, struct err *e)
     return OK;
 }
 
-/* A member that is gone, or out of step, is as bad as a device that is: nothing runs any more. */
-static int lose(struct parallel *p, int rc, struct err *e)
-{
-    struct err why;
-
-    for (int i = 0; i < p->plan->place.n_shares; i++) p->plan->place.shares[i].be->lost = true;
-    if (e && gang_is_lost(p->gang, &why)) *e = why;
-    if (e) comm_abort(&p->s.all, e->msg);
-    return rc;
-}
-
 static int wait_step(struct runner *r, const float **logits, struct err *e)
 {
     struct parallel *p = parallel_of(r);
@@ -170,7 +183,12 @@ static int list_devices(const struct runner *r, struct runner_device *out, int m
 
 static bool is_lost(struct runner *r, struct err *e)
 {
-    return gang_is_lost(parallel_of(r)->gang, e);
+    struct err why = { 0 };
+
+    if (!gang_is_lost(parallel_of(r)->gang, &why)) return false;
+    tell_lost(parallel_of(r), &why);
+    if (e) *e = why;
+    return true;
 }
 
 static void on_lost(struct runner *r, void (*fn)(void *arg), void *arg)
@@ -228,6 +246,7 @@ static int hear_members(struct parallel *p, struct err *e)
         if ((one = comm_recv_within(&p->s.all, r, &y, sizeof y, 0, e)) != OK) return one;
         y.text[sizeof y.text - 1] = 0;
         if (y.code != OK && rc == OK) rc = err_set(e, y.code, "member %d: %s", r, y.text);
+        loadreply_seat(&y, r, &p->seats[r]);
         if (y.code == OK)
             log_debug("member %d has loaded %llu bytes of weights in %.0f ms", r,
                       (unsigned long long)y.bytes.weights, y.ms);
@@ -270,6 +289,7 @@ int parallel_open(struct runner **out, struct loadplan *plan, struct err *e)
     struct gang *g = plan->opt.gang;
     struct parallel *p = mem_new(struct parallel);
     struct runner *local = *out;
+    struct loadreply own = { 0 };
     int rc;
 
     if (!p) return err_nomem(e, "the runner of a gang"); /* the decoder stays the caller's */
@@ -290,6 +310,8 @@ int parallel_open(struct runner **out, struct loadplan *plan, struct err *e)
     if (rc == OK) rc = alloc_parallel(p, e);
     if (rc == OK) rc = hear_members(p, e);
     p->s.all.stats = (struct comm_stats){ 0 }; /* of steps only, without the load */
+    loadreply_introduce(&own, plan);
+    loadreply_seat(&own, 0, &p->seats[0]);
     *out = &p->r;
     plan->opt.gang = NULL; /* the runner's from here on */
     return rc;
@@ -308,6 +330,20 @@ bool parallel_stats(const struct runner *r, struct parallel_stats *out)
                                     .bytes = p->s.all.stats.bytes + p->s.group.stats.bytes,
                                     .n_steps = p->n_steps };
     return true;
+}
+
+const struct gang_seat *parallel_seats(const struct runner *r, int *n)
+{
+    const struct parallel *p = parallel_of(r);
+    bool is_gang = r->close == close_parallel;
+
+    *n = is_gang ? p->s.all.size : 0;
+    return is_gang ? p->seats : NULL;
+}
+
+const char *parallel_transport(const struct runner *r)
+{
+    return r->close == close_parallel ? parallel_of(r)->gang->link->name : NULL;
 }
 
 struct runner *parallel_local(struct runner *r)

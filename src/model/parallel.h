@@ -29,6 +29,12 @@ int member_serve(struct comm_link *link, struct err *e);
 
 /* ---- figures ---- */
 
+/* The members, the leader first; n is their number, 0: the runner is not one of a gang. They live as
+ * long as the runner. */
+const struct gang_seat *parallel_seats(const struct runner *r, int *n);
+/* "shared memory", "tcp", "mpi"; NULL: not a gang. */
+const char *parallel_transport(const struct runner *r);
+
 struct parallel_stats {
     int members, tp, pp;
     uint64_t step_ns; /* of all steps of the leader */

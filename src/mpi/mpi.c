@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { TAG = 1, LOOKS = 2000, PIECE = 1 << 30 };
+enum { TAG = 1, LOOKS = 2000, PIECE = 1 << 30, SPIN_NS = 5000000, LONG_NS = 1000000000 };
 
 struct mpilink {
     struct comm_link link;
@@ -42,14 +42,24 @@ static int post(struct mpilink *k, struct comm_move *m, MPI_Request *q)
     return MPI_Irecv(m->p, (int)m->n, MPI_BYTE, m->peer, TAG, MPI_COMM_WORLD, q);
 }
 
+/* A member that waits for work does not keep a core busy: a pause of a step's length costs a step a few
+ * microseconds, a long one a millisecond. */
+static void rest(uint64_t waited)
+{
+    if (waited < SPIN_NS) sched_yield();
+    else nanosleep(&(struct timespec){ .tv_nsec = waited < LONG_NS ? 20000 : 1000000 }, NULL);
+}
+
 static int move_mpi(struct comm_link *l, struct comm_move *m, int n, uint64_t deadline_ns,
                     struct err *e)
 {
     struct mpilink *k = (struct mpilink *)l;
     MPI_Request q[2 * COMM_MAX];
+    uint64_t start = now_ns(), waited = 0;
     int done = 0;
 
     if (n > 2 * COMM_MAX) return fail(e, E_INTERNAL, "too many messages at once");
+    if (atomic_load(&k->failed)) return fail(e, E_WORKER, "the MPI job has ended");
     for (int i = 0; i < n; i++)
         if (m[i].n >= PIECE || post(k, &m[i], &q[i]) != MPI_SUCCESS)
             return fail(e, E_WORKER, "MPI takes no message of that size");
@@ -57,10 +67,11 @@ static int move_mpi(struct comm_link *l, struct comm_move *m, int n, uint64_t de
         if (MPI_Testall(n, q, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
             return fail(e, E_WORKER, "MPI reports an error");
         if (done) return OK;
-        if (looks % LOOKS) continue;
-        sched_yield();
+        if (waited < SPIN_NS && looks % LOOKS) continue;
+        rest(waited);
+        waited = now_ns() - start;
         if (atomic_load(&k->failed)) return fail(e, E_WORKER, "a member failed");
-        if (now_ns() >= deadline_ns) {
+        if (start + waited >= deadline_ns) {
             l->abort(l, "a member is late");
             return fail(e, E_DEADLINE, "a member sent or took nothing before the deadline");
         }
@@ -79,11 +90,12 @@ static void abort_mpi(struct comm_link *l, const char *why)
 
 static void close_mpi(struct comm_link *l)
 {
+    struct mpilink *k = (struct mpilink *)l;
     int finished = 0;
 
     MPI_Finalized(&finished);
     if (!finished) MPI_Finalize();
-    (void)l;
+    atomic_store(&k->failed, true); /* MPI starts once: whoever opens the link again is told so */
 }
 
 __attribute__((visibility("default"))) int tern_mpi_open(struct comm_link **out, uint64_t version,

@@ -51,6 +51,41 @@ static void write_devices(struct jsonw *w, struct server *v)
     jsonw_end(w);
 }
 
+/* Hosts of the members, each once and in their order. */
+static void write_hosts(struct jsonw *w, const struct engine_info *i)
+{
+    int k, before;
+
+    jsonw_key(w, "hosts"), jsonw_arr(w);
+    for (k = 0; k < i->n_members; k++) {
+        for (before = 0; before < k; before++)
+            if (strcmp(i->members[before].host, i->members[k].host) == 0) break;
+        if (before == k) jsonw_str(w, str_c(i->members[k].host));
+    }
+    jsonw_end(w);
+}
+
+/* Models that run over several processes, for people. */
+static void write_gangs(struct jsonw *w, struct server *v)
+{
+    jsonw_key(w, "gangs"), jsonw_arr(w);
+    for (int i = 0; i < pool_n(v->pool); i++) {
+        const struct engine_stats *s = server_stats(v, i);
+        struct engine_info info = { 0 };
+        if (!pool_is_listed(v->pool, i) || !server_engine_info(v, i, &info)) continue;
+        if (info.n_members == 0) continue;
+        jsonw_obj(w);
+        jsonw_key(w, "model"), jsonw_str(w, str_c(pool_at(v->pool, i)->id));
+        jsonw_key(w, "members"), jsonw_int(w, info.n_members);
+        jsonw_key(w, "tp"), jsonw_int(w, info.tp);
+        jsonw_key(w, "pp"), jsonw_int(w, info.pp);
+        jsonw_key(w, "comm_share"), jsonw_num(w, s ? (double)gauge_get(&s->comm_ppm) / 1e6 : 0);
+        write_hosts(w, &info);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
+}
+
 /* instance changes with every start of the process: what a gateway knew of its cache is void then. */
 void clusterstate_get(struct visit *t)
 {
@@ -67,6 +102,7 @@ void clusterstate_get(struct visit *t)
     jsonw_key(&w, "draining"), jsonw_bool(&w, v->life != LIFE_RUN);
     jsonw_key(&w, "store"), jsonw_bool(&w, v->jobs != NULL);
     write_devices(&w, v);
+    write_gangs(&w, v);
     jsonw_key(&w, "models"), jsonw_arr(&w);
     for (int i = 0; i < pool_n(v->pool); i++) {
         if (!pool_is_listed(v->pool, i)) continue;

@@ -412,6 +412,7 @@ void metrics_get(struct visit *t)
     write_load_phases(v, &out);
     metrics_write_pool(v, &out);
     metrics_write_workers(v, &out);
+    metrics_write_gangs(v, &out);
     write_http(v, &out);
     work_write_metrics(v, &out);
     write_process(v, &out);

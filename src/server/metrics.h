@@ -36,6 +36,7 @@ void metrics_write_compat(struct server *v, const char *dialects, struct buf *ou
 
 void metrics_write_pool(struct server *v, struct buf *out);    /* metrics_pool.c */
 void metrics_write_workers(struct server *v, struct buf *out); /* metrics_worker.c */
+void metrics_write_gangs(struct server *v, struct buf *out);   /* metrics_gang.c */
 
 void metrics_init(struct server *v); /* before the first request */
 uint64_t metrics_rss(void);          /* resident memory of the process in bytes; 0: unknown */

@@ -365,13 +365,16 @@ static int open_pool(struct server *v, struct err *e)
     return pool_open(&v->pool, &o, e);
 }
 
-/* All models, or those whose settings say so. */
+static bool has_gang(const struct settings *s) { return s->tp * s->pp > 1; }
+
+/* All models, or those whose settings say so. A gang is one process for the server: its leader's. */
 static bool is_isolated(void *arg, const char *id)
 {
     const struct server *v = arg;
     int i = registry_find(v->registry, str_c(id));
     const struct model_opt *o = i < 0 ? NULL : &registry_at(v->registry, i)->opt;
 
+    if (has_gang(v->s)) return true;
     return o && model_has(o, MODEL_ISOLATE) ? o->isolate : v->s->isolate;
 }
 
@@ -403,7 +406,7 @@ static int open_park(void *arg, const char *id, const char *path)
 /* Some model runs in a process of its own. Models that come later have the server's setting. */
 static bool needs_workers(struct server *v)
 {
-    bool needs = v->s->isolate;
+    bool needs = v->s->isolate || has_gang(v->s);
 
     for (int i = 0; i < registry_n(v->registry); i++)
         needs |= is_isolated(v, registry_at(v->registry, i)->id);

@@ -22,10 +22,5 @@ int settings_gang(struct settings *s, struct err *e)
         s->tp > 1)
         rc = err_set(e, E_INVALID, "tp %d: members compute on CPUs, but device is '%s'; use pp",
                      (int)s->tp, s->device);
-    if (rc == OK && s->tp * s->pp > 1 && s->isolate)
-        rc = err_set(
-            e, E_INVALID,
-            "isolate: a model of several members runs in the server and in their processes; "
-            "leave out isolate, tp or pp");
     return rc;
 }

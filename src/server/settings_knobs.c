@@ -169,9 +169,10 @@ const struct knob settings_knobs[] = {
       .help = "shares of the members, or without tp of the stages: 3,1; default: equal" },
     { .name = "hosts", .kind = KNOB_TEXT, .at = AT(hosts), .dflt = "",
       .help = "hosts of the members, the first this one: a,b; default: all members on this machine" },
-    { .name = "transport", .kind = KNOB_CHOICE, .at = AT(transport), .choices = "auto|shm|tcp",
+    { .name = "transport", .kind = KNOB_CHOICE, .at = AT(transport), .choices = "auto|shm|tcp|mpi",
       .dflt = "auto",
-      .help = "between members: shared memory or TCP; auto: shm, with hosts tcp" },
+      .help = "between members: shared memory, TCP, or the processes of an MPI job; auto: shm, with hosts "
+              "tcp" },
     { .name = "wire", .kind = KNOB_CHOICE, .at = AT(wire), .choices = "f32|q8", .dflt = "f32",
       .help = "form of sums between members; q8: 8 bits, for slow networks" },
     { .name = "agent", .kind = KNOB_TEXT, .at = AT(agent), .dflt = "ssh -o BatchMode=yes %h",

@@ -21,6 +21,7 @@
 #include "server/server_impl.h"
 #include "server/visit.h"
 #include "server/work.h"
+#include "worker/seats.h"
 #include "worker/supervisor.h"
 
 #include <unistd.h>
@@ -278,6 +279,9 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     write_text(w, "device", now ? last->name : "");
     write_text(w, "device_detail", now ? last->detail : "");
     write_model_devices(w, &i);
+    if (i.n_members)
+        jsonw_key(w, "gang"),
+            seats_write(w, &i, s ? round3((double)gauge_get(&s->comm_ppm) / 1e6) : 0);
     write_int(w, "context", i.opt.n_ctx);
     write_text(w, "kv_type", now ? i.kv_type : "");
     write_text(w, "sizes", now ? i.sizes : "");

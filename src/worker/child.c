@@ -28,9 +28,11 @@
 #include "worker/message.h"
 #include "worker/process.h"
 #include "worker/sandbox.h"
+#include "worker/seats.h"
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +42,8 @@
 
 enum {
     TICK_MS = 100,
-    HARD_END_S = 5 /* SIGALRM ends the process if its threads do not */
+    HARD_END_S = 5, /* SIGALRM ends the process if its threads do not */
+    LEAVE_MS = 1000 /* for the loop to say why the process ends */
 };
 
 enum gate { GATE_SHUT, GATE_ROOM, GATE_ADMITTED, GATE_REFUSED, GATE_ENDED };
@@ -74,8 +77,10 @@ struct child {
     unsigned char token[PROCESS_TOKEN];
     struct keyset *keys; /* of an encrypted model; kept, since the model may sleep and wake */
     struct sandbox_info sandbox;
-    int percent; /* last PROGRESS */
-    int rc;      /* of child_run */
+    int percent;    /* last PROGRESS */
+    bool gang_over; /* under the lock: the gang has ended, */
+    struct err why; /* as this says */
+    int rc;         /* of child_run */
     struct err err;
 };
 
@@ -217,6 +222,7 @@ static void write_more(struct buf *out, const struct engine_info *i, struct str 
     jsonw_key(&w, "age_ms"), jsonw_int(&w, i->opt.age_ms);
     jsonw_key(&w, "no_prefix"), jsonw_bool(&w, i->opt.no_prefix);
     if (template.n) jsonw_key(&w, "chat_template"), jsonw_str(&w, template);
+    if (i->n_members) jsonw_key(&w, "gang"), seats_write(&w, i, -1);
     jsonw_end(&w);
 }
 
@@ -366,10 +372,40 @@ static void share_stats(struct child *c)
     if (s && c->shared) engine_stats_copy(c->shared, s);
 }
 
+/* A gang that has lost a member ends with its leader, at once: no request is told, so the server repeats
+ * those that have sent nothing, on the next gang. */
+static void leave_if_over(struct child *c)
+{
+    struct err why = { 0 };
+    bool over;
+
+    pthread_mutex_lock(&c->lock);
+    if ((over = c->gang_over)) err_set(&why, E_WORKER, "%s", c->why.msg);
+    pthread_mutex_unlock(&c->lock);
+    if (!over) return;
+    send_failed(c, &why);
+    c->opt->leave();
+}
+
+/* The engine's thread ends here. */
+static void on_gang_over(void *arg, const struct err *why)
+{
+    struct child *c = arg;
+
+    pthread_mutex_lock(&c->lock);
+    c->why = *why;
+    c->gang_over = true;
+    pthread_mutex_unlock(&c->lock);
+    loop_wake(c->loop);
+    poll(NULL, 0, LEAVE_MS);
+    c->opt->leave();
+}
+
 static void on_wake(void *arg)
 {
     struct child *c = arg;
 
+    leave_if_over(c);
     api_process_events(c->api);
     share_stats(c);
     report_asleep(c);
@@ -560,6 +596,8 @@ static int open_pool(struct child *c, struct err *e)
 
     c->host = pool_local;
     c->host.plan = plan_and_ask;
+    o.engine.gang.over = c->opt->leave ? on_gang_over : NULL;
+    o.engine.gang.over_arg = c;
     o.host = &c->host;
     o.memory_limit = 0; /* the server has decided */
     o.changed = on_pool_change;
@@ -594,7 +632,7 @@ static int confine(struct child *c, struct err *e)
                              .gpu = p->engine.device && strcmp(p->engine.device, "cpu") != 0,
                              .parent = getppid() };
 
-    if (c->opt->no_sandbox) {
+    if (c->opt->no_sandbox || p->engine.gang.open) { /* who starts processes cannot be confined */
         snprintf(c->sandbox.text, sizeof c->sandbox.text, "off");
         return OK;
     }
@@ -626,7 +664,8 @@ static int child_open(struct child *c, struct err *e)
     if ((rc = read_secrets(c, e)) != OK) return rc;
     if ((rc = confine(c, e)) != OK) return rc;
     if ((rc = loop_open(&c->loop, e)) != OK) return rc;
-    if ((rc = loop_on_signal(c->loop, SIGTERM, on_term, c, e)) != OK) return rc;
+    rc = loop_on_signal(c->loop, c->opt->end_signal ? c->opt->end_signal : SIGTERM, on_term, c, e);
+    if (rc != OK) return rc;
     if (!(c->front = front_open(&f)) || !(c->progress = loop_timer(c->loop, on_progress, c)))
         return err_nomem(e, "the worker");
     if ((rc = open_link(c, e)) != OK) return rc;

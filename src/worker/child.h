@@ -18,6 +18,8 @@ struct child_opt {
     size_t max_body_bytes, max_unread_bytes;
     int ping_ms, silent_ms; /* of the link; 0: its defaults */
     bool no_sandbox;
+    void (*leave)(void); /* ends the process at once; NULL: a gang that ends fails its requests */
+    int end_signal;      /* that asks it to end after its last request; 0: SIGTERM */
 };
 
 /* Returns when the worker has ended. */

@@ -414,7 +414,10 @@ void relay_lost(struct worker *w, struct link_stream *s)
     struct err e = { 0 };
 
     if (!r) return;
-    err_set(&e, E_WORKER, "the process of model '%s' ended before the answer was complete", w->id);
+    if (w->cause.code == E_WORKER) e = w->cause; /* it said why: its gang has ended */
+    else
+        err_set(&e, E_WORKER, "the process of model '%s' ended before the answer was complete",
+                w->id);
     r->s = NULL;
     free_relay(r);
     if (f) forward_lost(f, &e);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/stats.h"
 #include "net/loop.h"
+#include "worker/seats.h"
 
 #include <event2/event.h>
 #include <signal.h>
@@ -64,7 +65,8 @@ static void worker_die(struct worker *w)
         if (!expected) {
             w->record->last_death = kind_of_death(w);
             w->record->deaths[w->record->last_death]++;
-            if (w->cause.code == OK || w->hung) breaker_note_death(&w->record->breaker, clock_ns());
+            if (w->cause.code == OK || w->cause.code == E_WORKER || w->hung)
+                breaker_note_death(&w->record->breaker, clock_ns());
         }
     }
     pthread_cond_broadcast(&v->changed);
@@ -288,6 +290,7 @@ static void add_more(struct worker *w, struct str more)
     o->stretch = json_number_value(json_object_get(root, "stretch"));
     o->age_ms = int_of(json_integer_value(json_object_get(root, "age_ms")));
     o->no_prefix = json_is_true(json_object_get(root, "no_prefix"));
+    seats_read(json_object_get(root, "gang"), &w->arena, &w->info);
     json_decref(root);
 }
 

@@ -79,6 +79,26 @@ try:
         check("new requests go there", gw.ask("POST", "/v1/completions", completion("Hi", 2))[0] == 200)
         set_link(i, True)
         check("and it is ready again when the link is", wait_for(lambda: gw.worker(workers[i].url)["state"] == "ready", 60))
+    # One model over two hosts, whose link goes down in the middle of a step and comes back.
+    for w in [*workers, gw]:
+        w.stop(5)
+    gang = Worker(folder, "gang", "--max-batch", "1", "--tp", "2", "--hosts", f"{made[0][1]},{made[1][0]}", "--agent", "ip netns exec %h",
+                  "--remote-tern", os.path.abspath(fleet.TERN), "--step-timeout", "2s", "--allow-open", host=made[0][0], address=made[0][1]).start()
+    started.append(gang)
+    gang.wait_ready()
+    want = json.loads(gang.ask("POST", "/v1/completions", body)[1])["choices"][0]["text"]
+    members = gang.status()["models"][0]["gang"]["members"]
+    check("a gang has a member on each host", len(members) == 2 and gang.status()["models"][0]["gang"]["transport"] == "tcp", members)
+    s = Stream(gang, "/v1/completions", body)
+    s.next()
+    set_link(1, False)
+    s.rest()
+    check("a stream whose gang lost a host ends with a typed error", (s.error or {}).get("code") == "worker_lost", s.error)
+    set_link(1, True)
+    check("the gang starts again when the host is back", wait_for(lambda: gang.get("/ready", timeout=5)[0] == 200 and
+          not {m["pid"] for m in gang.status()["models"][0]["gang"]["members"]} & {m["pid"] for m in members}, 150))
+    check("and answers as before", json.loads(gang.ask("POST", "/v1/completions", body)[1])["choices"][0]["text"] == want)
+    check("nothing of the first gang is left", wait_for(lambda: not any(os.path.exists(f"/proc/{m['pid']}") for m in members), 60), members)
 finally:
     clean()
     fleet.print_logs(folder)

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -332,14 +333,16 @@ def test_gangs():
         s.next()
     busy = [x["url"] for x in g.status()["workers"] if x["in_flight"] > 0]
     w = next(w for w in pair if w.url in busy)
-    for p in pids_below(w.p.pid):
-        os.kill(p, signal.SIGKILL)
+    os.kill(w.status()["models"][0]["gang"]["members"][1]["pid"], signal.SIGKILL)
     s.rest()
     check("a stream whose gang lost a member continues with the same text", s.error is None and s.done and s.text == want, (s.error, s.text, want))
     check("it was replayed", g.status()["replays"] == 1, g.status()["replays"])
     w.wait_ready()
     g.wait_state(w.url, "ready")
     check("the gang starts again and serves", texts(w, "/v1/completions", body)[1] == want)
+    check("the gateway shows its members", fleet.wait_for(lambda: "tern-tales: 2 members (tp 2, pp 1) on " in g.worker(w.url)["gang"]), g.worker(w.url))
+    p = subprocess.run([fleet.TERN, "cluster", "status", "--url", g.url], capture_output=True, text=True, timeout=60)
+    check("tern cluster status, too", p.returncode == 0 and p.stdout.count("  gang tern-tales: 2 members") == 2, p)
     for p in [g] + pair:
         p.stop(5)
 
@@ -491,7 +494,6 @@ def test_pages_of_listed_origins():
 
 
 def test_bad_command_lines():
-    import subprocess
     for args, want in (([], "no workers"), (["--peers", "nonsense"], "not a URL"), (["--peers", "http://127.0.0.1:1 speed=2"], "only weight=W"),
                        (["--peers", "http://127.0.0.1:1", "--ctx", "5"], "flag of tern serve"), (["--peers", "http://127.0.0.1:1", "--policy", "best"], "policy")):
         p = subprocess.run([fleet.TERN, "gateway", "--port", "0", *args], capture_output=True, text=True, timeout=60)

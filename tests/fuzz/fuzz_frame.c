@@ -7,14 +7,17 @@
 #include "api/api.h"
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/jsonr.h"
 #include "net/loop.h"
 #include "worker/handshake.h"
 #include "worker/link.h"
 #include "worker/message.h"
+#include "worker/seats.h"
 
 #include <event2/event.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,6 +39,22 @@ static void on_opened(void *arg, struct link *l)
 
     if (x->opened || x->closed || !link_is_open(l)) abort();
     x->opened = true;
+}
+
+/* The members of a gang, among the further facts of a model; what was read can be written. */
+static void read_gang(struct str more, struct arena *a)
+{
+    json_t *root = more.n ? jsonr_load(more, 0, NULL) : NULL;
+    struct engine_info i = { 0 };
+    struct buf b = { 0 };
+    struct jsonw w = { .out = &b };
+
+    seats_read(json_object_get(root, "gang"), a, &i);
+    for (int k = 0; k < i.n_members; k++)
+        if (!memchr(i.members[k].host, 0, sizeof i.members[k].host)) abort();
+    seats_write(&w, &i, 0.5);
+    buf_release(&b);
+    json_decref(root);
 }
 
 /* Every JSON payload is read as what its type says. */
@@ -76,6 +95,7 @@ static void read_payload(const struct frame *f)
             msg_write_ready(&b, &m->ready);
             if (msg_read_ready(&m->ready, &a, buf_str(&b), &e) != OK) abort();
             buf_release(&b);
+            read_gang(m->ready.more, &a);
         }
         break;
     case FRAME_REQUEST:

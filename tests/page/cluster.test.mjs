@@ -19,6 +19,12 @@ export async function clusterTests(browser, url, pictures) {
         assert(texts[2] === 'tern-tales', `the models of the worker: ${texts[2]}`);
         await until(async () => Number(await row.locator('td').nth(6).innerText()) >= 1, 'requests of the worker');
         assert(/reused$/.test(texts.at(-1)), `the connections: ${texts.at(-1)}`);
+        await page.route('**/status', async route => {
+            const response = await route.fetch(), json = await response.json();
+            json.workers[0].gang = 'm: 2 members (tp 2, pp 1) on a, b, 8 % communication';
+            await route.fulfill({ response, json });
+        });
+        await until(async () => /threads?\); m: 2 members/.test(await row.locator('td').nth(1).innerText()), 'the gang of the worker');
         assert((await page.locator('.settings-table tbody tr').count()) > 20, 'the settings of the gateway');
         await page.screenshot({ path: `${pictures}/cluster.png` });
         assert(page.faults.length === 0, page.faults.join('; '));
