@@ -85,6 +85,10 @@ typedef struct {
      * NULL: not. A load of a runtime is seen with tern_info. */
     void (*on_progress)(void *arg, int percent);
     void *progress_arg;
+    /* A GPU: routed experts on the CPU, of layers on the GPU: of all layers, of the first so many, or by
+     * the names of tensors: "PATTERN=DEVICE,..." (docs/gpu.md) */
+    int cpu_moe, n_cpu_moe;
+    const char *place;
 } tern_options;
 
 typedef struct {

@@ -41,6 +41,7 @@ int abi_read_options(const char *call, tern_options *to, const tern_options *fro
     if (to->gpu_layers < 0)
         return abi_invalid(call, "gpu_layers must be 0 (as many as fit) or more");
     if (to->kv_tokens < 0) return abi_invalid(call, "kv_tokens must be 0 or more");
+    if (to->n_cpu_moe < 0) return abi_invalid(call, "n_cpu_moe must be 0 (none) or more");
     if (to->queue < 0) return abi_invalid(call, "queue must be 0 or more");
     if (to->model_key_file && to->model_key_command)
         return abi_invalid(call, "model_key_file and model_key_command exclude each other");
@@ -56,6 +57,9 @@ struct engine_opt abi_engine_options(const tern_options *o)
                                 .numa = o->numa,
                                 .gpu_layers = o->gpu_layers,
                                 .vram_only = o->vram_only != 0,
+                                .cpu_moe = o->cpu_moe != 0,
+                                .n_cpu_moe = o->n_cpu_moe,
+                                .place = o->place,
                                 .allow_nan = o->allow_nan != 0,
                                 .verify_manifest = o->verify_manifest,
                                 .n_ctx = o->context,

@@ -265,7 +265,9 @@ static bool has_options(const struct tern_model *m, const tern_options *o)
            g->vram_only == o->vram_only && is_same_text(g->chat_template, o->chat_template) &&
            g->allow_nan == o->allow_nan && is_same_text(g->isa, o->isa) &&
            is_same_text(g->numa, o->numa) && g->kv_tokens == o->kv_tokens && g->queue == o->queue &&
-           g->pinned == o->pinned && is_same_text(g->verify_manifest, o->verify_manifest) &&
+           g->pinned == o->pinned && g->cpu_moe == o->cpu_moe && g->n_cpu_moe == o->n_cpu_moe &&
+           is_same_text(g->place, o->place) &&
+           is_same_text(g->verify_manifest, o->verify_manifest) &&
            is_same_text(g->model_key_file, o->model_key_file) &&
            is_same_text(g->model_key_command, o->model_key_command);
 }
@@ -282,6 +284,7 @@ static int keep_options(struct tern_model *m, const tern_options *o, struct err 
     m->given.chat_template = keep_text(m, o->chat_template);
     m->given.isa = keep_text(m, o->isa);
     m->given.numa = keep_text(m, o->numa);
+    m->given.place = keep_text(m, o->place);
     m->given.verify_manifest = keep_text(m, o->verify_manifest);
     m->given.model_key_file = keep_text(m, o->model_key_file);
     m->given.model_key_command = keep_text(m, o->model_key_command);

@@ -89,11 +89,30 @@ const char *cmd_version(void);
 /* The KV cache type that --kv-type names; E_INVALID for any other. */
 int cmd_kv_type(enum dtype *out, const char *name, struct err *e);
 
+/* Routed experts on the CPU, of layers on the GPU (model/expertplace.h). */
+struct cmd_experts {
+    bool cpu_moe;
+    int n_cpu_moe;
+    const char *place;
+};
+
+/* Rows of a flag table (args.h). */
+/* clang-format off */
+#define CMD_EXPERTS_ARGS(x)                                                                        \
+    { "--cpu-moe", "-cmoe", ARG_FLAG, &(x)->cpu_moe, NULL,                                         \
+      "GPU: routed experts of all layers on the CPU, the rest on the GPU" },                       \
+    { "--n-cpu-moe", "-ncmoe", ARG_INT, &(x)->n_cpu_moe, "N",                                      \
+      "GPU: routed experts of the first N layers on the CPU (0)" },                                \
+    { "--place", "-ot", ARG_STR, &(x)->place, "P=D",                                               \
+      "GPU: experts by tensor name: PATTERN=cpu,PATTERN=gpu; the first match decides" }
+/* clang-format on */
+
 /* Where a model computes, as flags say it. */
 struct cmd_device {
     const char *device, *isa, *numa;
     int gpu_layers; /* CMD_GPU_LAYERS_FIT: as many as fit; 0: none, the CPU */
     bool vram_only;
+    struct cmd_experts experts;
 };
 #define CMD_GPU_LAYERS_FIT (-1)
 /* Refuses what this machine does not have (E_INVALID), and replaces device and gpu_layers by what

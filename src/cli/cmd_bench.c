@@ -65,6 +65,7 @@ struct bench {
     struct guard guard;
     struct gangflags gang;
     const char *path, *device, *isa, *numa;
+    struct cmd_experts experts;
     int gpu_layers, n_prompt, n_gen, n_threads, n_repeat, depth, step_tokens;
     enum dtype kv_type;
     struct batch_sizes batches, chunks;
@@ -154,7 +155,10 @@ static int open_bench(struct bench *b, struct err *e)
                                          .isa = b->isa,
                                          .numa = b->numa,
                                          .profile = b->profile,
-                                         .gpu_layers = b->gpu_layers },
+                                         .gpu_layers = b->gpu_layers,
+                                         .cpu_moe = b->experts.cpu_moe,
+                                         .n_cpu_moe = b->experts.n_cpu_moe,
+                                         .place = b->experts.place },
                             .n_ctx = b->table_stride * KV_BLOCK,
                             .kv_tokens = n_blocks * KV_BLOCK,
                             .max_batch = n_tokens,
@@ -410,6 +414,27 @@ static double weight_gb_s(struct bench *b)
     return median(&b->decode) * (double)b->token_bytes / 1e9;
 }
 
+/* Where the model lies: layers, routed experts of layers that lie elsewhere, weights. */
+static void put_devices(struct jsonw *w, const struct bench *b)
+{
+    struct runner_device d[MODEL_PARTS];
+    int n = runner_devices(b->runner, d, MODEL_PARTS);
+
+    jsonw_key(w, "devices"), jsonw_arr(w);
+    for (int i = 0; i < n && i < MODEL_PARTS; i++) {
+        jsonw_obj(w);
+        jsonw_key(w, "name"), jsonw_str(w, str_c(d[i].name));
+        jsonw_key(w, "layers"), jsonw_int(w, d[i].n_layers);
+        jsonw_key(w, "experts"), jsonw_int(w, d[i].n_experts);
+        if (n == b->plan->place.n_shares) {
+            const struct load_memory *m = &b->plan->memory[i];
+            jsonw_key(w, "weight_bytes"), jsonw_int(w, (int64_t)(m->mapped + m->weights));
+        }
+        jsonw_end(w);
+    }
+    jsonw_end(w);
+}
+
 /* Field names are read by bench/vs-llama-cpp and bench/gpu. */
 static void add_json(struct bench *b, struct buf *out)
 {
@@ -419,6 +444,7 @@ static void add_json(struct bench *b, struct buf *out)
     jsonw_obj(&w);
     jsonw_key(&w, "model"), jsonw_str(&w, str_c(b->path));
     jsonw_key(&w, "device"), jsonw_str(&w, str_c(place_last(&b->plan->place)->detail));
+    put_devices(&w, b);
     jsonw_key(&w, "n_prompt"), jsonw_int(&w, b->n_prompt);
     jsonw_key(&w, "n_gen"), jsonw_int(&w, b->n_gen);
     jsonw_key(&w, "depth"), jsonw_int(&w, b->depth);
@@ -457,8 +483,10 @@ static void add_md(struct bench *b, struct buf *out)
 {
     double gb_s = weight_gb_s(b);
 
-    buf_printf(out, "%s on %s\n\n| measurement | median of %d | range |\n|---|---|---|\n", b->path,
-               place_last(&b->plan->place)->detail, b->n_repeat);
+    buf_printf(out, "%s on ", b->path);
+    if (b->plan->place.n_shares > 1) loadplan_describe_devices(b->plan, out);
+    else buf_puts(out, place_last(&b->plan->place)->detail);
+    buf_printf(out, "\n\n| measurement | median of %d | range |\n|---|---|---|\n", b->n_repeat);
     add_figure_md(out, &b->prompt, "prefill of %d tokens", b->n_prompt);
     for (int k = 0; k < b->chunks.n; k++)
         add_figure_md(out, &b->chunks.by[k], "prefill in chunks of %d", b->chunks.v[k]);
@@ -507,7 +535,7 @@ static int check_flags(const struct bench *b, const char *format, struct err *e)
 
 static int check_device(struct bench *b, struct err *e)
 {
-    struct cmd_device d = { b->device, b->isa, b->numa, b->gpu_layers, false };
+    struct cmd_device d = { b->device, b->isa, b->numa, b->gpu_layers, false, b->experts };
     int rc = cmd_check_device(&d, e);
 
     b->device = d.device;
@@ -541,6 +569,7 @@ int cmd_bench(int argc, char **argv)
           "memory nodes of the CPU: auto, off, spread, or the number of one (auto)" },
         { "--gpu-layers", "-ngl", ARG_INT, &b.gpu_layers, "N",
           "GPU: run the last N layers there, 0: none; -1: as many as fit (-1)" },
+        CMD_EXPERTS_ARGS(&b.experts),
         { "--profile", NULL, ARG_FLAG, &b.profile, NULL,
           "cuda: print the time of each operation at the end" },
         { "--repeat", "-r", ARG_INT, &b.n_repeat, "N", "repeats of each measurement (5)" },

@@ -48,7 +48,10 @@ int evalmodel_prepare(struct evalmodel *v, const struct eval_opt *opt, struct ev
                                        .reference = opt->reference,
                                        .isa = opt->isa,
                                        .numa = opt->numa,
-                                       .gpu_layers = opt->gpu_layers },
+                                       .gpu_layers = opt->gpu_layers,
+                                       .cpu_moe = opt->experts.cpu_moe,
+                                       .n_cpu_moe = opt->experts.n_cpu_moe,
+                                       .place = opt->experts.place },
                           .n_ctx = shape.n_blocks * KV_BLOCK,
                           .kv_tokens = shape.n_seqs * shape.n_blocks * KV_BLOCK,
                           .max_batch = shape.max_tokens,
@@ -93,7 +96,7 @@ static bool find_what(const char *name, enum what *out)
 static int fill_options(struct eval_opt *o, const char **pos, int n_pos, enum what *what,
                         struct err *e)
 {
-    struct cmd_device d = { o->device, o->isa, o->numa, o->gpu_layers, false };
+    struct cmd_device d = { o->device, o->isa, o->numa, o->gpu_layers, false, o->experts };
 
     bool ppl;
 
@@ -150,6 +153,7 @@ int cmd_eval(int argc, char **argv)
           "memory nodes of the CPU: auto, off, spread, or the number of one (auto)" },
         { "--gpu-layers", "-ngl", ARG_INT, &o.gpu_layers, "N",
           "GPU: run the last N layers there, 0: none; -1: as many as fit (-1)" },
+        CMD_EXPERTS_ARGS(&o.experts),
         { "--allow-nan", NULL, ARG_FLAG, &o.allow_nan, NULL,
           "use a model whose weights contain NaN or infinity" },
         GANG_ARGS(&o.gang),

@@ -98,6 +98,7 @@ int cmd_worker(int argc, char **argv)
     o.build = cmd_version();
     o.leave = leave;
     workerflags_engine(&s, &o.pool.engine);
+    o.pool.engine.place_loose = true; /* the server may have other models */
     workerflags_api(&s, &o.api);
     o.pool.paths = s.models;
     o.pool.aliases = &id;

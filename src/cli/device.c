@@ -2,6 +2,7 @@
  * `tern serve`, and a value that this machine refuses is wrong usage, before any model is read. */
 #include "cli/cmd.h"
 #include "kernel/backend.h"
+#include "model/expertplace.h"
 
 #include <string.h>
 
@@ -26,5 +27,10 @@ int cmd_check_device(struct cmd_device *d, struct err *e)
     if (rc != OK) return E_INVALID;
     if (d->gpu_layers == 0) d->device = "cpu";
     if (d->gpu_layers < 0) d->gpu_layers = 0; /* an engine's "as many as fit" */
-    return OK;
+    return expert_place_check(&(struct backend_opt){ .device = d->device,
+                                                     .vram_only = d->vram_only,
+                                                     .cpu_moe = d->experts.cpu_moe,
+                                                     .n_cpu_moe = d->experts.n_cpu_moe,
+                                                     .place = d->experts.place },
+                              e);
 }

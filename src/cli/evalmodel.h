@@ -4,6 +4,7 @@
 #define TERN_CLI_EVALMODEL_H
 
 #include "base/buf.h"
+#include "cli/cmd.h"
 #include "kv/chain.h"
 #include "cli/gangflags.h"
 #include "model/loadplan.h"
@@ -35,6 +36,7 @@ struct eval_opt {
     const char *kv_name; /* --kv-type; NULL: F32 for logits, F16 for ppl */
     enum dtype kv_type;  /* the same as a type */
     int n_threads, gpu_layers;
+    struct cmd_experts experts;
     struct gangflags gang; /* members; tp 0: this process alone */
     int n_ctx;             /* ppl: tokens of a window */
     uint64_t n_chars;      /* ppl: characters of the text at most; 0: all */

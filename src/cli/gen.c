@@ -115,7 +115,7 @@ static int read_text(const char *path, char **out)
 
 int gen_open(struct gen *g, const char *verb)
 {
-    struct cmd_device d = { g->device, g->isa, g->numa, g->gpu_layers, g->vram_only };
+    struct cmd_device d = { g->device, g->isa, g->numa, g->gpu_layers, g->vram_only, g->experts };
     struct loadbar *bar;
     tern_options o;
     struct err e;
@@ -142,6 +142,9 @@ int gen_open(struct gen *g, const char *verb)
     o.threads = g->threads;
     o.gpu_layers = d.gpu_layers;
     o.vram_only = g->vram_only;
+    o.cpu_moe = g->experts.cpu_moe;
+    o.n_cpu_moe = g->experts.n_cpu_moe;
+    o.place = g->experts.place;
     o.allow_nan = g->allow_nan;
     o.context = g->context;
     o.sequences = 1;

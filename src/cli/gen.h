@@ -5,6 +5,7 @@
 #define TERN_CLI_GEN_H
 
 #include "cli/args.h"
+#include "cli/cmd.h"
 #include "cli/guard.h"
 #include "tern.h"
 
@@ -21,6 +22,7 @@ struct gen {
     const char *grammar, *schema;     /* files */
     char *grammar_text, *schema_text; /* their contents, owned */
     bool ignore_eos, verbose, quiet, vram_only, allow_nan;
+    struct cmd_experts experts;
     struct guard guard;
     /* Filled by gen_open. */
     const char *shown; /* the model's name for people: as it was given, or that of its file */
@@ -52,6 +54,7 @@ struct gen {
       "GPU: run the last N layers there, 0: none; -1: as many as fit (-1)" },                       \
     { "--vram-only", NULL, ARG_FLAG, &(g)->vram_only, NULL,                                        \
       "GPU: fail unless all layers fit" },                                                         \
+    CMD_EXPERTS_ARGS(&(g)->experts),                                                               \
     { "--allow-nan", NULL, ARG_FLAG, &(g)->allow_nan, NULL,                                        \
       "use a model whose weights contain NaN or infinity" },                                       \
     GUARD_ARGS(&(g)->guard),                                                                       \

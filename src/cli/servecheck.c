@@ -10,6 +10,7 @@
 #include "jinja/jinja.h"
 #include "kernel/backend.h"
 #include "kernel/cpu/kernels.h"
+#include "model/expertplace.h"
 #include "model/parallel.h"
 #include "model/shard.h"
 
@@ -21,11 +22,24 @@ static int refuse(struct err *e) { return e->code = E_INVALID; }
 
 static bool is_cpu(const char *device) { return strcmp(device, "cpu") == 0; }
 
-static bool has_gpu_model(const struct settings *s)
+/* The device of a model that has a GPU of its own; NULL: there is none. */
+static const char *find_gpu_model(const struct settings *s)
 {
     for (int i = 0; i < s->n_models; i++)
-        if (s->more[i].opt.device && !is_cpu(s->more[i].opt.device)) return true;
-    return false;
+        if (s->more[i].opt.device && !is_cpu(s->more[i].opt.device)) return s->more[i].opt.device;
+    return NULL;
+}
+
+static int check_experts(const struct settings *s, struct err *e)
+{
+    const char *own = is_cpu(s->device) ? find_gpu_model(s) : NULL;
+    struct backend_opt o = { .device = own ? own : s->device,
+                             .vram_only = s->vram_only,
+                             .cpu_moe = s->cpu_moe,
+                             .n_cpu_moe = (int)s->n_cpu_moe,
+                             .place = s->place };
+
+    return expert_place_check(&o, e);
 }
 
 static int check_devices(const struct settings *s, struct err *e)
@@ -34,12 +48,12 @@ static int check_devices(const struct settings *s, struct err *e)
     if (s->vram_only && (is_cpu(s->device) || s->gpu_layers == 0))
         return err_set(e, E_INVALID, "vram-only wants all layers on a GPU, but %s",
                        s->gpu_layers == 0 ? "gpu-layers is 0" : "device is 'cpu'");
-    if (s->gpu_layers > 0 && is_cpu(s->device) && !has_gpu_model(s))
+    if (s->gpu_layers > 0 && is_cpu(s->device) && !find_gpu_model(s))
         return err_set(e, E_INVALID,
                        "gpu-layers is %lld, but device is 'cpu': name a GPU with --device cuda, or "
                        "leave out gpu-layers",
                        (long long)s->gpu_layers);
-    return OK;
+    return check_experts(s, e);
 }
 
 static int check_cpu(struct settings *s, struct err *e)

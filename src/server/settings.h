@@ -74,6 +74,9 @@ struct settings {
     double kv_overcommit, stretch;
     int64_t step_ms, age_ms;
     bool prefix_cache, warm, vram_only, allow_nan;
+    bool cpu_moe; /* experts apart from their layers: model/expertplace.h */
+    int64_t n_cpu_moe;
+    char *place;
     char *prefix_scope;    /* "server" or "tenant" */
     char *park, *park_dir; /* "off", "memory" or "file" */
     int64_t park_limit;    /* bytes */

@@ -182,6 +182,8 @@ static void write_model_devices(struct jsonw *w, const struct engine_info *i)
         write_text(w, "name", d->name);
         write_text(w, "detail", d->detail);
         write_int(w, "layers", d->n_layers);
+        write_int(w, "experts", d->n_experts);
+        write_int(w, "weight_bytes", (int64_t)d->plan_weights);
         jsonw_end(w);
     }
     jsonw_end(w);

@@ -35,6 +35,9 @@ int main(void)
     AT(tern_options, model_key_command);
     AT(tern_options, on_progress);
     AT(tern_options, progress_arg);
+    AT(tern_options, cpu_moe);
+    AT(tern_options, n_cpu_moe);
+    AT(tern_options, place);
 #endif
     SIZE(tern_params);
     AT(tern_params, size);

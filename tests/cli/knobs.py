@@ -88,6 +88,9 @@ CASES = {
     "numa": ("off", "off", SAME),
     "gpu-layers": ("0", 0, 0),
     "vram-only": ("true", None, "refused: device is 'cpu'"),
+    "cpu-moe": ("true", True, SAME),
+    "n-cpu-moe": ("3", 3, SAME),
+    "place": ("exps=cpu", "exps=cpu", SAME),
     "threads": ("1", 1, SAME),
     "tp": ("2", 2, SAME),
     "pp": ("2", 2, SAME),
@@ -220,7 +223,7 @@ def check_table():
 
 # Not together with the others: TLS would hide the effects, a folder or names that are not there end the start, and
 # one process shows its statistics at once.
-ALONE = {"config", "tp", "pp", "ep", "split", "hosts", "agent", "remote-tern", "model-key-command", "tls-cert", "tls-key", "vram-only", "models-dir", "preload", "isolate", "api-key-file", "nats", "park-dir", "host", "socket",
+ALONE = {"config", "tp", "pp", "ep", "split", "hosts", "agent", "remote-tern", "model-key-command", "tls-cert", "tls-key", "vram-only", "cpu-moe", "n-cpu-moe", "place", "models-dir", "preload", "isolate", "api-key-file", "nats", "park-dir", "host", "socket",
          "peers", "peer-ca", "policy", "policy-script", "heartbeat-ms", "detect-ms", "stall-ms"}
 
 

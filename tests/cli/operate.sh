@@ -87,6 +87,10 @@ refused() { # TEXT flags...
   done
 }
 refused "gpu-layers is 9" -ngl 9
+refused "'exps' is not PATTERN=DEVICE" --place exps
+refused "the pattern '(' is wrong" --place '(=cpu'
+refused "must be cpu or the one that computes, cpu" -ot exps=cuda
+refused "n-cpu-moe" --n-cpu-moe -1
 refused "chat-template" --chat-template "$TMP/none"
 refused "chat-template" --chat-template "$TMP/open.jinja"
 refused "model-key-file" --model-key-file "$TMP/none"
@@ -115,6 +119,27 @@ for v in "run -p x" bench "eval ppl -f $M"; do
   code 2 "$v -ngl -2 is refused" "$TERN" $v -m $M -ngl -2
   has "$v: -ngl means the same" "must be -1 (as many as fit), 0 (the CPU) or more" err
 done
+# Experts that lie apart: flags of every command, refused by the name of the option.
+for v in "run -p x -n 1" "bench -p 4 -n 4 -r 1" "eval ppl -f README.md --chunks 1"; do
+  case $v in run*) rc=2 ;; *) rc=1 ;; esac
+  for flag in "--cpu-moe" "-cmoe" "--n-cpu-moe 1" "-ncmoe 1" "--place exps=cpu" "-ot exps=cpu" "--override-tensor exps=cpu"; do
+    code $rc "$v $flag of a model without experts" "$TERN" $v -m $M $flag
+    has "$v $flag: the message says so" "model has no experts" err
+  done
+  code 2 "$v --place without a device is refused" "$TERN" $v -m $M --place exps
+  has "$v --place: the message" "is not PATTERN=DEVICE" err
+  code 2 "$v --n-cpu-moe -1 is refused" "$TERN" $v -m $M --n-cpu-moe -1
+  has "$v --n-cpu-moe: the message" "n-cpu-moe is -1" err
+done
+MOE=tests/golden/hf/glm4_moe
+code 1 "more layers than the model has" "$TERN" eval logits $MOE --n-cpu-moe 99
+has "their number is told" "n-cpu-moe is 99, but the model has 3 layers" err
+code 1 "a pattern that matches nothing" "$TERN" eval logits $MOE --place nothing=cpu
+has "it is told" "the pattern 'nothing' matches no tensor" err
+code 0 "on the CPU, experts on the CPU are no change" "$TERN" eval logits $MOE --cpu-moe --place 'ffn_.*_exps=cpu'
+code 0 "bench tells the placement" "$TERN" bench -m $M -p 4 -n 4 -r 1 -o json
+has "layers, experts and weights" '"devices":[{"name":"cpu","layers":' out
+has "of every device" '"experts":0,"weight_bytes":' out
 code 0 "run -ngl 0 is the CPU" "$TERN" run -m $M -p x -n 1 -ngl 0 --n-gpu-layers 0
 
 key=

@@ -254,6 +254,7 @@ import json, os, sys
 s, m = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
 assert s["models"][0]["kv_type"] == "F8_E4M3", s["models"]
 assert s["devices"] == [] and s["device_utilization"] == 0
+assert [(d["name"], d["experts"], d["weight_bytes"] > 0) for d in s["models"][0]["devices"]] == [("cpu", 0, True)], s["models"]
 if os.path.exists(sys.argv[3]):
     assert [g["temperature_c"] for g in s["gpus"]] == [51, 52] and s["gpus"][0]["power_w"] == 250.5, s["gpus"]
     assert 'tern_gpu_temperature_celsius{gpu="1"' in m

@@ -44,7 +44,8 @@ class Options(Structure):
                 ("chat_template", c_char_p), ("allow_nan", c_int), ("isa", c_char_p), ("numa", c_char_p),
                 ("kv_tokens", c_int), ("queue", c_int), ("pinned", c_int), ("background", c_int),
                 ("verify_manifest", c_char_p), ("model_key_file", c_char_p), ("model_key_command", c_char_p),
-                ("on_progress", c_void_p), ("progress_arg", c_void_p)]
+                ("on_progress", c_void_p), ("progress_arg", c_void_p), ("cpu_moe", c_int), ("n_cpu_moe", c_int),
+                ("place", c_char_p)]
 
 
 class RuntimeOptions(Structure):

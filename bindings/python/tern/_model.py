@@ -18,9 +18,9 @@ from ._library import (AGAIN, STATES, Info, ModelCounts, Options, RuntimeOptions
 from ._request import AsyncStream, Completion, Messages, Prompt, Request, Stream, make_settings
 from ._session import Session
 
-_TEXTS = ("device", "chat_template", "isa", "numa", "verify_manifest", "model_key_file", "model_key_command")
-_NUMBERS = ("threads", "context", "batch", "sequences", "gpu_layers", "kv_tokens", "queue")
-_SWITCHES = ("reference", "vram_only", "allow_nan", "pinned")
+_TEXTS = ("device", "chat_template", "isa", "numa", "verify_manifest", "model_key_file", "model_key_command", "place")
+_NUMBERS = ("threads", "context", "batch", "sequences", "gpu_layers", "n_cpu_moe", "kv_tokens", "queue")
+_SWITCHES = ("reference", "vram_only", "cpu_moe", "allow_nan", "pinned")
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Model:
     """A model: a GGUF file, a Hugging Face folder or an ONNX model.
 
     Options: device ("cpu", "cuda", "cuda:1"), threads, context, batch, sequences (running at once), kv_tokens, queue,
-    gpu_layers, vram_only, chat_template (a file), isa, numa, reference, allow_nan, pinned. Without `runtime` the model has
+    gpu_layers, vram_only, cpu_moe, n_cpu_moe, place, chat_template (a file), isa, numa, reference, allow_nan, pinned. Without `runtime` the model has
     one of its own.
 
     generate and stream take the parameters max_tokens, temperature, top_p, top_k, min_p, typical, repeat_penalty,
