@@ -373,6 +373,7 @@ struct world {
     struct lane *lane;
     struct buf got;
     int status, left, drop;
+    bool fresh;
     enum hop_end end;
     bool ended;
 };
@@ -423,7 +424,7 @@ static const struct hop_ops ops = { NULL, hop_head, hop_data, hop_ended };
 static void ask(struct world *w, const char *body)
 {
     struct hop_request rq = {
-        .method = "POST", .path = "/x", .body = str_c(body), .has_body = true
+        .method = "POST", .path = "/x", .body = str_c(body), .has_body = true, .fresh = w->fresh
     };
 
     buf_clear(&w->got);
@@ -439,6 +440,7 @@ static void a_connection_is_kept_and_used_again(void **state)
     struct http_opt o = { .host = "127.0.0.1", .handler = serve, .fail = bad_request, .arg = &w };
     struct lane_stats n;
     struct err e = { 0 };
+    uint64_t opened;
     char url[64];
 
     (void)state;
@@ -459,6 +461,18 @@ static void a_connection_is_kept_and_used_again(void **state)
     ask(&w, "x");
     assert_int_equal(w.end, HOP_CUT);
     ask(&w, "y");
+    assert_int_equal(w.end, HOP_DONE);
+    lane_stats(w.lane, &n);
+    opened = n.opened;
+    w.fresh =
+        true; /* it must not be sent twice: never on a connection that may be closed already */
+    ask(&w, "z");
+    assert_int_equal(w.end, HOP_DONE);
+    lane_stats(w.lane, &n);
+    assert_int_equal(n.opened, opened + 1);
+    w.fresh = false;
+    lane_drop_idle(w.lane);
+    ask(&w, "z");
     assert_int_equal(w.end, HOP_DONE);
     http_close(
         w.http); /* the worker is gone: its kept connection is closed, and a new one refused */

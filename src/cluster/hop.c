@@ -245,12 +245,26 @@ static struct bufferevent *make_bev(struct lane *l)
     return b;
 }
 
+/* Keep-alive: the other side of a machine that lost its power never closes a connection. */
+static void set_options(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } rows[] = { { IPPROTO_TCP, TCP_NODELAY, 1 },
+                 { SOL_SOCKET, SO_KEEPALIVE, 1 },
+                 { IPPROTO_TCP, TCP_KEEPIDLE, 10 },
+                 { IPPROTO_TCP, TCP_KEEPINTVL, 5 },
+                 { IPPROTO_TCP, TCP_KEEPCNT, 3 } };
+
+    for (size_t i = 0; fd >= 0 && i < sizeof rows / sizeof *rows; i++)
+        setsockopt(fd, rows[i].level, rows[i].name, &rows[i].value, sizeof rows[i].value);
+}
+
 /* A new connection for h, on its way. false: no memory, or refused at once. */
 static bool connect_wire(struct hop *h)
 {
     struct lane *l = h->lane;
     struct wire *w = mem_new(struct wire);
-    int one = 1, fd;
 
     if (!w) return false;
     w->lane = l;
@@ -269,8 +283,7 @@ static bool connect_wire(struct hop *h)
                                    l->target.addr_len) != 0)
         return false;
     if (!h->wire) return false; /* on_wire_event came from inside */
-    fd = bufferevent_getfd(w->bev);
-    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    set_options(bufferevent_getfd(w->bev));
     return true;
 }
 
@@ -435,7 +448,7 @@ struct hop *hop_start(struct lane *l, const struct hop_request *rq, const struct
         hop_free(h);
         return NULL;
     }
-    if (!take_idle(h) && !connect_wire(h)) {
+    if ((rq->fresh || !take_idle(h)) && !connect_wire(h)) {
         if (h->late_end == HOP_DONE) fail_later(h, HOP_CONNECT);
         return h;
     }

@@ -44,6 +44,7 @@ struct hop_request {
     struct str first;          /* bytes before the body, copied */
     struct str body;           /* borrowed until the hop ends */
     bool has_body;
+    bool fresh;  /* on a new connection: the request is never sent twice */
     int head_ms; /* 0: no limit */
 };
 
