@@ -57,7 +57,7 @@ skip_isa     := $(filter-out $(ISA_$(ARCH)),$(ISA_x86_64) $(ISA_aarch64))
 SRC_ALL := $(shell find src -name '*.c' | LC_ALL=C sort)
 SRC     := $(filter-out $(foreach i,$(skip_isa),%_$(i).c),$(SRC_ALL))
 CLI_SRC := $(filter src/cli/%,$(SRC))
-SERVE_SRC := $(filter src/jobs/% src/net/% src/api/% src/server/% src/worker/% src/convert/% src/loadtest/% src/gang/% src/cluster/% src/member/%,$(SRC))
+SERVE_SRC := $(filter src/jobs/% src/net/% src/api/% src/server/% src/worker/% src/convert/% src/loadtest/% src/gang/% src/cluster/% src/member/% src/ledger/%,$(SRC))
 PULL_SRC := $(filter src/pull/%,$(SRC))
 MPI_SRC := $(filter src/mpi/%,$(SRC))
 # Parts that stand on a library of their own: without it everything else is built.
@@ -101,9 +101,9 @@ FORCE:
 all: $(B)/tern $(if $(PULL_LIBS),$(B)/tern-pull.so,no-pull) $(if $(MPI_LIBS),$(B)/tern-mpi.so,no-mpi) $(if $(NATS_LIBS),$(B)/tern-nats.so,no-nats) $(if $(LUA_LIBS),$(B)/tern-lua.so,no-lua)
 
 # What --nats and --policy-script of the gateway open.
-$(B)/tern-nats.so: $(B)/src/nats/natskv.o $(B)/libcore.a
+$(B)/tern-nats.so: $(B)/src/nats/natskv.o $(B)/src/nats/natsledger.o $(B)/libcore.a
 	$(SAY) LD $@
-	@echo '{ global: tern_nats_1; local: *; };' >$(B)/nats.map
+	@echo '{ global: tern_nats_1; tern_nats_ledger_1; local: *; };' >$(B)/nats.map
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,--version-script=$(B)/nats.map -o $@.new $^ $(NATS_LIBS) $(LDLIBS) && mv $@.new $@
 $(B)/tern-lua.so: $(B)/src/luapolicy/luapolicy.o $(B)/libcore.a
 	$(SAY) LD $@
@@ -278,6 +278,7 @@ soak: all $(B)/tests/test_pool_room $(B)/tools/synth
 	TERN_BUILD=$(B) TERN_CYCLES=1000 tests/run $(B)/tests/test_pool_room
 	TERN_BUILD=$(B) tests/soak/kills 20 --out $(SOAK_OUT)
 	TERN_BUILD=$(B) tests/soak/jobs 20 400
+	TERN_BUILD=$(B) tests/soak/durable 20
 	TERN_BUILD=$(B) tests/soak/cycles 1000 --out $(SOAK_OUT)
 	TERN_BUILD=$(B) tests/soak/cycles 1000 --isolate --out $(SOAK_OUT)
 	TERN_BUILD=$(B) tests/soak/cycles 100 --model $(SOAK_1B) --out $(SOAK_OUT)
@@ -339,7 +340,7 @@ fuzz-build: $(FUZZERS)
 FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/grammar/% $(B)/src/toolcall/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
             $(filter $(B)/src/net/httpmsg.o $(B)/src/net/query.o $(B)/src/net/loop.o $(B)/src/worker/frame.o $(B)/src/worker/message.o \
                      $(B)/src/worker/handshake.o $(B)/src/worker/seats.o $(B)/src/worker/link%.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
-                     $(B)/src/gang/%.o $(B)/src/jobs/multipart.o $(B)/src/jobs/batchline.o $(B)/src/loadtest/load_http.o $(B)/src/member/member.o $(B)/src/cluster/fleet_state.o $(B)/src/cluster/promptkey.o $(B)/src/cluster/units.o $(B)/src/cluster/affinity.o \
+                     $(B)/src/gang/%.o $(B)/src/jobs/multipart.o $(B)/src/jobs/batchline.o $(B)/src/loadtest/load_http.o $(B)/src/member/member.o $(B)/src/ledger/jobrecord.o $(B)/src/cluster/fleet_state.o $(B)/src/cluster/promptkey.o $(B)/src/cluster/units.o $(B)/src/cluster/affinity.o \
                      $(B)/src/pool/prompter.o $(B)/src/pool/promptborder.o $(B)/src/pool/chatform.o $(B)/src/server/settings%.o $(B)/src/pool/registry%.o $(B)/src/pool/modelname.o,$(LIB_OBJ) $(SERVE_OBJ)) \
             $(PULL_PLAIN) $(filter $(B)/src/comm/% $(B)/src/engine/% $(B)/src/model/% $(B)/src/kv/% $(B)/src/kernel/% $(B)/src/onnx/%,$(LIB_OBJ)) $(PLAIN_OBJ)
 $(B)/libfuzz.a: $(FUZZ_OBJ)

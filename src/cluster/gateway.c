@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cluster/gateway_impl.h"
+#include "cluster/gwjobs.h"
 #include "cluster/script.h"
 #include "cluster/stored.h"
 #include "member/member.h"
@@ -469,7 +470,10 @@ static void handle_request(void *arg, struct http_req *q)
         (r->limited && take_limits(&p, t, &e) != OK))
         send_error(&p, &e);
     else if (r->own) r->own(&p);
-    else {
+    else if (p.g->jobs && gwjobs_is_for(q)) {
+        set_cors(&p);
+        gwjobs_begin(p.g->jobs, q, &p.who);
+    } else {
         set_cors(&p);
         relay_begin(p.g, q, &p.who,
                     stored_is_work(http_path(q), http_body(q)) ? RELAY_STORE : r->kind);
@@ -501,7 +505,9 @@ static void on_ending(void *arg)
     double ms = clock_ms_since(g->drain_ns);
 
     loop_timer_set(g->ending, ENDING_MS); /* first: it cannot fail then */
-    if (g->n_relays && ms < (double)g->s->drain_timeout_ms && !g->aborted) return;
+    if ((g->n_relays || gwjobs_n_asked(g->jobs)) && ms < (double)g->s->drain_timeout_ms &&
+        !g->aborted)
+        return;
     relay_abort_all(g);
     http_stop_listening(g->http);
     if (!g->aborted) {
@@ -527,6 +533,7 @@ static void on_stop_signal(void *arg)
     g->draining = true;
     g->drain_ns = clock_ns();
     http_drain(g->http);
+    gwjobs_drain(g->jobs);
     if (!loop_timer_set(g->ending, 1)) loop_stop(g->loop);
 }
 
@@ -592,17 +599,21 @@ static void on_wake(void *arg)
     int n = roster_take(g->roster, g->members, FLEET_MAX);
 
     if (n >= 0) apply_listing(g, n);
+    gwjobs_process(g->jobs);
 }
 
 static void on_listing(void *arg) { loop_wake(((struct gateway *)arg)->loop); } /* NATS' thread */
 
-static int open_roster(struct gateway *g, struct err *e)
+static int open_nats(struct gateway *g, struct err *e)
 {
+    int rc;
+
     if (!*g->s->nats) return OK;
     if (!(g->members = mem_array(FLEET_MAX, sizeof *g->members)))
         return err_nomem(e, "the list of members");
     loop_on_wake(g->loop, on_wake, g);
-    return roster_open(&g->roster, g->s->nats, on_listing, g, e);
+    if ((rc = roster_open(&g->roster, g->s->nats, on_listing, g, e)) != OK) return rc;
+    return gwjobs_open(&g->jobs, g, e);
 }
 
 static void on_lost(void *arg, struct worker *w) { relay_worker_lost(arg, w); }
@@ -698,13 +709,14 @@ static int gateway_open(struct gateway *g, struct err *e)
     if (!(g->ending = loop_timer(g->loop, on_ending, g))) return err_nomem(e, "a timer");
     if ((rc = open_fleet(g, e)) != OK) return rc;
     if ((rc = open_http(g, e)) != OK) return rc;
-    return open_roster(g, e);
+    return open_nats(g, e);
 }
 
 static void gateway_close(struct gateway *g)
 {
     roster_close(g->roster); /* its thread wakes the loop */
     if (g->fleet) relay_abort_all(g);
+    gwjobs_close(g->jobs);
     fleet_close(g->fleet);
     http_close(g->http);
     loop_timer_close(g->ending);

@@ -10,6 +10,7 @@
 #include "net/http.h"
 #include "server/auth.h"
 
+struct gwjobs;
 struct limit;
 struct member;
 struct roster;
@@ -28,6 +29,7 @@ struct gateway {
     struct fleet *fleet;
     struct script *script;   /* NULL: the built-in policy */
     struct roster *roster;   /* NULL: no NATS */
+    struct gwjobs *jobs;     /* durable requests; NULL: no NATS */
     struct member *members;  /* [FLEET_MAX] of the last listing */
     struct promptkeys *keys; /* tokenizers, for exact hashes */
     struct relay *relays;
@@ -60,6 +62,7 @@ enum relay_kind {
     RELAY_GENERATE, /* chat and text completions: streams can move */
     RELAY_COMPUTE,  /* answered by any worker with the model; repeated without harm */
     RELAY_ONCE,     /* changes a worker: repeated only if it did not get the request */
+    RELAY_JOB,      /* a durable request: as RELAY_COMPUTE, but not repeated once a worker had it */
     RELAY_STORE,    /* as RELAY_ONCE, to the worker that keeps files, batches and durable jobs */
     RELAY_CANCEL    /* goes to the worker that has the request, else to each in turn */
 };
@@ -68,6 +71,9 @@ enum relay_kind {
 /* Answers q with the reply of a worker, now or later. */
 void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who,
                  enum relay_kind kind);
+/* The same for a durable job. *n_lost counts workers that had it when they were lost: q is answered then.
+ * It must be valid until q is answered. */
+void relay_begin_job(struct gateway *g, struct http_req *q, const struct gw_who *who, int *n_lost);
 void relay_worker_lost(struct gateway *g, struct worker *w); /* its streams move */
 void relay_workers_changed(struct gateway *g);               /* those that wait try again */
 void relay_abort_all(struct gateway *g);                     /* the gateway shuts down */

@@ -5,6 +5,7 @@
 #include "base/jsonw.h"
 #include "base/map.h"
 #include "cluster/gateway_impl.h"
+#include "cluster/gwjobs.h"
 #include "cluster/script.h"
 #include "member/member.h"
 #include "server/settings.h"
@@ -90,6 +91,7 @@ void gateway_write_status(struct gateway *g, struct buf *out)
         jsonw_key(&w, "connected"), jsonw_bool(&w, roster_is_connected(g->roster));
         jsonw_end(&w);
     }
+    if (g->jobs) jsonw_key(&w, "durable"), gwjobs_write_status(g->jobs, &w);
     jsonw_key(&w, "workers"), jsonw_arr(&w);
     for (int i = 0; i < fleet_n(g->fleet); i++)
         if (fleet_at(g->fleet, i)) write_worker(&w, fleet_at(g->fleet, i));
@@ -223,6 +225,7 @@ void gateway_write_metrics(struct gateway *g, struct buf *out)
     if (g->roster)
         stat_gauge(out, "tern_gateway_nats_connected", "", "1: NATS answers",
                    roster_is_connected(g->roster));
+    if (g->jobs) gwjobs_write_metrics(g->jobs, out);
     stat_hist(out, "tern_gateway_place_us", "", "request read to worker chosen", &g->n.place_us);
     stat_hist(out, "tern_gateway_first_byte_ms", "", "request read to the head of the reply",
               &g->n.first_ms);

@@ -18,11 +18,9 @@
 #include "base/jsonw.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cluster/gateway_impl.h"
+#include "cluster/relay_impl.h"
 #include "cluster/stored.h"
-#include "cluster/units.h"
 #include "net/loop.h"
-#include "net/query.h"
 #include "net/sse.h"
 #include "net/traceparent.h"
 #include "server/settings.h"
@@ -38,52 +36,13 @@ enum {
     BACKOFF_MOST_MS = 500,
     WAIT_MS = 10000, /* for any usable worker */
     WAIT_STEP_MS = 20,
+    SUSPECT_MS = 2000,
     CANCEL_BYTES = 64 << 10, /* of a body that are looked at for the id of a cancel */
     COLLECT_MAX = 4 << 20,   /* a larger reply is passed on as it comes */
     PAUSE_BYTES = 256 << 10  /* unsent bytes of a client at which reading of its worker pauses */
 };
 
-#define MS UINT64_C(1000000)
 #define NDJSON "application/x-ndjson"
-
-struct relay {
-    struct gateway *g;
-    struct relay *prev, *next;
-    struct http_req *q; /* NULL: answered */
-    struct gw_who who;
-    enum relay_kind kind;
-    char correlation[72], peer[96], path[160], method[16], trace[TRACEPARENT_BYTES];
-    char name[64];     /* of the tenant */
-    struct buf target; /* path and query, as the client sent them */
-    struct str body;
-    struct promptlook look; /* at the body */
-    bool looks;             /* at the next piece of it, soon */
-    struct promptkey key;
-    char call[32]; /* end of the completion's id */
-    int64_t created;
-    uint64_t seed;
-    uint64_t stored; /* key of the stored answer that it is about; 0: none */
-    uint64_t start_ns, deadline_ns, wait_ns, cut_ns;
-    struct loop_timer *timer; /* of the next attempt, or of a stall */
-
-    struct worker *w; /* NULL: none now */
-    struct hop *hop;
-    bool by_worker[FLEET_MAX]; /* tried since the last byte */
-    int attempts, n_replays;
-
-    /* the reply of the worker */
-    int status;
-    bool streams;       /* it is an event stream, or JSON in lines */
-    bool has_ids;       /* its stream has units */
-    struct buf headers; /* "Name: value\n" lines to pass on */
-    struct buf collected;
-    char type[128];
-    /* the reply to the client */
-    bool begun, streaming;
-    struct units units; /* what the client has, and what waits for the end of its unit */
-    uint64_t first_ns;
-    const char *code;
-};
 
 static void place_request(struct relay *r);
 static void look_at_body(struct relay *r);
@@ -259,13 +218,17 @@ static bool can_replay(const struct relay *r)
     return r->kind == RELAY_GENERATE && r->has_ids && r->key.n <= 1;
 }
 
-/* The worker failed in the middle. */
-static void recover(struct relay *r, const char *what)
+/* The worker failed in the middle. sent: it may have got the request. */
+static void recover(struct relay *r, const char *what, bool sent)
 {
     struct err e = { 0 };
 
     r->by_worker[r->w->index] = true;
     if (!r->cut_ns) r->cut_ns = clock_ns();
+    if (r->n_lost && sent) { /* whoever counts them decides about another attempt */
+        ++*r->n_lost;
+        r->attempts = ATTEMPTS;
+    }
     err_set(&e, E_WORKER, "the worker of this request was lost (%s)%s", what,
             r->begun && !can_replay(r) ? ", and its answer cannot be continued on another one"
                                        : "");
@@ -343,17 +306,17 @@ static bool begin_reply(struct relay *r)
     return true;
 }
 
-/* Must the request not be repeated once a worker may have it? */
-static bool is_once(const struct relay *r)
+/* Does the worker need the model that the request names, or, if it names none, any? */
+static bool needs_model(const struct relay *r)
 {
-    return r->kind == RELAY_ONCE || r->kind == RELAY_STORE;
+    return r->kind == RELAY_GENERATE || r->kind == RELAY_JOB;
 }
 
 /* Another worker may do better: this one is full, leaves, or has lost its engine. */
 static bool is_retryable(const struct relay *r)
 {
     if (r->kind == RELAY_CANCEL) return r->status == 404;
-    if (is_once(r)) return false;
+    if (relay_is_once(r)) return false;
     return r->status == 503 || r->status == 502 || r->status == 429;
 }
 
@@ -436,18 +399,41 @@ static void on_sent(void *arg)
     if (r->hop) hop_pause(r->hop, false);
 }
 
+/* Could another worker take it? One that is silent since a moment may be slow only: it counts where
+ * this one leaves, or has lost its engine. */
+static bool has_untried(const struct relay *r)
+{
+    uint64_t now = clock_ns();
+
+    for (int i = 0; i < fleet_n(r->g->fleet); i++) {
+        const struct worker *o = fleet_at(r->g->fleet, i);
+        if (!o || r->by_worker[i]) continue;
+        if (o->state == WORKER_READY) return true;
+        if (r->status == 503 && o->state == WORKER_FAILED && o->suspect &&
+            now - o->failed_ns < SUSPECT_MS * MS)
+            return true;
+    }
+    return false;
+}
+
+/* The worker lives, but the process of its model died with the request. */
+static bool says_lost(const struct relay *r)
+{
+    return r->status == 503 && str_find(buf_str(&r->collected), STR("\"worker_lost\"")) >= 0;
+}
+
 /* A whole reply that could come from another worker, too. true: the request goes there. */
 static bool try_another(struct relay *r)
 {
     bool busy = r->status == 429;
 
     if (!is_retryable(r) || !can_retry(r)) return false;
-    r->by_worker[r->w->index] = true;
-    for (int i = 0, left = 0; i <= fleet_n(r->g->fleet); i++) {
-        struct worker *o = fleet_at(r->g->fleet, i);
-        left += o && o->state == WORKER_READY && !r->by_worker[i];
-        if (i == fleet_n(r->g->fleet) && !left) return false;
+    if (r->n_lost && says_lost(r)) {
+        ++*r->n_lost;
+        return false;
     }
+    r->by_worker[r->w->index] = true;
+    if (!has_untried(r)) return false;
     worker_done(r->w, r->key.cost, busy ? WORKER_BUSY : WORKER_OK);
     r->w = NULL;
     buf_clear(&r->headers);
@@ -485,120 +471,28 @@ static void on_end(void *arg, enum hop_end end)
     r->hop = NULL;
     if (end != HOP_DONE) {
         worker_note_lost(r->w, end);
-        if (is_once(r) && end != HOP_CONNECT) r->attempts = ATTEMPTS;
-        recover(r, end == HOP_CONNECT ? "no connection"
-                   : end == HOP_CUT   ? "its connection closed"
-                                      : hop_end_name(end));
+        if (relay_is_once(r) && end != HOP_CONNECT) r->attempts = ATTEMPTS;
+        recover(r,
+                end == HOP_CONNECT ? "no connection"
+                : end == HOP_CUT   ? "its connection closed"
+                                   : hop_end_name(end),
+                end != HOP_CONNECT);
         return;
     }
     if (r->streaming && r->streams) end_stream(r);
-    else if (r->begun && r->streaming) recover(r, "it refused to continue the stream");
+    else if (r->begun && r->streaming) recover(r, "it refused to continue the stream", true);
     else if (!try_another(r)) end_whole(r);
 }
 
 static const struct hop_ops relay_ops = { on_header, on_head, on_data, on_end };
 
-/* ---- the request to the worker ---- */
-
-static void add_header(struct relay *r, struct buf *b, const char *name)
-{
-    struct str v = http_header(r->q, name);
-
-    if (v.p) buf_printf(b, "%s: %.*s\r\n", name, STR_ARG(v));
-}
-
-static int64_t now_epoch_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-/* Deadlines go on as points in time: what the first worker used up is not given to the second. */
-static void add_deadline(struct relay *r, struct buf *b)
-{
-    uint64_t now = clock_ns();
-    int64_t left = r->deadline_ns > now ? (int64_t)((r->deadline_ns - now) / MS) : 0;
-
-    if (r->deadline_ns) buf_printf(b, "X-Deadline: %lld\r\n", (long long)(now_epoch_ms() + left));
-    else add_header(r, b, "X-Deadline");
-}
-
-static void write_headers(struct relay *r, struct buf *b)
-{
-    const char *key = r->g->s->cluster_key;
-
-    buf_puts(b, "X-Tern-Hop: 1\r\n");
-    if (*key) {
-        buf_printf(b, "X-Tern-Cluster-Key: %s\r\n", key);
-    } else {
-        add_header(r, b, "Authorization");
-        add_header(r, b, "x-api-key");
-    }
-    buf_printf(b, "X-Correlation-Id: %s\r\nX-Tern-Tenant: %s\r\nX-Tern-Priority-Max: %d\r\n",
-               r->correlation, r->name, r->who.priority_max);
-    if (r->who.admin) buf_puts(b, "X-Tern-Admin: 1\r\n");
-    add_header(r, b, "Content-Type");
-    add_header(r, b, "Accept");
-    add_header(r, b, "X-Priority");
-    add_header(r, b, "X-Tern-Hint");
-    add_header(r, b, "Idempotency-Key");
-    add_header(r, b, "anthropic-version");
-    add_deadline(r, b);
-    buf_printf(b, "traceparent: %s\r\n", r->trace);
-    if (r->kind == RELAY_COMPUTE) buf_printf(b, "X-Tern-Call: %s\r\n", r->call);
-    if (r->kind != RELAY_GENERATE) return;
-    buf_printf(b,
-               "X-Tern-Call: %s\r\nX-Tern-Created: %lld\r\nX-Tern-Seed: %llu\r\nX-Tern-Ids: 1\r\n",
-               r->call, (long long)r->created, (unsigned long long)r->seed);
-    if (!r->units.begun) return;
-    buf_printf(b, "X-Tern-Resume: %zu\r\n", r->units.ids.n);
-    if (r->units.n_events) buf_printf(b, "X-Tern-Events: %d\r\n", r->units.n_events);
-}
-
-/* The body begins with the ids that the client has; the rest of it is the client's own. */
-static void write_resume(struct relay *r, struct buf *first, struct str *rest)
-{
-    struct str s = r->body, after;
-    ptrdiff_t open = str_find(s, STR("{"));
-
-    if (!r->units.begun || open < 0) return;
-    after = str_skip(s, (size_t)open + 1);
-    buf_puts(first, "{\"tern_resume\":[");
-    for (size_t i = 0; i < r->units.ids.n; i++)
-        buf_printf(first, "%s%d", i ? "," : "", r->units.ids.p[i]);
-    buf_puts(first, str_starts(str_trim(after), STR("}")) ? "]" : "],");
-    *rest = after;
-}
+/* ---- placing ---- */
 
 static void send_request(struct relay *r)
 {
-    struct buf headers = { 0 }, first = { 0 };
-    struct hop_request rq = { .method = r->method,
-                              .path = buf_cstr(&r->target),
-                              .has_body =
-                                  strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0 };
     struct err e = { 0 };
 
-    r->attempts++;
-    if (r->begun) {
-        r->n_replays++;
-        counter_add(&r->g->n.replays, 1);
-        r->w->n.replayed++;
-    }
-    r->type[0] = 0;
-    r->streams = false;
-    rq.body = rq.has_body ? r->body : STR("");
-    write_headers(r, &headers);
-    write_resume(r, &first, &rq.body);
-    rq.headers = buf_str(&headers);
-    rq.first = buf_str(&first);
-    r->has_ids = r->begun && r->has_ids;
-    if (!headers.failed && !first.failed && !r->target.failed)
-        r->hop = hop_start(r->w->lane, &rq, &relay_ops, r);
-    buf_release(&headers);
-    buf_release(&first);
-    if (r->hop) return;
+    if (relay_send(r, &relay_ops)) return;
     err_nomem(&e, "a request to a worker");
     fail_relay(r, &e);
 }
@@ -684,8 +578,8 @@ static void place_request(struct relay *r)
                              .block_tokens = r->key.block_tokens,
                              .tenant = r->name,
                              .tried = (const unsigned char *)r->by_worker,
-                             .any_model = r->kind == RELAY_CANCEL ||
-                                          (r->kind != RELAY_GENERATE && !r->key.model[0]) };
+                             .any_model =
+                                 r->kind == RELAY_CANCEL || (!needs_model(r) && !r->key.model[0]) };
     bool by_prefix = false, known = false;
 
     r->w = NULL;
@@ -719,7 +613,7 @@ static bool has_other(struct gateway *g, const struct relay *r)
     for (int i = 0; i < fleet_n(g->fleet); i++) {
         struct worker *w = fleet_at(g->fleet, i);
         if (w && w != r->w && w->state == WORKER_READY &&
-            (r->kind != RELAY_GENERATE || worker_model(w, str_c(r->key.model))))
+            (!needs_model(r) || worker_model(w, str_c(r->key.model))))
             return true;
     }
     return false;
@@ -731,10 +625,11 @@ static void move_if_stalled(struct relay *r)
     struct worker *w = r->w;
     uint64_t now = clock_ns(), since = w->seen_ns;
 
-    if (w->state != WORKER_FAILED || !has_other(r->g, r)) return;
-    if (is_once(r) || (r->begun && !can_replay(r))) return;
+    if (w->state != WORKER_FAILED && !(w->state == WORKER_GONE && w->suspect)) return;
+    if (!has_other(r->g, r)) return;
+    if (relay_is_once(r) || (r->begun && !can_replay(r))) return;
     if (w->suspect && now - since < (uint64_t)r->g->s->stall_ms * MS) return;
-    recover(r, w->why);
+    recover(r, w->why, true);
 }
 
 void relay_worker_lost(struct gateway *g, struct worker *w)
@@ -786,7 +681,7 @@ static void read_deadline(struct relay *r)
     double s;
 
     if (at.p && deadline_parse(at, &ms)) {
-        ms -= now_epoch_ms();
+        ms -= relay_epoch_ms();
         r->deadline_ns = clock_ns() + (ms > 0 ? (uint64_t)ms * MS : 0);
     } else if (seconds.p && str_to_f64(seconds, &s) && s >= 0 && s < 1e8) {
         r->deadline_ns = r->start_ns + (uint64_t)(fmax(s, 1) * 1e9);
@@ -818,7 +713,7 @@ static struct worker *find_cancelled(struct relay *r)
     return w;
 }
 
-static struct relay *relay_open(struct gateway *g, struct http_req *q, const struct gw_who *who,
+static struct relay *open_relay(struct gateway *g, struct http_req *q, const struct gw_who *who,
                                 enum relay_kind kind)
 {
     struct relay *r = mem_new(struct relay);
@@ -858,10 +753,10 @@ static void look_at_body(struct relay *r)
     place_request(r);
 }
 
-void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who,
-                 enum relay_kind kind)
+static void begin_relay(struct gateway *g, struct http_req *q, const struct gw_who *who,
+                        enum relay_kind kind, int *n_lost)
 {
-    struct relay *r = relay_open(g, q, who, kind);
+    struct relay *r = open_relay(g, q, who, kind);
     struct worker *w;
 
     if (!r) {
@@ -878,6 +773,7 @@ void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who
         gateway_note_end(g, &end);
         return;
     }
+    r->n_lost = n_lost;
     r->key.n = 1;
     r->key.cost = 1;
     read_deadline(r);
@@ -894,4 +790,15 @@ void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who
         return;
     }
     look_at_body(r);
+}
+
+void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who,
+                 enum relay_kind kind)
+{
+    begin_relay(g, q, who, kind, NULL);
+}
+
+void relay_begin_job(struct gateway *g, struct http_req *q, const struct gw_who *who, int *n_lost)
+{
+    begin_relay(g, q, who, RELAY_JOB, n_lost);
 }

@@ -326,7 +326,7 @@ const struct knob settings_knobs[] = {
       .used_by = USED_BY_BOTH, .secret = true },
     { .name = "nats", .kind = KNOB_TEXT, .at = AT(nats), .dflt = "", .used_by = USED_BY_BOTH,
       .help = "nats://host:port of a NATS server with JetStream: a worker registers there, a gateway finds "
-              "its workers there" },
+              "its workers there and keeps durable requests there" },
     { .name = "advertise", .kind = KNOB_TEXT, .at = AT(advertise), .dflt = "",
       .help = "URL under which gateways reach this worker; default: http://HOST:PORT" },
     { .name = "peers", .kind = KNOB_TEXT, .at = AT(peers), .dflt = "", .used_by = USED_BY_GATEWAY,
