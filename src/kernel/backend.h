@@ -272,6 +272,8 @@ struct backend_limits {
     int n_vocab;
     int n_heads, head_dim; /* the largest of any layer; head_dim covers keys and values */
     int max_adjust;        /* logit adjustments of all sampled rows of a step together */
+    /* Indexers of sparse attention: rows of scores that a token has, and scores of a row; 0: none. */
+    int index_rows, index_keys;
 };
 
 /* Counters of a device; 0: zero or not known. */

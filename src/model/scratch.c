@@ -182,6 +182,12 @@ static int reserve_step(const struct scratch *s, const struct hparams *hp, const
         .max_adjust = s->max_adjust,
     };
 
+    if (hp->hyper.n) /* all streams of a token are one input */
+        lim.max_cols = max_int(lim.max_cols, hp->hyper.n * hp->n_embd);
+    if (w->choices) {
+        lim.index_rows = w->choices;
+        lim.index_keys = s->opt.max_table * KV_BLOCK;
+    }
     if (!s->be->reserve) return OK;
     for (int l = 0; l < hp->n_layers; l++) {
         const struct layer_hp *lh = &hp->layers[l];

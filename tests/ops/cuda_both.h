@@ -17,7 +17,9 @@ static const struct backend_limits limits = { .max_tokens = 512,
                                               .max_rows = 4096,
                                               .n_vocab = 4096,
                                               .n_heads = 32,
-                                              .head_dim = 256 };
+                                              .head_dim = 256,
+                                              .index_rows = 1,
+                                              .index_keys = 512 };
 
 static struct backend *gpu, *ref;
 static struct rng rng;

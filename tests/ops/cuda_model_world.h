@@ -9,7 +9,7 @@
 #include "kv/chain.h"
 #include "model/decoder.h"
 
-enum { MAX_TOKENS = 128, MAX_SEQS = 4, N_BLOCKS = 96, TABLE = 20 };
+enum { MAX_TOKENS = 128, MAX_SEQS = 4, N_BLOCKS = 96, TABLE = 20, MAX_WIDTH = 256 };
 
 struct world {
     struct source *src;
@@ -158,6 +158,13 @@ static inline double gap_after_nth(double *x, int n_all, int n)
     return n < n_all ? x[n - 1] - x[n] : INFINITY;
 }
 
+static inline double score_expert(const struct route_opt *o, double x, double bias)
+{
+    if (o->route == ROUTE_SIGMOID) return 1 / (1 + exp(-x)) + bias;
+    if (o->route == ROUTE_SQRT_SOFTPLUS) return sqrt(log1p(exp(x))) + bias;
+    return x;
+}
+
 static inline double routing_margin(const float *logits, int n, const struct route_opt *o)
 {
     double score[MOE_MAX_EXPERTS], group[MOE_MAX_GROUPS], some[MOE_MAX_EXPERTS], least = INFINITY,
@@ -165,9 +172,7 @@ static inline double routing_margin(const float *logits, int n, const struct rou
     int each = o->n_groups > 1 ? n / o->n_groups : n;
 
     for (int i = 0; i < n; i++)
-        score[i] = o->route != ROUTE_SIGMOID
-                       ? (double)logits[i]
-                       : 1 / (1 + exp(-(double)logits[i])) + (o->bias ? (double)o->bias[i] : 0);
+        score[i] = score_expert(o, (double)logits[i], o->bias ? (double)o->bias[i] : 0);
     for (int i = 0; i < n / each && o->n_groups > 1; i++) {
         group[i] = 0;
         memcpy(some, score + i * each, (size_t)each * sizeof *some);
@@ -188,20 +193,56 @@ static inline double routing_margin(const float *logits, int n, const struct rou
 static inline void record_margins(struct backend *be, int32_t *ids, float *weights,
                                   const struct tensor *logits, const struct route_opt *opt)
 {
-    for (int r = 0; r < logits->rows; r++)
+    for (int r = 0; r < logits->rows && !opt->by_token; r++)
         margins[r] = fmin(margins[r], routing_margin(tensor_row(logits, r), logits->cols, opt));
     plain_route(be, ids, weights, logits, opt);
 }
 
+/* ---- selections of keys that are nearly ties ---- */
+
+#define NOISE 2e-3f /* a relative error of queries that rounding to F16 may cause */
+
+static void (*plain_choose)(struct backend *be, const struct key_choice *out,
+                            const struct tensor *q, const struct tensor *weights,
+                            const struct kvview *kv, int layer, const struct index_opt *opt);
+
+/* Stands in for the backend's index_choose: a token whose selection changes with slightly other
+ * queries has a margin of 0. */
+static inline void record_choices(struct backend *be, const struct key_choice *out,
+                                  const struct tensor *q, const struct tensor *weights,
+                                  const struct kvview *kv, int layer, const struct index_opt *opt)
+{
+    size_t row = (size_t)out->n_heads * out->stride;
+    struct key_choice other = *out;
+    struct tensor near = tensor_f32(NULL, q->rows, q->cols);
+    struct rng r;
+
+    rng_seed(&r, 3);
+    near.data = mem_array((size_t)q->rows * (size_t)q->cols, sizeof(float));
+    other.bits = mem_array((size_t)kv->n_tokens * row, sizeof *other.bits);
+    for (int t = 0; t < q->rows; t++)
+        for (int i = 0; i < q->cols; i++)
+            tensor_row(&near, t)[i] = tensor_row(q, t)[i] * (1 + NOISE * rng_normal(&r));
+    plain_choose(be, &other, &near, weights, kv, layer, opt);
+    sync_backend(be);
+    plain_choose(be, out, q, weights, kv, layer, opt);
+    sync_backend(be);
+    for (int t = 0; t < kv->n_tokens; t++)
+        if (memcmp(other.bits + (size_t)t * row, out->bits + (size_t)t * row,
+                   row * sizeof *out->bits) != 0)
+            margins[t] = 0;
+    mem_free(near.data), mem_free(other.bits);
+}
+
 /* ---- logits ---- */
 
-/* The comparison of all steps. After a nearly tied routing decision the two backends may choose
- * different experts. The keys of that sequence differ from then on, and so may its results: such
+/* The comparison of all steps. After a nearly tied decision the two backends may choose different
+ * experts or keys. The keys of that sequence differ from then on, and so may its results: such
  * tokens count as excused, up to a third of all. */
 struct verdict {
     double worst;
     int n_excused, n_all;
-    bool tied[MAX_SEQS]; /* had a nearly tied routing decision */
+    bool tied[MAX_SEQS]; /* had a nearly tied decision */
 };
 
 static inline void compare_step(struct verdict *v, const char *path, int i, const float *want,
@@ -239,21 +280,21 @@ static inline double compare_lying(const char *path, enum lies lies, bool *known
     if (*known) *known = world_open_apart(&g, path, gpu, split ? host : NULL, apart ? host : NULL);
     if (!*known && c.m) world_close(&c);
     if (*known) {
-        plain_route = cpu->route;
+        plain_route = cpu->route, plain_choose = cpu->index_choose;
         for (int i = 0; i < N_STEPS; i++) {
             const float *want, *got;
             for (int t = 0; t < MAX_TOKENS; t++) margins[t] = INFINITY;
-            cpu->route = record_margins;
+            cpu->route = record_margins, cpu->index_choose = record_choices;
             want = run_step(&c, steps[i], (uint64_t)i, false);
-            cpu->route = plain_route;
+            cpu->route = plain_route, cpu->index_choose = plain_choose;
             got = run_step(&g, steps[i], (uint64_t)i, false);
             compare_step(&v, path, i, want, got, c.m->hp.n_vocab);
         }
         world_close(&g), world_close(&c);
         for (int k = 0; k < MEM_KINDS; k++) assert_int_equal(host->used_bytes[k], 0);
         if (v.n_excused)
-            print_message("%s: %d of %d tokens differ after a tied routing decision\n", path,
-                          v.n_excused, v.n_all);
+            print_message("%s: %d of %d tokens differ after a tied decision\n", path, v.n_excused,
+                          v.n_all);
         if (3 * v.n_excused > v.n_all) v.worst = INFINITY;
     }
     backend_close(gpu), backend_close(cpu), backend_close(host);

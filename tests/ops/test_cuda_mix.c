@@ -138,6 +138,46 @@ static void a_convolution_continues_across_chunks_in_mixed_batches(void **state)
     }
 }
 
+/* Three convolutions whose inputs are parts of one state. */
+static void convolutions_share_a_state(void **state)
+{
+    static const int wide[][3] = { { 16, 16, 33 }, { 5, 130, 64 } };
+    (void)state;
+    need_gpu();
+    EACH(i, wide) for (int one = 0; one < 2; one++)
+    {
+        int k = i ? 4 : 3, all = wide[i][0] + wide[i][1] + wide[i][2];
+        struct both w[3];
+        struct world world;
+        for (int p = 0; p < 3; p++) w[p] = both_new(k, wide[i][p], 0, 0.5f);
+        world_open(&world, (struct stateshape){ k - 1, all, 1 });
+        while (next_batch(&world, one)) {
+            if (world.c.n_tokens == 0) continue;
+            struct both x = both_new(world.c.n_tokens, all, 3, 1),
+                        out = both_new(world.c.n_tokens, all, 5, 1);
+            for (int p = 0, at = 0; p < 3; at += wide[i][p++]) {
+                struct conv_opt oc = {
+                    .w = w[p].c.data, .k = k, .silu = true, .at = at, .of = all
+                };
+                struct conv_opt og = oc;
+                struct tensor xc = tensor_cols(x.c, at, wide[i][p]),
+                              xg = tensor_cols(x.g, at, wide[i][p]);
+                struct tensor yc = tensor_cols(out.c, at, wide[i][p]),
+                              yg = tensor_cols(out.g, at, wide[i][p]);
+                og.w = w[p].g.data;
+                ref->conv(ref, &yc, &xc, &world.c, 1, &oc);
+                sync_backend(ref);
+                gpu->conv(gpu, &yg, &xg, &world.g, 1, &og);
+                sync_backend(gpu);
+            }
+            assert_both_close("conv of parts", &out, 1e-6);
+            both_free(&x), both_free(&out);
+        }
+        world_close(&world, "conv of parts", (k - 1) * all, 0, 0);
+        for (int p = 0; p < 3; p++) both_free(&w[p]);
+    }
+}
+
 /* ---- selective scan ---- */
 
 static void make_negative(struct both *a)
@@ -240,6 +280,7 @@ static void the_delta_rule_continues_across_chunks_in_mixed_batches(void **state
         { .n_heads = 1, .n_k_heads = 1, .dim_k = 3, .dim_v = 5 },
         { .n_heads = 4, .n_k_heads = 2, .dim_k = 16, .dim_v = 16 },
         { .n_heads = 6, .n_k_heads = 2, .dim_k = 33, .dim_v = 70 },
+        { .n_heads = 6, .n_k_heads = 3, .dim_k = 24, .dim_v = 20, .beta_scale = 2 },
         { .n_heads = 6, .n_k_heads = 2, .dim_k = 16, .dim_v = 32, .tiled = true },
         { .n_heads = 2, .n_k_heads = 2, .dim_k = 128, .dim_v = 128 },
         { .n_heads = 3, .n_k_heads = 1, .dim_k = 192, .dim_v = 20 },
@@ -457,6 +498,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_convolution_continues_across_chunks_in_mixed_batches),
+        cmocka_unit_test(convolutions_share_a_state),
         cmocka_unit_test(a_selective_scan_continues_across_chunks_in_mixed_batches),
         cmocka_unit_test(the_delta_rule_continues_across_chunks_in_mixed_batches),
         cmocka_unit_test(a_state_is_copied_on_the_device),

@@ -6,15 +6,17 @@
 
 /* ---- routing ---- */
 
-static const char *const kinds[] = { "softmax", "softmax of the largest", "sigmoid",
-                                     "sparsemixer" };
+static const char *const kinds[] = { "softmax", "softmax of the largest", "sigmoid", "sparsemixer",
+                                     "sqrt of softplus" };
 
 /* The score by which the router orders experts. */
 static double score_of(const struct route_opt *o, const float *x, int i)
 {
-    return o->route == ROUTE_SIGMOID
-               ? 1 / (1 + exp(-(double)x[i])) + (o->bias ? (double)o->bias[i] : 0)
-               : (double)x[i];
+    double bias = o->bias ? (double)o->bias[i] : 0;
+
+    if (o->route == ROUTE_SIGMOID) return 1 / (1 + exp(-(double)x[i])) + bias;
+    if (o->route == ROUTE_SQRT_SOFTPLUS) return sqrt(log1p(exp((double)x[i]))) + bias;
+    return (double)x[i];
 }
 
 /* Routes random logits on both backends. The experts may differ only where their scores are
@@ -22,13 +24,20 @@ static double score_of(const struct route_opt *o, const float *x, int i)
 static void compare_routing(int tokens, int n, const struct route_opt *opt, int gap)
 {
     struct both x = both_new(tokens, n, gap, 2), bias = both_new(1, n, 0, 0.1f);
-    struct both w = both_new(tokens, opt->n_used, 0, 1);
+    struct both w = both_new(tokens, opt->n_used, 0, 1), scale = both_new(1, n, 0, 1);
     struct route_opt c = *opt, g = *opt;
+    struct ints table, tokens_of; /* hash routing: 20 ids */
     size_t n_ids = (size_t)tokens * (size_t)opt->n_used;
     int32_t *want = mem_array(n_ids, sizeof *want), *got = mem_array(n_ids, sizeof *got);
     int32_t *there = device_copy(gpu, got, n_ids * sizeof *got);
 
+    for (int i = 0; i < 20 * opt->n_used; i++) table.c[i] = (i + i / opt->n_used) % n;
+    for (int i = 0; i < tokens; i++) tokens_of.c[i] = i * 7 % 20;
+    ints_upload(&table, 20 * opt->n_used), ints_upload(&tokens_of, tokens);
     if (opt->bias) c.bias = bias.c.data, g.bias = bias.g.data;
+    if (opt->expert_scale) c.expert_scale = scale.c.data, g.expert_scale = scale.g.data;
+    if (opt->by_token)
+        c.by_token = table.c, c.ids = tokens_of.c, g.by_token = table.g, g.ids = tokens_of.g;
     ref->route(ref, want, w.c.data, &x.c, &c);
     gpu->route(gpu, there, w.g.data, &x.g, &g);
     gpu->get(gpu, got, there, n_ids * sizeof *got);
@@ -42,8 +51,9 @@ static void compare_routing(int tokens, int n, const struct route_opt *opt, int 
     }
     assert_both_close(kinds[opt->route], &w, 1e-5);
     gpu->free(gpu, there, n_ids * sizeof *got, MEM_SCRATCH);
+    ints_free(&table, 20 * opt->n_used), ints_free(&tokens_of, tokens);
     mem_free(want), mem_free(got);
-    both_free(&x), both_free(&bias), both_free(&w);
+    both_free(&x), both_free(&bias), both_free(&w), both_free(&scale);
 }
 
 static void tokens_choose_the_same_experts_as_on_the_cpu(void **state)
@@ -92,6 +102,28 @@ static void only_experts_of_the_best_groups_are_chosen(void **state)
     }
 }
 
+/* Scores by the root of softplus, scales of experts, and experts that the token's id names. */
+static void routes_of_single_families_agree(void **state)
+{
+    static const int sizes[] = { 4, 8, 33, 256 }, used[] = { 1, 3 }, tokens[] = { 1, 5, 70 };
+    static const float some;
+    static const int32_t any;
+    (void)state;
+    need_gpu();
+    EACH(i, sizes) EACH(k, used) EACH(t, tokens) for (int how = 0; how < 16; how++)
+    {
+        if (!is_selected()) continue;
+        struct route_opt o = { .route = how & 1 ? ROUTE_SQRT_SOFTPLUS : ROUTE_SOFTMAX,
+                               .n_used = used[k],
+                               .norm = how & 2,
+                               .scale = 1.5f,
+                               .bias = how & 1 ? &some : NULL,
+                               .expert_scale = how & 4 ? &some : NULL,
+                               .by_token = how & 8 ? &any : NULL };
+        compare_routing(tokens[t], sizes[i], &o, how & 2 ? 3 : 0);
+    }
+}
+
 /* ---- experts ---- */
 
 enum { MAX_EXPERTS = 9 };
@@ -123,15 +155,19 @@ struct shape {
     int gate[MAX_EXPERTS], up[MAX_EXPERTS], down[MAX_EXPERTS]; /* indexes of halves[] */
     bool gated, biased, add, crowd; /* crowd: most tokens choose the same expert */
     enum act act;
+    bool weigh;           /* the weights belong to the inputs */
+    int n_zero;           /* experts that return their input */
+    struct glu_clip clip; /* limit 0: none */
 };
 
 static void choose_experts(struct ints *ids, const struct shape *s)
 {
     for (int t = 0; t < s->tokens; t++)
         for (int k = 0; k < s->n_used; k++) {
-            int first = s->crowd && t % 8 ? 1 : (int)(rng_u64(&rng) % (uint64_t)s->n);
+            int all = s->n + s->n_zero;
+            int first = s->crowd && t % 8 ? 1 : (int)(rng_u64(&rng) % (uint64_t)all);
             int32_t *row = ids->c + t * s->n_used;
-            row[k] = k ? (row[0] + k) % s->n : first;
+            row[k] = k ? (row[0] + k) % all : first;
         }
 }
 
@@ -140,7 +176,7 @@ static void choose_experts(struct ints *ids, const struct shape *s)
 static double compare_experts(const struct shape *s)
 {
     static struct role gate, up, down;
-    int rows = s->tokens * s->n_used, n_order = 2 * rows + s->n + 1;
+    int rows = s->tokens * s->n_used, n_order = 2 * rows + s->n + s->n_zero + 1;
     struct both x = both_new(s->tokens, s->embd, 4, 0.3f), out = both_new(s->tokens, s->embd, 3, 1);
     struct both w = both_new(s->tokens, s->n_used, 0, 1), bg = both_new(s->n, s->wide, 0, 0.2f);
     struct both bu = both_new(s->n, s->wide, 0, 0.2f), bd = both_new(s->n, s->embd, 0, 0.2f);
@@ -163,8 +199,11 @@ static double compare_experts(const struct shape *s)
                              .up = up.c,
                              .down = down.c,
                              .act = s->act,
+                             .clip = s->clip,
                              .scale = 0.7f,
                              .add = s->add,
+                             .weigh_inputs = s->weigh,
+                             .n_zero = s->n_zero,
                              .xs = xs.c,
                              .hs = hs.c,
                              .us = us.c,
@@ -306,6 +345,30 @@ static void experts_may_have_different_types(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Weighted inputs (llama 4), experts that return their input (longcat), clipped activations. */
+static void experts_of_single_families_agree(void **state)
+{
+    static const enum dtype types[] = { DT_BF16, DT_F32, DT_Q4_0, DT_Q8_0 };
+    static const int tokens[] = { 1, 3, 4, 5, 33, 150 };
+    int bad = 0;
+    (void)state;
+    need_gpu();
+    EACH(i, types) EACH(k, tokens) for (int how = 1; how < 8; how++)
+    {
+        if (!is_selected()) continue;
+        struct shape s = make_shape(index_of_type(types[i]), tokens[k], how);
+        s.gated = true;
+        s.act = ACT_SILU;
+        s.weigh = how & 1;
+        s.n_zero = how & 2 ? 3 : 0;
+        if (how & 4) s.clip = (struct glu_clip){ 1.702f, 0.5f, how & 1 };
+        bad += is_too_far_off("of a family", &s, compare_experts(&s));
+        s.gate[1] = index_of_type(types[i] == DT_F32 ? DT_F16 : DT_F32); /* gate apart from up */
+        bad += is_too_far_off("of a family, gate of another type", &s, compare_experts(&s));
+    }
+    assert_int_equal(bad, 0);
+}
+
 static void router_logits_are_computed_in_f32(void **state)
 {
     static const enum dtype types[] = { DT_F32, DT_F16, DT_BF16 };
@@ -353,9 +416,11 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_choose_the_same_experts_as_on_the_cpu),
         cmocka_unit_test(only_experts_of_the_best_groups_are_chosen),
+        cmocka_unit_test(routes_of_single_families_agree),
         cmocka_unit_test(experts_of_every_weight_type_agree),
         cmocka_unit_test(few_tokens_of_large_experts_agree),
         cmocka_unit_test(experts_may_have_different_types),
+        cmocka_unit_test(experts_of_single_families_agree),
         cmocka_unit_test(router_logits_are_computed_in_f32),
         cmocka_unit_test(too_many_experts_are_refused),
     };

@@ -19,6 +19,7 @@ static void open_record(struct record *r)
 {
     assert_int_equal(record_init(r, 64, NULL), OK);
     r->share_tokens = r->max_tokens = 64;
+    r->index_keys = 512;
 }
 
 static struct op *append_op(struct record *r, enum op_kind kind)
@@ -166,7 +167,7 @@ static void order_and_kind_are_compared(void **state)
 struct world {
     struct record r;
     struct backend be;
-    float mem[64][ROWS * COLS];
+    float mem[96][ROWS * COLS];
     struct weight w[8];
     struct kvlayer layers[2];
     struct kvview kv;
@@ -196,8 +197,8 @@ static void open_world(struct world *w)
         w->w[i] =
             (struct weight){ DT_Q8_0, 16 + i, 32 + i, 1 + i, NULL, w->mem[i], 100, 7 + i, NULL };
     for (int i = 0; i < 2; i++) {
-        w->layers[i] = (struct kvlayer){ w->mem[i], w->mem[2 + i], 2 + i, 4 + i, 6 + i, 64,
-                                         96,        true,          NULL,  0,     0 };
+        w->layers[i] = (struct kvlayer){ w->mem[i], w->mem[2 + i], 2 + i,      4 + i, 6 + i, 64,
+                                         96,        true,          w->mem[63], 32,    COLS };
         w->states[i] = (struct statelayer){ w->mem[i], w->mem[2 + i], 1 << 12, 1 << 13 };
     }
     w->kv = (struct kvview){ .type = DT_F16,
@@ -238,6 +239,24 @@ static void record_rows(struct world *w)
     be->gate_rows(be, &t[0], &t[1]);
 }
 
+static void record_families(struct world *w)
+{
+    struct backend *be = &w->be;
+    struct tensor t[3], one = tensor_at(w);
+
+    for (int i = 0; i < 3; i++) t[i] = tensor_at(w);
+    be->xielu(be, &t[0], &(struct xielu_opt){ 0.5f, 0.25f, 2, 1e-6f });
+    be->clipped_glu(be, &t[0], &t[1], &t[2], &(struct glu_clip){ 1.7f, 7, 1 });
+    be->scale_by_pos(be, &t[0], (int32_t *)address(w), &(struct pos_scale_opt){ 0.1f, 1, 8192 });
+    be->mix_streams(be, &t[0], &t[1], &t[2], 2);
+    be->add_weighted(be, &t[0], &t[1], &t[2], 3, 1);
+    be->match_rms(be, &t[0], &t[1], 1e-5f);
+    be->sparsify(be, &t[0], 1.5f);
+    be->hyper_weights(be, &t[0], address(w), address(w), &(struct hyper_opt){ 2, 20, 1e-6f });
+    be->hyper_in(be, &t[0], &t[1], &t[2], 4);
+    be->hyper_out(be, &t[0], &t[1], &one, 4);
+}
+
 static void record_products(struct world *w)
 {
     struct backend *be = &w->be;
@@ -254,7 +273,10 @@ static void record_products(struct world *w)
                                .n_groups = 4,
                                .n_groups_used = 2,
                                .group_top = 3,
-                               .jitter = 0.25f };
+                               .jitter = 0.25f,
+                               .expert_scale = address(w),
+                               .by_token = (int32_t *)address(w),
+                               .ids = (int32_t *)address(w) };
     struct experts_opt experts = { .n = 2,
                                    .n_used = 2,
                                    .gate = &w->w[0],
@@ -264,8 +286,11 @@ static void record_products(struct world *w)
                                    .b_up = address(w),
                                    .b_down = address(w),
                                    .act = ACT_GELU,
+                                   .clip = { 1.7f, 7, 1 },
                                    .scale = 0.5f,
                                    .add = true,
+                                   .weigh_inputs = true,
+                                   .n_zero = 3,
                                    .xs = tensor_at(w),
                                    .hs = tensor_at(w),
                                    .us = tensor_at(w),
@@ -284,6 +309,7 @@ static void record_attention(struct world *w)
     struct backend *be = &w->be;
     struct tensor q = tensor_at(w), k = tensor_at(w), v = tensor_at(w), out = tensor_at(w),
                   table = tensor_at(w);
+    struct key_choice keys = { (uint32_t *)address(w), 32, 2 };
     struct attend_opt opt = { .n_heads = 2,
                               .n_kv_heads = 1,
                               .head_dim = 4,
@@ -293,19 +319,68 @@ static void record_attention(struct world *w)
                               .window = 128,
                               .bidirectional = true,
                               .sinks = address(w),
-                              .slopes = address(w) };
+                              .slopes = address(w),
+                              .keys = &keys };
 
     be->rope_table(be, &table, (int32_t *)address(w), address(w), 4, 0.5f);
     be->rope(be, &q, 2, 4, 4, &table, ROPE_PAIR);
     be->kv_put(be, &w->kv, 1, &k, &v);
     be->attend(be, &out, &q, &w->kv, 1, &opt);
+    opt.bidirectional = false, opt.chunk = 64;
+    be->attend(be, &out, &q, &w->kv, 1, &opt);
+}
+
+/* A cache whose rows of values have entries, raw numbers and gates. */
+static void record_sparse(struct world *w)
+{
+    struct backend *be = &w->be;
+    struct tensor q = tensor_at(w), k = tensor_at(w), out = tensor_at(w), weights = tensor_at(w);
+    struct key_choice keys = { (uint32_t *)address(w), 32, 1 };
+    struct index_opt index = { .n_heads = 2,
+                               .head_dim = COLS - 1,
+                               .top = 16,
+                               .block = 4,
+                               .local = 1,
+                               .scale = 0.5f,
+                               .rate = 4 };
+    struct attend_opt attend = {
+        .n_heads = 3, .head_dim = 4, .scale = 0.5f, .window = 12, .sinks = address(w), .keys = &keys
+    };
+    struct compress_opt pool = { .rate = 4,
+                                 .dim = 4,
+                                 .overlap = true,
+                                 .bias = address(w),
+                                 .norm = address(w),
+                                 .eps = 1e-5f,
+                                 .freq = address(w),
+                                 .n_rot = 2,
+                                 .mscale = 0.5f };
+
+    w->layers[1] = (struct kvlayer){ .k = w->mem[1],
+                                     .v = w->mem[3],
+                                     .n_kv_heads = 1,
+                                     .head_dim = 4,
+                                     .head_dim_v = 20,
+                                     .k_block_bytes = 64,
+                                     .v_block_bytes = 96,
+                                     .x = w->mem[63],
+                                     .x_block_bytes = 32,
+                                     .index_dim = COLS };
+    be->index_put(be, &w->kv, 1, &k);
+    be->index_choose(be, &keys, &q, &weights, &w->kv, 1, &index);
+    be->compress(be, &w->kv, 1, &pool);
+    be->attend_compressed(be, &out, &q, &w->kv, 1, &attend, &pool);
+    w->layers[1].index_dim = 20, pool.index = true;
+    be->compress(be, &w->kv, 1, &pool);
 }
 
 static void record_recurrent(struct world *w)
 {
     struct backend *be = &w->be;
     struct tensor out = tensor_at(w), x = tensor_at(w);
-    struct conv_opt conv = { .w = address(w), .bias = address(w), .k = 4, .silu = true };
+    struct conv_opt conv = {
+        .w = address(w), .bias = address(w), .k = 4, .silu = true, .at = 5, .of = 40
+    };
     struct scan_in in = { tensor_at(w), tensor_at(w), tensor_at(w), tensor_at(w) };
     struct scan_opt scan = { 4, 2, 3, 5, true, address(w), address(w), address(w), 0.5f, 2 };
     struct delta_in din = { tensor_at(w), tensor_at(w), tensor_at(w), tensor_at(w), tensor_at(w) };
@@ -317,6 +392,7 @@ static void record_recurrent(struct world *w)
                                .dt_bias = address(w),
                                .q_scale = 0.5f,
                                .k_scale = 2,
+                               .beta_scale = 2,
                                .tiled = true };
 
     be->conv(be, &out, &x, &w->st, 1, &conv);
@@ -333,8 +409,9 @@ static void record_sampling(struct world *w)
 }
 
 typedef void record_fn(struct world *w);
-static record_fn *const groups[] = { record_rows, record_products, record_attention,
-                                     record_recurrent, record_sampling };
+static record_fn *const groups[] = { record_rows,      record_families, record_products,
+                                     record_attention, record_sparse,   record_recurrent,
+                                     record_sampling };
 
 static bool is_zero(const void *p, size_t n)
 {
@@ -350,6 +427,9 @@ static bool may_be_zero(const struct op *o, const struct op_field *f)
     if (f->role == ROLE_PAD || f->role == ROLE_FUSED || f->role == ROLE_JOBS) return true;
     if (o->kind == OP_NORM) return o->u.norm->kind == OP_NORM_RMS && strcmp(f->name, "b") == 0;
     if (o->kind == OP_LINEAR) return strcmp(f->name, "exact") == 0;
+    if (o->kind == OP_ATTEND) /* one of the two calls has it */
+        return strcmp(f->name, o->u.attend->chunk ? "bidirectional" : "chunk") == 0;
+    if (o->kind == OP_COMPRESS && !o->u.compress->index) return strcmp(f->name, "index") == 0;
     return o->kind == OP_LINEAR_HEADS && strcmp(f->name, "dense") == 0;
 }
 
@@ -531,19 +611,46 @@ static void descriptors_state_the_reads_and_writes_of_each_operation(void **stat
         enum op_kind kind;
         const char *reads, *writes;
     } want[] = {
-        { OP_UPLOAD, "", "dst" },       { OP_DOWNLOAD, "src", "" },
-        { OP_COPY, "src", "dst" },      { OP_EMBED, "", "out" },
-        { OP_GATHER, "x", "out" },      { OP_NORM, "x", "out" },
-        { OP_HEADNORM, "x", "" },       { OP_HEADNORM_LAYER, "x", "" },
-        { OP_ACT, "gate up", "out" },   { OP_ADD, "x y", "" },
-        { OP_SCALE, "x", "" },          { OP_SOFTCAP, "x", "" },
-        { OP_CLAMP, "x", "" },          { OP_GATE_ROWS, "x s", "" },
-        { OP_LINEAR, "x", "" },         { OP_LINEAR_HEADS, "x", "out" },
-        { OP_ROUTE, "logits", "" },     { OP_EXPERTS, "x ids weights", "out" },
-        { OP_ROPE_TABLE, "", "table" }, { OP_ROPE, "x table", "" },
-        { OP_KV_PUT, "k v", "" },       { OP_ATTEND, "q", "out" },
-        { OP_ROPE_KV, "q k v", "" },    { OP_CONV, "x", "out" },
-        { OP_SCAN, "x dt b c", "out" }, { OP_DELTA, "q k v alpha beta", "out" },
+        { OP_UPLOAD, "", "dst" },
+        { OP_DOWNLOAD, "src", "" },
+        { OP_COPY, "src", "dst" },
+        { OP_EMBED, "", "out" },
+        { OP_GATHER, "x", "out" },
+        { OP_NORM, "x", "out" },
+        { OP_HEADNORM, "x", "" },
+        { OP_HEADNORM_LAYER, "x", "" },
+        { OP_ACT, "gate up", "out" },
+        { OP_ADD, "x y", "" },
+        { OP_SCALE, "x", "" },
+        { OP_SOFTCAP, "x", "" },
+        { OP_CLAMP, "x", "" },
+        { OP_GATE_ROWS, "x s", "" },
+        { OP_XIELU, "x", "" },
+        { OP_CLIPPED_GLU, "gate up", "out" },
+        { OP_SCALE_BY_POS, "x", "" },
+        { OP_MIX_STREAMS, "x coefs", "out" },
+        { OP_ADD_WEIGHTED, "x y coefs", "" },
+        { OP_MATCH_RMS, "x like", "" },
+        { OP_SPARSIFY, "x", "" },
+        { OP_HYPER_WEIGHTS, "x", "" },
+        { OP_HYPER_IN, "s w", "out" },
+        { OP_HYPER_OUT, "s y w", "" },
+        { OP_INDEX_PUT, "k", "" },
+        { OP_INDEX_CHOOSE, "q weights", "" },
+        { OP_COMPRESS, "", "" },
+        { OP_ATTEND_COMPRESSED, "q", "out" },
+        { OP_LINEAR, "x", "" },
+        { OP_LINEAR_HEADS, "x", "out" },
+        { OP_ROUTE, "logits", "" },
+        { OP_EXPERTS, "x ids weights", "out" },
+        { OP_ROPE_TABLE, "", "table" },
+        { OP_ROPE, "x table", "" },
+        { OP_KV_PUT, "k v", "" },
+        { OP_ATTEND, "q", "out" },
+        { OP_ROPE_KV, "q k v", "" },
+        { OP_CONV, "x", "out" },
+        { OP_SCAN, "x dt b c", "out" },
+        { OP_DELTA, "q k v alpha beta", "out" },
         { OP_SAMPLE, "logits", "" },
     };
     (void)state;

@@ -25,7 +25,7 @@ extern "C" {
 #include <cuda_runtime.h>
 
 /* The parts of the backend that need scratch memory of their own, sized for the largest step. */
-enum cu_part { CU_MATVEC, CU_GEMM, CU_ATTEND, CU_SAMPLE, CU_PARTS };
+enum cu_part { CU_MATVEC, CU_GEMM, CU_ATTEND, CU_SAMPLE, CU_INDEX, CU_PARTS };
 
 struct cu_mem;
 struct cu_record;
@@ -138,6 +138,19 @@ __device__ __forceinline__ float warp_max(float v)
     for (int m = 16; m; m >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, m));
     return v;
 }
+/* The sum of v over a block of THREADS threads, for all of them. */
+template <int THREADS> __device__ __forceinline__ float block_sum(float v)
+{
+    __shared__ float part[THREADS / 32];
+
+    v = warp_sum(v);
+    __syncthreads(); /* the sum before has been read */
+    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = v;
+    __syncthreads();
+    v = 0.f;
+    for (int i = 0; i < THREADS / 32; i++) v += part[i];
+    return v;
+}
 /* Rounds to F16; beyond its range to the largest finite F16. */
 __device__ __forceinline__ __half half_sat(float v)
 {
@@ -164,6 +177,14 @@ __device__ __forceinline__ float act_pair(enum act a, float gate, float up)
 {
     if (a == ACT_SWIGLU_CLIP) up = fminf(fmaxf(up, -7.f), 7.f) + 1.f;
     return act_of(a, gate) * up;
+}
+/* A gated activation with bounds; clip.limit is not 0. */
+__device__ __forceinline__ float clip_pair(const struct glu_clip &clip, float gate, float up)
+{
+    float g = gate < clip.limit ? gate : clip.limit, u = up > clip.limit    ? clip.limit
+                                                         : up < -clip.limit ? -clip.limit
+                                                                            : up;
+    return g / (1.f + expf(-clip.alpha * g)) * (u + clip.plus);
 }
 #endif
 
@@ -258,6 +279,20 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
                const struct cu_rope_kv *rope);
 void cu_kv_put(struct cuda *c, const struct kvview *kv, int layer, const struct tensor *k,
                const struct tensor *v);
+/* Attention over a window and the entries of a compressed cache (attend_pick.cu). Of opt it uses
+ * n_heads, head_dim, scale, window, sinks and keys. */
+void cu_attend_compressed(struct cuda *c, const struct tensor *out, const struct tensor *q,
+                          const struct kvview *kv, int layer, const struct attend_opt *opt,
+                          int rate);
+void cu_compress(struct cuda *c, const struct kvview *kv, int layer,
+                 const struct compress_opt *opt); /* cu_compress.cu */
+
+/* ---- sparse attention (cu_index.cu): arguments as in struct backend ---- */
+size_t cu_index_bytes(const struct cuda *c, const struct backend_limits *lim);
+void cu_index_put(struct cuda *c, const struct kvview *kv, int layer, const struct tensor *k);
+void cu_index_choose(struct cuda *c, const struct key_choice *out, const struct tensor *q,
+                     const struct tensor *weights, const struct kvview *kv, int layer,
+                     const struct index_opt *opt);
 
 /* ---- row operations (cu_ops.cu, ops_norm.cu, ops_embed.cu): arguments as in struct backend
  * ---- */
@@ -280,6 +315,25 @@ void cu_scale(struct cuda *c, const struct tensor *x, float scale);
 void cu_softcap(struct cuda *c, const struct tensor *x, float cap);
 void cu_clamp(struct cuda *c, const struct tensor *x, float limit);
 void cu_gate_rows(struct cuda *c, const struct tensor *x, const struct tensor *s);
+
+/* ---- row operations of single families (cu_family.cu): arguments as in struct backend ---- */
+void cu_xielu(struct cuda *c, const struct tensor *x, const struct xielu_opt *opt);
+void cu_clipped_glu(struct cuda *c, const struct tensor *out, const struct tensor *gate,
+                    const struct tensor *up, const struct glu_clip *opt);
+void cu_scale_by_pos(struct cuda *c, const struct tensor *x, const int32_t *pos,
+                     const struct pos_scale_opt *opt);
+void cu_mix_streams(struct cuda *c, const struct tensor *out, const struct tensor *x,
+                    const struct tensor *coefs, int n);
+void cu_add_weighted(struct cuda *c, const struct tensor *x, const struct tensor *y,
+                     const struct tensor *coefs, int col, float plus);
+void cu_match_rms(struct cuda *c, const struct tensor *x, const struct tensor *like, float eps);
+void cu_sparsify(struct cuda *c, const struct tensor *x, float deviations);
+void cu_hyper_weights(struct cuda *c, const struct tensor *x, const float *base, const float *scale,
+                      const struct hyper_opt *opt);
+void cu_hyper_in(struct cuda *c, const struct tensor *out, const struct tensor *s,
+                 const struct tensor *w, int n);
+void cu_hyper_out(struct cuda *c, const struct tensor *s, const struct tensor *y,
+                  const struct tensor *w, int n);
 
 /* ---- recurrent layers (cu_recur.cu), one matrix for each head (cu_linear_heads.cu) ---- */
 void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x,

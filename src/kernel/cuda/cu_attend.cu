@@ -12,8 +12,8 @@
 
 /* ---- keys and values ---- */
 
-static bool fill_kv_rows(struct cuda *c, struct kv_rows *r, enum dtype type, void *base,
-                         size_t block_bytes, int heads, int dim)
+bool fill_kv_rows(struct cuda *c, struct kv_rows *r, enum dtype type, void *base,
+                  size_t block_bytes, int heads, int dim)
 {
     bool known = type == DT_F32 || type == DT_F16 || type == DT_BF16 || type == DT_Q8_0 ||
                  type == DT_F8_E4M3;
@@ -330,6 +330,7 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
     a.scale = opt->softcap > 0.f ? opt->scale / opt->softcap : opt->scale * LOG2E;
     a.cap_log2 = opt->softcap * LOG2E;
     a.window = opt->bidirectional && opt->window > 0 ? opt->window / 2 + 1 : opt->window;
+    if (opt->chunk > 0) a.window = a.chunk = opt->chunk;
     a.seq_end = opt->bidirectional ? kv->seq_end : NULL;
     a.one_seq = kv->n_seqs == 1;
     a.sinks = opt->sinks;
@@ -337,6 +338,11 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
     a.q_aligned = (uintptr_t)q->data % 16 == 0 && q->stride % 4 == 0 && a.dk % 8 == 0;
     a.done = (unsigned *)s;
     a.part = (float *)(s + attend_scratch_layout(c->lim.max_tokens).parts);
+    if (opt->keys) {
+        if (rope) cu_rope_kv(c, rope);
+        attend_picked(c, &a, opt->n_heads, opt->keys);
+        return;
+    }
     bool wide = a.kv.v_in_k ? !attend_latent_can(c, &a) : a.dk > 256 || a.dv > 256;
     bool rows = kv->n_tokens <= TILE_LEAST || kv->n_tokens == kv->n_seqs;
     if (wide || (rows && !fills_latent_tiles(c, &a)) || kv->n_tokens > PLAN_TOKENS) {
@@ -350,4 +356,24 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
         if (rope) cu_rope_kv(c, rope);
         launch_tiles_and_rows(c, &a, kv);
     }
+}
+
+void cu_attend_compressed(struct cuda *c, const struct tensor *out, const struct tensor *q,
+                          const struct kvview *kv, int layer, const struct attend_opt *opt,
+                          int rate)
+{
+    struct attend_dev a = {};
+
+    if (kv->n_tokens == 0 || !fill_kv_dev(c, &a.kv, kv, layer)) return;
+    a.q = (const float *)q->data;
+    a.out = (float *)out->data;
+    a.q_stride = q->stride;
+    a.out_stride = out->stride;
+    a.n_tokens = kv->n_tokens;
+    a.group = opt->n_heads;
+    a.dk = a.dv = opt->head_dim;
+    a.scale = opt->scale * LOG2E;
+    a.window = opt->window;
+    a.sinks = opt->sinks;
+    attend_entries(c, &a, opt->n_heads, rate, opt->keys);
 }

@@ -41,6 +41,7 @@ struct attend_dev {
     float scale, softcap; /* scale times log2(e); with a softcap, the scale of its argument */
     float cap_log2;       /* softcap times log2(e) */
     int window;           /* keys that a token sees up to itself, itself included; 0: all */
+    int chunk; /* positions of a chunk: a token sees its own only, and window is the same; 0: none */
     /* NULL: causal; otherwise tokens of each sequence, and the window applies to later keys too */
     const int32_t *seq_end;
     const float *sinks, *slopes;
@@ -110,6 +111,7 @@ __device__ __forceinline__ float attend_score(const struct attend_dev &a, float 
 /* The first key that a token at pos sees. */
 __device__ __forceinline__ int attend_first(const struct attend_dev &a, int pos)
 {
+    if (a.chunk > 0) return pos / a.chunk * a.chunk;
     return a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
 }
 /* The last key that a token of sequence seq sees. */
@@ -132,6 +134,11 @@ void attend_rows_q8(struct cuda *c, const struct attend_dev *a, dim3 grid, int w
 void attend_rows_any(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps);
 void attend_tiles_f16(struct cuda *c, const struct attend_dev *a, dim3 grid);
 void attend_tiles_any(struct cuda *c, const struct attend_dev *a, dim3 grid);
+/* Selected keys one by one, in F32 (attend_pick.cu). */
+void attend_picked(struct cuda *c, const struct attend_dev *a, int n_heads,
+                   const struct key_choice *keys);
+void attend_entries(struct cuda *c, const struct attend_dev *a, int n_heads, int rate,
+                    const struct key_choice *keys);
 #define LATENT_DIM 576 /* latents in tiles: dimensions of keys, at most */
 #define LATENT_DIM_V 512
 #define LATENT_ROWS 64

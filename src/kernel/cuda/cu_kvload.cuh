@@ -30,6 +30,10 @@ struct kv_dev {
 /* Checks a layer and fills out. false: reported by cu_fail. */
 bool fill_kv_dev(struct cuda *c, struct kv_dev *out, const struct kvview *kv, int layer);
 
+/* The same for rows of `dim` elements by themselves. */
+bool fill_kv_rows(struct cuda *c, struct kv_rows *r, enum dtype type, void *base,
+                  size_t block_bytes, int heads, int dim);
+
 /* Was the last write to the layer's keys and values that of this batch? Then all other keys are of
  * earlier steps. */
 bool kv_written_by_batch(const struct kvview *kv, int layer);

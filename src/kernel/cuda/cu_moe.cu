@@ -47,7 +47,8 @@ static __device__ __forceinline__ int prefix_sum(int v, int *part)
     return v;
 }
 
-/* A counting sort by one block: counts of each expert, their prefix sums, then positions. The order
+/* A counting sort by one block: counts of each expert, their prefix sums, then positions. Experts
+ * that return their input come last, and no kernel looks at their choices. The order
  * within an expert varies; every choice has its own row of results, and the sum goes by token. */
 static __global__ void __launch_bounds__(SORT_THREADS) moe_sort(const sort_args a)
 {
@@ -97,10 +98,12 @@ static __global__ void __launch_bounds__(SUM_THREADS) moe_half(const half_args a
 
 struct sum_args {
     float *out;
-    const float *y, *weights;
-    const int32_t *place; /* position of each choice; NULL: not sorted */
-    size_t out_stride, y_stride;
-    int cols, n_used;
+    const float *y, *weights; /* weights NULL: all 1 */
+    const int32_t *place;     /* position of each choice; NULL: not sorted */
+    const float *x;           /* experts from n on return their input */
+    const int32_t *ids;
+    size_t out_stride, y_stride, x_stride;
+    int cols, n_used, n;
     float scale;
     bool add;
 };
@@ -116,7 +119,9 @@ static __global__ void __launch_bounds__(SUM_THREADS) moe_sum(const sum_args a)
     float *out = a.out + row * a.out_stride + c, sum = a.add ? *out : 0.f;
     for (int k = 0; k < a.n_used; k++) {
         int i = row * a.n_used + k, at = a.place ? a.place[i] : i;
-        sum += a.weights[i] * a.scale * a.y[at * a.y_stride + c];
+        float by = a.weights ? a.weights[i] * a.scale : a.scale;
+        bool zero = a.x && a.ids[i] >= a.n;
+        sum += by * (zero ? a.x[row * a.x_stride + c] : a.y[at * a.y_stride + c]);
     }
     *out = sum;
 }
@@ -129,6 +134,7 @@ struct moe {
     const struct experts_opt *o;
     const struct tensor *x;
     const int32_t *ids;
+    const float *weights;
     int32_t *first, *place, *sorted; /* NULL: choices are not sorted */
     int n_choices;
     bool wide;         /* rows are long enough for the kernel `wide` */
@@ -304,6 +310,8 @@ static void compute_hidden(struct moe *m)
     a.out_stride = o->hs.stride;
     a.active = true;
     a.act = o->act;
+    a.clip = o->clip;
+    a.weights = o->weigh_inputs ? m->weights : NULL;
     if (o->gate && same_types(o->gate, o->up, o->n)) {
         multiply_choices(m, r, 2, NULL, o->down, a);
         return;
@@ -312,6 +320,7 @@ static void compute_hidden(struct moe *m)
         struct moe_args g = {};
         g.out = o->us.data;
         g.out_stride = a.gate_stride = o->us.stride;
+        g.weights = a.weights;
         a.gate = (const float *)o->us.data;
         multiply_choices(m, r, 1, NULL, NULL, g);
     }
@@ -328,14 +337,18 @@ static void compute_out(struct moe *m)
     multiply_choices(m, &r, 1, &m->o->hs, NULL, a);
 }
 
-static void sum_choices(const struct moe *m, const struct tensor *out, const float *weights)
+static void sum_choices(const struct moe *m, const struct tensor *out)
 {
     struct sum_args a = {};
 
     a.out = (float *)out->data;
     a.y = (const float *)m->o->ys.data;
-    a.weights = weights;
+    a.weights = m->o->weigh_inputs ? NULL : m->weights;
     a.place = m->place;
+    a.x = m->o->n_zero ? (const float *)m->x->data : NULL;
+    a.x_stride = m->x->stride;
+    a.ids = m->ids;
+    a.n = m->o->n;
     a.out_stride = out->stride;
     a.y_stride = m->o->ys.stride;
     a.cols = out->cols;
@@ -355,7 +368,7 @@ static bool sum_few(struct moe *m, const struct tensor *out, const float *weight
     struct moe_args a = {};
     struct moe_total s = {};
 
-    if (!is_few(m) || run_end(m, &r, 1, NULL, 0) < o->n) return false;
+    if (!is_few(m) || o->weigh_inputs || o->n_zero || run_end(m, &r, 1, NULL, 0) < o->n) return false;
     a.rows = o->down->rows;
     a.cols = o->down->cols;
     a.ids = m->ids;
@@ -440,11 +453,12 @@ void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x
     m.o = o;
     m.x = x;
     m.ids = ids;
+    m.weights = weights;
     m.n_choices = x->rows * o->n_used;
-    if (o->n > MOE_MAX_EXPERTS || (o->gate && o->gate->rows != o->up->rows)) {
+    if (o->n + o->n_zero > MOE_MAX_EXPERTS || (o->gate && o->gate->rows != o->up->rows)) {
         cu_fail(c, E_UNSUPPORTED,
                 "%s: %d experts; at most %d are supported, with gate and up of the same size",
-                c->be.name, o->n, MOE_MAX_EXPERTS);
+                c->be.name, o->n + o->n_zero, MOE_MAX_EXPERTS);
         return;
     }
     if (!uses_few(&m)) {
@@ -462,5 +476,5 @@ void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x
     compute_hidden(&m);
     if (sum_few(&m, out, weights)) return;
     compute_out(&m);
-    sum_choices(&m, out, weights);
+    sum_choices(&m, out);
 }

@@ -47,7 +47,9 @@ struct moe_args {
     int splits; /* many, wide: blocks that share the choices of an expert */
     bool active;
     enum act act;
-    const float *gate; /* active, not pair: [choices][gate_stride], or NULL */
+    struct glu_clip clip; /* instead of act, if its limit is not 0 */
+    const float *weights; /* [choice] of the inputs; NULL: all 1 */
+    const float *gate;    /* active, not pair: [choices][gate_stride], or NULL */
     size_t gate_stride;
     void *out;
     size_t out_stride;

@@ -27,6 +27,7 @@ struct conv_dev {
     size_t x_stride, out_stride, state_floats;
     const struct state_run *runs;
     int n_runs, n_tokens, cols, k, per_block;
+    int state_cols; /* of a row of the state, which several convolutions may share */
     bool silu;
 };
 
@@ -49,7 +50,7 @@ static __device__ __forceinline__ float conv_input(const conv_dev &a, const stru
                                                    const float *state, int from, int c)
 {
     if (from >= 0) return a.x[(size_t)(run.first + from) * a.x_stride + c];
-    return run.fresh ? 0.f : state[(size_t)(a.k - 1 + from) * a.cols + c];
+    return run.fresh ? 0.f : state[(size_t)(a.k - 1 + from) * a.state_cols + c];
 }
 
 /* Tokens [t, end) of a run. K: the number of taps, so that each input is read once; 0: any. */
@@ -102,7 +103,7 @@ static __global__ void __launch_bounds__(CONV_THREADS) conv(const __grid_constan
         if (owner) end = max(end, min(keep, run.n));
         conv_tokens<K>(a, run, state, t, end, c);
         for (int i = 0; owner && i < keep; i++) /* rows still to be read are after row i */
-            state[(size_t)i * a.cols + c] = conv_input(a, run, state, run.n - keep + i, c);
+            state[(size_t)i * a.state_cols + c] = conv_input(a, run, state, run.n - keep + i, c);
     }
 }
 
@@ -115,7 +116,8 @@ void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x,
     a.w = opt->w;
     a.bias = opt->bias;
     a.out = (float *)out->data;
-    a.state = st->base;
+    a.state = st->base + opt->at;
+    a.state_cols = opt->of ? opt->of : x->cols;
     a.x_stride = x->stride;
     a.out_stride = out->stride;
     a.state_floats = st->floats;
@@ -215,7 +217,7 @@ struct recur_dev {
     int tiled;      /* delta: key heads if heads have them in turn, else 0 */
     int n_heads;
     const float *a, *d, *dt_bias;
-    float dt_min, dt_max, b_scale, c_scale;
+    float dt_min, dt_max, b_scale, c_scale, beta_scale;
 };
 
 /* ---- selective scan ---- */
@@ -326,7 +328,8 @@ static __device__ __forceinline__ void delta_load(delta_shared<S> &sh, const rec
     for (int i = threadIdx.x; i < n; i += THREADS) {
         float alpha = p.dt[(size_t)(token + i) * p.dt_stride + head] + p.dt_bias[head];
         sh.decay[i] = expf(p.a[head] * softplus(alpha));
-        sh.beta[i] = 1.f / (1.f + expf(-p.beta[(size_t)(token + i) * p.beta_stride + head]));
+        sh.beta[i] =
+            p.beta_scale / (1.f + expf(-p.beta[(size_t)(token + i) * p.beta_stride + head]));
     }
 }
 
@@ -460,6 +463,7 @@ void cu_delta(struct cuda *c, const struct tensor *out, const struct delta_in *i
     p.dt_bias = opt->dt_bias;
     p.b_scale = opt->k_scale;
     p.c_scale = opt->q_scale;
+    p.beta_scale = opt->beta_scale != 0 ? opt->beta_scale : 1.f;
     dim3 grid = recur_grid(&p, st), block(THREADS);
     if (p.rows <= 16) cu_launch(c, "delta", delta<4>, grid, block, 0, p);
     else if (p.rows <= 64) cu_launch(c, "delta", delta<16>, grid, block, 0, p);

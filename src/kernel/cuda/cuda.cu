@@ -166,6 +166,8 @@ static void grow_limits(struct backend_limits *l, const struct backend_limits *b
     l->n_heads = max_int(l->n_heads, by->n_heads);
     l->head_dim = max_int(l->head_dim, by->head_dim);
     l->max_adjust = max_int(l->max_adjust, by->max_adjust);
+    l->index_rows = max_int(l->index_rows, by->index_rows);
+    l->index_keys = max_int(l->index_keys, by->index_keys);
 }
 
 /* Scratch memory that a part needs for steps within lim. */
@@ -176,6 +178,7 @@ static size_t part_bytes(const struct cuda *c, int part, const struct backend_li
     case CU_GEMM: return cu_gemm_bytes(c, lim);
     case CU_ATTEND: return cu_attend_bytes(c, lim);
     case CU_SAMPLE: return cu_sample_bytes(c, lim);
+    case CU_INDEX: return cu_index_bytes(c, lim);
     }
     return 0;
 }
@@ -194,7 +197,7 @@ static uint64_t t_available_bytes(struct backend *be)
  * its addresses and are dropped. */
 static int t_reserve(struct backend *be, const struct backend_limits *lim, struct err *e)
 {
-    static const char *const owner[CU_PARTS] = { "matvec", "gemm", "attend", "sample" };
+    static const char *const owner[CU_PARTS] = { "matvec", "gemm", "attend", "sample", "index" };
     struct cuda *c = cu_of(be);
     int rc;
 
@@ -202,6 +205,7 @@ static int t_reserve(struct backend *be, const struct backend_limits *lim, struc
     cu_record_drop_graphs(c);
     grow_limits(&c->lim, lim);
     c->record->rec.max_tokens = c->lim.max_tokens;
+    c->record->rec.index_keys = c->lim.index_keys;
     for (int i = 0; i < CU_PARTS; i++) {
         size_t bytes = part_bytes(c, i, &c->lim);
         if (bytes <= c->scratch_bytes[i]) continue;

@@ -241,6 +241,82 @@ static void launch_gate_rows(struct cuda *c, const struct op_gate_rows *o)
     cu_gate_rows(c, &x, &s);
 }
 
+static void launch_xielu(struct cuda *c, const struct op_xielu *o)
+{
+    struct tensor x = tensor_of(o->x);
+    struct xielu_opt opt = { o->a_p, o->a_n, o->b, o->eps };
+
+    cu_xielu(c, &x, &opt);
+}
+
+static void launch_clipped_glu(struct cuda *c, const struct op_clipped_glu *o)
+{
+    struct tensor out = tensor_of(o->out), gate = tensor_of(o->gate), up = tensor_of(o->up);
+    struct glu_clip clip = { o->alpha, o->limit, o->plus };
+
+    cu_clipped_glu(c, &out, &gate, &up, &clip);
+}
+
+static void launch_scale_by_pos(struct cuda *c, const struct op_scale_by_pos *o)
+{
+    struct tensor x = tensor_of(o->x);
+    struct pos_scale_opt opt = { o->beta, o->first, o->step };
+
+    cu_scale_by_pos(c, &x, o->pos, &opt);
+}
+
+/* ---- several residual streams ---- */
+
+static void launch_mix_streams(struct cuda *c, const struct op_mix_streams *o)
+{
+    struct tensor out = tensor_of(o->out), x = tensor_of(o->x), coefs = tensor_of(o->coefs);
+
+    cu_mix_streams(c, &out, &x, &coefs, o->n);
+}
+
+static void launch_add_weighted(struct cuda *c, const struct op_add_weighted *o)
+{
+    struct tensor x = tensor_of(o->x), y = tensor_of(o->y), coefs = tensor_of(o->coefs);
+
+    cu_add_weighted(c, &x, &y, &coefs, o->col, o->plus);
+}
+
+static void launch_match_rms(struct cuda *c, const struct op_match_rms *o)
+{
+    struct tensor x = tensor_of(o->x), like = tensor_of(o->like);
+
+    cu_match_rms(c, &x, &like, o->eps);
+}
+
+static void launch_sparsify(struct cuda *c, const struct op_sparsify *o)
+{
+    struct tensor x = tensor_of(o->x);
+
+    cu_sparsify(c, &x, o->deviations);
+}
+
+static void launch_hyper_weights(struct cuda *c, const struct op_hyper_weights *o)
+{
+    struct tensor x = tensor_of(o->x);
+    struct hyper_opt opt = { o->n, o->iters, o->eps };
+
+    cu_hyper_weights(c, &x, o->base, o->scale, &opt);
+}
+
+static void launch_hyper_in(struct cuda *c, const struct op_hyper_in *o)
+{
+    struct tensor out = tensor_of(o->out), s = tensor_of(o->s), w = tensor_of(o->w);
+
+    cu_hyper_in(c, &out, &s, &w, o->n);
+}
+
+static void launch_hyper_out(struct cuda *c, const struct op_hyper_out *o)
+{
+    struct tensor s = tensor_of(o->s), y = tensor_of(o->y), w = tensor_of(o->w);
+
+    cu_hyper_out(c, &s, &y, &w, o->n);
+}
+
 /* ---- matrix products ---- */
 
 /* The linear operation that is launched after the present one, for which that may leave its result
@@ -306,6 +382,9 @@ static void launch_route(struct cuda *c, const struct op_route *o)
     opt.n_groups_used = o->n_groups_used;
     opt.group_top = o->group_top;
     opt.jitter = o->jitter;
+    opt.expert_scale = o->expert_scale;
+    opt.by_token = o->by_token;
+    opt.ids = o->token_ids;
     cu_route(c, o->ids, o->weights, &logits, &opt);
 }
 
@@ -325,8 +404,13 @@ static void launch_experts(struct cuda *c, const struct op_experts *o)
     opt.b_up = o->b_up;
     opt.b_down = o->b_down;
     opt.act = o->act;
+    opt.clip.alpha = o->clip_alpha;
+    opt.clip.limit = o->clip_limit;
+    opt.clip.plus = o->clip_plus;
     opt.scale = o->scale;
     opt.add = o->add;
+    opt.weigh_inputs = o->weigh_inputs;
+    opt.n_zero = o->n_zero;
     opt.xs = tensor_of(o->xs);
     opt.hs = tensor_of(o->hs);
     opt.us = tensor_of(o->us);
@@ -374,6 +458,7 @@ static void launch_attend(struct cuda *c, const struct op_attend *o)
     struct tensor out = tensor_of(o->out), q = tensor_of(o->q);
     struct kvview kv = view_of(r, o->kv.view);
     struct attend_opt opt = {};
+    struct key_choice keys = { (uint32_t *)o->keys, o->keys_stride, o->keys_heads };
     struct cu_rope_kv k = {};
 
     opt.n_heads = o->n_heads;
@@ -386,8 +471,71 @@ static void launch_attend(struct cuda *c, const struct op_attend *o)
     opt.bidirectional = o->bidirectional;
     opt.sinks = o->sinks;
     opt.slopes = o->slopes;
+    opt.chunk = o->chunk;
+    opt.keys = o->keys ? &keys : NULL;
     if (o->rope >= 0) k = rope_kv_of(r->ops[o->rope].u.rope_kv, &kv);
     cu_attend(c, &out, &q, &kv, o->kv.layer, &opt, o->rope >= 0 ? &k : NULL);
+}
+
+/* ---- sparse and compressed attention ---- */
+
+static void launch_index_put(struct cuda *c, const struct op_index_put *o)
+{
+    struct tensor k = tensor_of(o->k);
+    struct kvview kv = view_of(&c->record->rec, o->kv.view);
+
+    cu_index_put(c, &kv, o->kv.layer, &k);
+}
+
+static void launch_index_choose(struct cuda *c, const struct op_index_choose *o)
+{
+    struct tensor q = tensor_of(o->q), weights = tensor_of(o->weights);
+    struct kvview kv = view_of(&c->record->rec, o->kv.view);
+    struct key_choice out = { o->bits, o->stride, o->rows };
+    struct index_opt opt = {};
+
+    opt.n_heads = o->n_heads;
+    opt.head_dim = o->head_dim;
+    opt.top = o->top;
+    opt.block = o->block;
+    opt.local = o->local;
+    opt.scale = o->scale;
+    opt.rate = o->rate;
+    cu_index_choose(c, &out, &q, weights.data ? &weights : NULL, &kv, o->kv.layer, &opt);
+}
+
+static void launch_compress(struct cuda *c, const struct op_compress *o)
+{
+    struct kvview kv = view_of(&c->record->rec, o->kv.view);
+    struct compress_opt opt = {};
+
+    opt.rate = o->rate;
+    opt.dim = o->dim;
+    opt.overlap = o->overlap != 0;
+    opt.index = o->index != 0;
+    opt.bias = o->bias;
+    opt.norm = o->norm;
+    opt.eps = o->eps;
+    opt.freq = o->freq;
+    opt.n_rot = o->n_rot;
+    opt.mscale = o->mscale;
+    cu_compress(c, &kv, o->kv.layer, &opt);
+}
+
+static void launch_attend_compressed(struct cuda *c, const struct op_attend_compressed *o)
+{
+    struct tensor out = tensor_of(o->out), q = tensor_of(o->q);
+    struct kvview kv = view_of(&c->record->rec, o->kv.view);
+    struct key_choice keys = { (uint32_t *)o->keys, o->keys_stride, 1 };
+    struct attend_opt opt = {};
+
+    opt.n_heads = o->n_heads;
+    opt.head_dim = o->head_dim;
+    opt.scale = o->scale;
+    opt.window = o->window;
+    opt.sinks = o->sinks;
+    opt.keys = o->keys ? &keys : NULL;
+    cu_attend_compressed(c, &out, &q, &kv, o->kv.layer, &opt, o->rate);
 }
 
 /* ---- recurrent layers ---- */
@@ -401,6 +549,8 @@ static void launch_conv(struct cuda *c, const struct op_conv *o)
     opt.bias = o->bias;
     opt.k = o->k;
     opt.silu = o->silu;
+    opt.at = o->at;
+    opt.of = o->of;
     cu_conv(c, &out, &x, &o->st, &opt);
 }
 
@@ -446,6 +596,7 @@ static void launch_delta(struct cuda *c, const struct op_delta *o)
     opt.dt_bias = o->dt_bias;
     opt.q_scale = o->q_scale;
     opt.k_scale = o->k_scale;
+    opt.beta_scale = o->beta_scale;
     opt.tiled = o->tiled != 0;
     cu_delta(c, &out, &in, &o->st, &opt);
 }

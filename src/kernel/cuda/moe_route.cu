@@ -100,8 +100,16 @@ static __device__ void sparsemixer(const route_opt &o, const float *score, bool 
     }
 }
 
+/* The score of an expert by itself; the softmax of all follows where the route has one. */
+static __device__ __forceinline__ float score_of(enum route_kind kind, float x)
+{
+    if (kind == ROUTE_SIGMOID) return 1.f / (1.f + expf(-x));
+    if (kind == ROUTE_SQRT_SOFTPLUS) return sqrtf(x > 20.f ? x : log1pf(expf(x)));
+    return x;
+}
+
 /* Writes the weights of the chosen experts, normalized and scaled as o says. */
-static __device__ void write_weights(const route_opt &o, float *w, float *out)
+static __device__ void write_weights(const route_opt &o, const int *ids, float *w, float *out)
 {
     float sum = 0.f;
 
@@ -109,7 +117,8 @@ static __device__ void write_weights(const route_opt &o, float *w, float *out)
     for (int k = threadIdx.x & 31; k < o.n_used; k += 32) sum += w[k];
     sum = warp_sum(sum);
     float by = (o.norm && sum > 0.f ? 1.f / sum : 1.f) * o.scale;
-    for (int k = threadIdx.x & 31; k < o.n_used; k += 32) out[k] = w[k] * by;
+    for (int k = threadIdx.x & 31; k < o.n_used; k += 32)
+        out[k] = w[k] * by * (o.expert_scale ? o.expert_scale[ids[k]] : 1.f);
 }
 
 /* Shared memory of a warp: n scores, n ranks, n flags. */
@@ -117,6 +126,7 @@ static __global__ void __launch_bounds__(32 * WARPS) route(const __grid_constant
 {
     extern __shared__ float mem[];
     __shared__ float chosen[WARPS][MOE_MAX_USED];
+    __shared__ int experts[WARPS][MOE_MAX_USED];
     const route_opt &o = a.o;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = blockIdx.x * WARPS + warp;
     float *score = mem + warp * a.n, *rank = score + WARPS * a.n, *w = chosen[warp];
@@ -127,8 +137,10 @@ static __global__ void __launch_bounds__(32 * WARPS) route(const __grid_constant
     if (row >= a.tokens) return;
     const float *x = a.logits + (size_t)row * a.stride;
     int32_t *ids = a.ids + (size_t)row * o.n_used;
+    const int32_t *fixed =
+        o.by_token ? o.by_token + (size_t)o.ids[row] * o.n_used : NULL; /* hash routing */
     for (int i = lane; i < a.n; i += 32) {
-        score[i] = o.route == ROUTE_SIGMOID ? 1.f / (1.f + expf(-x[i])) : x[i];
+        score[i] = score_of(o.route, x[i]);
         taken[i] = false;
     }
     __syncwarp();
@@ -143,11 +155,11 @@ static __global__ void __launch_bounds__(32 * WARPS) route(const __grid_constant
     /* n_used rounds of a maximum over the warp. Weights are scores, not ranks: the bias counts for
      * the choice only. */
     for (int k = 0; k < o.n_used; k++) {
-        int b = find_best(rank, taken, a.n);
-        if (lane == 0) ids[k] = b, w[k] = score[b];
+        int b = fixed ? fixed[k] : find_best(rank, taken, a.n);
+        if (lane == 0) ids[k] = experts[warp][k] = b, w[k] = score[b];
         mark_taken(taken, b);
     }
-    write_weights(o, w, a.weights + (size_t)row * o.n_used);
+    write_weights(o, experts[warp], w, a.weights + (size_t)row * o.n_used);
 }
 
 void cu_route(struct cuda *c, int32_t *ids, float *weights, const struct tensor *logits,

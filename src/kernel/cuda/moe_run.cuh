@@ -166,17 +166,29 @@ __device__ __forceinline__ void moe_store(const struct moe_args &a, int at, int 
             half_sat(r < a.rows ? y : 0.f);
 }
 
+/* The weight of the input of choice `at`; it passes through the matrix product. */
+__device__ __forceinline__ float moe_weight(const struct moe_args &a, int at)
+{
+    return a.weights ? a.weights[a.sorted ? a.sorted[at] : at] : 1.f;
+}
+
+__device__ __forceinline__ float moe_act(const struct moe_args &a, float gate, float up)
+{
+    return a.clip.limit != 0.f ? clip_pair(a.clip, gate, up) : act_pair(a.act, gate, up);
+}
+
 /* The result of a row of gate and of up, or of a row of one weight. */
 __device__ __forceinline__ void moe_pair(const struct moe_args &a, int e, int at, int r, float gate,
                                          float up)
 {
-    moe_store(a, at, r, act_pair(a.act, moe_biased(a, 0, e, r, gate), moe_biased(a, 1, e, r, up)));
+    float by = moe_weight(a, at);
+    moe_store(a, at, r,
+              moe_act(a, moe_biased(a, 0, e, r, gate * by), moe_biased(a, 1, e, r, up * by)));
 }
 __device__ __forceinline__ void moe_one(const struct moe_args &a, int e, int at, int r, float y)
 {
-    y = moe_biased(a, 0, e, r, y);
-    if (a.active && a.gate)
-        y = act_pair(a.act, r < a.rows ? a.gate[at * a.gate_stride + r] : 0.f, y);
+    y = moe_biased(a, 0, e, r, y * moe_weight(a, at));
+    if (a.active && a.gate) y = moe_act(a, r < a.rows ? a.gate[at * a.gate_stride + r] : 0.f, y);
     else if (a.active) y = act_of(a.act, y);
     moe_store(a, at, r, y);
 }

@@ -98,6 +98,7 @@ struct record {
 
     /* Set by the owner. */
     int max_tokens;   /* rows that scratch memory was reserved for */
+    int index_keys;   /* positions that indexers can score in scratch memory */
     int share_tokens; /* views of at most so many tokens get a max_pos that many steps share */
     /* Launches and clears the record: there is no room for the next operation. */
     void (*make_room)(void *device);
@@ -134,6 +135,9 @@ bool record_equals(const struct record *r, const void *saved, size_t n);
 /* Rows of a head's recurrent state that the kernels of cu_recur.cu hold; wide: every row has a
  * decay factor of its own. */
 enum { RECUR_MAX_ROWS = 256, RECUR_MAX_ROWS_WIDE = 128 };
+/* Limits of cu_family.cu, cu_index.cu and attend_pick.cu: residual streams of hyper-connections,
+ * dimensions of an index key, of an attention head. */
+enum { HYPER_MAX_STREAMS = 64, INDEX_MAX_DIM = 512, PICK_MAX_DIM = 1024 };
 
 /* Fills in the operations of a backend table. be->self is the record. */
 void record_fill_table(struct backend *be);

@@ -3,7 +3,7 @@
  *
  * An operation of no rows is not recorded. One that the kernels cannot do is refused: the first
  * refusal is kept in the record, and the next sync reports it. */
-#include "kernel/cuda/record.h"
+#include "kernel/cuda/record_impl.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,27 +14,7 @@
 #define EXACT_WORK (1 << 24)    /* multiplications that are cheap enough in F32 */
 #define EXACT_WEIGHTS (1 << 16) /* weights of a matrix whose product takes less than a launch */
 
-/* push_add(r, n_rows): the fields of a new OP_ADD, and so on. */
-#define OP(NAME, name)                                                        \
-    static inline struct op_##name *push_##name(struct record *r, int n_rows) \
-    {                                                                         \
-        return record_append(r, OP_##NAME, n_rows);                           \
-    }
-#include "kernel/cuda/ops.inc"
-
-/* The record, with room for one operation. May launch and clear it, so indices into it that were
- * taken before are void. */
-static struct record *room_for(struct backend *be, int n_jobs)
-{
-    struct record *r = be->self;
-
-    if (!record_has_room(r, n_jobs)) r->make_room(r->device);
-    return r;
-}
-
-static void refuse_op(struct backend *be, int rc, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void refuse_op(struct backend *be, int rc, const char *fmt, ...)
+void record_refuse(struct backend *be, int rc, const char *fmt, ...)
 {
     struct record *r = be->self;
     va_list ap;
@@ -49,17 +29,6 @@ static void refuse_op(struct backend *be, int rc, const char *fmt, ...)
 }
 
 /* ---- parts ---- */
-
-static struct op_tensor tensor_ref(const struct tensor *t)
-{
-    return (struct op_tensor){ t->data, t->stride, t->rows, t->cols };
-}
-
-/* data NULL: no tensor. */
-static struct op_tensor optional_ref(const struct tensor *t)
-{
-    return t ? tensor_ref(t) : (struct op_tensor){ 0 };
-}
 
 /* The content is compared too, so that a step never matches a graph of an earlier weight at the
  * same address. */
@@ -99,20 +68,23 @@ static int find_or_add_view(struct record *r, const struct kvview *kv)
 }
 
 /* The layer's content is copied for the same reason. It also tells fusion the head sizes. */
-static struct op_kv kv_ref(struct record *r, const struct kvview *kv, int layer)
+struct op_kv record_kv_ref(struct record *r, const struct kvview *kv, int layer)
 {
     const struct kvlayer *l = &kv->layers[layer];
 
     return (struct op_kv){ .k = l->k,
                            .v = l->v,
+                           .x = l->x,
                            .k_block_bytes = l->k_block_bytes,
                            .v_block_bytes = l->v_block_bytes,
+                           .x_block_bytes = l->x_block_bytes,
                            .view = find_or_add_view(r, kv),
                            .layer = layer,
                            .n_kv_heads = l->n_kv_heads,
                            .head_dim = l->head_dim,
                            .head_dim_v = l->head_dim_v,
-                           .v_in_k = l->v_in_k };
+                           .v_in_k = l->v_in_k,
+                           .index_dim = l->index_dim };
 }
 
 /* Which slots the runs have is read on the device: the same graph serves other sequences. */
@@ -272,8 +244,9 @@ static void record_linear(struct backend *be, const struct tensor *x, const stru
     struct record *r = be->self;
 
     if (r->max_tokens < x->rows) {
-        refuse_op(be, E_INVALID, "a matrix product of %d tokens, but memory was reserved for %d",
-                  x->rows, r->max_tokens);
+        record_refuse(be, E_INVALID,
+                      "a matrix product of %d tokens, but memory was reserved for %d", x->rows,
+                      r->max_tokens);
         return;
     }
     if (x->rows <= 0 || n_jobs <= 0) return;
@@ -325,7 +298,7 @@ static void record_route(struct backend *be, int32_t *ids, float *weights,
 
     if (logits->cols > MOE_MAX_EXPERTS || opt->n_groups > MOE_MAX_GROUPS ||
         opt->n_used > MOE_MAX_USED) {
-        refuse_op(
+        record_refuse(
             be, E_UNSUPPORTED,
             "%d of %d experts in %d groups; at most %d of %d experts in %d groups are supported",
             opt->n_used, logits->cols, opt->n_groups, MOE_MAX_USED, MOE_MAX_EXPERTS,
@@ -339,6 +312,9 @@ static void record_route(struct backend *be, int32_t *ids, float *weights,
                                                       .ids = ids,
                                                       .weights = weights,
                                                       .bias = opt->bias,
+                                                      .expert_scale = opt->expert_scale,
+                                                      .by_token = opt->by_token,
+                                                      .token_ids = opt->by_token ? opt->ids : NULL,
                                                       .route = opt->route,
                                                       .n_used = opt->n_used,
                                                       .n_groups = opt->n_groups,
@@ -360,6 +336,10 @@ static void record_experts(struct backend *be, const struct tensor *out, const s
 {
     size_t n_choices = (size_t)x->rows * (size_t)opt->n_used;
 
+    if (opt->clip.limit != 0 && !opt->gate) {
+        record_refuse(be, E_INVALID, "experts with a clipped activation need a gate");
+        return;
+    }
     if (x->rows <= 0) return;
     *push_experts(room_for(be, 0), x->rows) =
         (struct op_experts){ .out = tensor_ref(out),
@@ -385,7 +365,12 @@ static void record_experts(struct backend *be, const struct tensor *out, const s
                              .n_used = opt->n_used,
                              .act = opt->act,
                              .add = opt->add,
-                             .scale = opt->scale };
+                             .scale = opt->scale,
+                             .clip_alpha = opt->clip.alpha,
+                             .clip_limit = opt->clip.limit,
+                             .clip_plus = opt->clip.plus,
+                             .weigh_inputs = opt->weigh_inputs,
+                             .n_zero = opt->n_zero };
 }
 
 /* ---- attention ---- */
@@ -418,8 +403,9 @@ static void record_kv_put(struct backend *be, const struct kvview *kv, int layer
 
     if (k->rows <= 0) return;
     r = room_for(be, 0);
-    *push_kv_put(r, k->rows) =
-        (struct op_kv_put){ .k = tensor_ref(k), .v = optional_ref(v), .kv = kv_ref(r, kv, layer) };
+    *push_kv_put(r, k->rows) = (struct op_kv_put){ .k = tensor_ref(k),
+                                                   .v = optional_ref(v),
+                                                   .kv = record_kv_ref(r, kv, layer) };
 }
 
 static bool check_attend(struct backend *be, const struct tensor *q, const struct kvview *kv,
@@ -428,10 +414,12 @@ static bool check_attend(struct backend *be, const struct tensor *q, const struc
     const struct record *r = be->self;
 
     if (r->max_tokens < q->rows)
-        refuse_op(be, E_INVALID, "attention of %d tokens, but memory was reserved for %d", q->rows,
-                  r->max_tokens);
+        record_refuse(be, E_INVALID, "attention of %d tokens, but memory was reserved for %d",
+                      q->rows, r->max_tokens);
     else if (opt->bidirectional && !kv->seq_end)
-        refuse_op(be, E_INVALID, "bidirectional attention needs the lengths of the sequences");
+        record_refuse(be, E_INVALID, "bidirectional attention needs the lengths of the sequences");
+    else if (opt->bidirectional && opt->chunk > 0)
+        record_refuse(be, E_INVALID, "attention in chunks is causal, not bidirectional");
     else return q->rows > 0;
     return false;
 }
@@ -445,9 +433,13 @@ static void record_attend(struct backend *be, const struct tensor *out, const st
     r = room_for(be, 0);
     *push_attend(r, q->rows) = (struct op_attend){ .out = tensor_ref(out),
                                                    .q = tensor_ref(q),
-                                                   .kv = kv_ref(r, kv, layer),
+                                                   .kv = record_kv_ref(r, kv, layer),
                                                    .sinks = opt->sinks,
                                                    .slopes = opt->slopes,
+                                                   .keys = opt->keys ? opt->keys->bits : NULL,
+                                                   .keys_stride = opt->keys ? opt->keys->stride : 0,
+                                                   .keys_heads = opt->keys ? opt->keys->n_heads : 0,
+                                                   .chunk = opt->chunk,
                                                    .n_heads = opt->n_heads,
                                                    .n_kv_heads = opt->n_kv_heads,
                                                    .head_dim = opt->head_dim,
@@ -466,8 +458,8 @@ static bool has_state(struct backend *be, const float *base, size_t have, size_t
                       const char *op)
 {
     if (need == 0 || (base && have >= need)) return true;
-    refuse_op(be, E_INVALID, "%s: the state of a sequence has %zu numbers, %zu are needed", op,
-              have, need);
+    record_refuse(be, E_INVALID, "%s: the state of a sequence has %zu numbers, %zu are needed", op,
+                  have, need);
     return false;
 }
 
@@ -477,8 +469,8 @@ static bool fits_kernels(struct backend *be, int rows, bool wide, const char *op
     int most = wide ? RECUR_MAX_ROWS_WIDE : RECUR_MAX_ROWS;
 
     if (rows >= 1 && rows <= most) return true;
-    refuse_op(be, E_UNSUPPORTED, "%s: a state of %d rows; its kernels hold at most %d", op, rows,
-              most);
+    record_refuse(be, E_UNSUPPORTED, "%s: a state of %d rows; its kernels hold at most %d", op,
+                  rows, most);
     return false;
 }
 
@@ -487,13 +479,19 @@ static void record_conv(struct backend *be, const struct tensor *out, const stru
                         const struct stateview *st, int layer, const struct conv_opt *opt)
 {
     const struct statelayer *y = &st->layers[layer];
+    int of = opt->of ? opt->of : x->cols;
 
+    if (opt->at < 0 || opt->at + x->cols > of) {
+        record_refuse(be, E_INVALID, "conv: columns %d to %d of a state of %d columns", opt->at,
+                      opt->at + x->cols, of);
+        return;
+    }
     if (opt->k < 1) {
-        refuse_op(be, E_UNSUPPORTED, "conv: %d taps, at least 1 is needed", opt->k);
+        record_refuse(be, E_UNSUPPORTED, "conv: %d taps, at least 1 is needed", opt->k);
         return;
     }
     if (x->rows <= 0 || st->n_runs <= 0 ||
-        !has_state(be, y->conv, y->conv_floats, (size_t)(opt->k - 1) * (size_t)x->cols, "conv"))
+        !has_state(be, y->conv, y->conv_floats, (size_t)(opt->k - 1) * (size_t)of, "conv"))
         return;
     *push_conv(room_for(be, 0), x->rows) =
         (struct op_conv){ .out = tensor_ref(out),
@@ -502,7 +500,9 @@ static void record_conv(struct backend *be, const struct tensor *out, const stru
                           .w = opt->w,
                           .bias = opt->bias,
                           .k = opt->k,
-                          .silu = opt->silu };
+                          .silu = opt->silu,
+                          .at = opt->at,
+                          .of = opt->of };
 }
 
 /* The state of a head is [n_state][head_dim]. */
@@ -561,6 +561,7 @@ static void record_delta(struct backend *be, const struct tensor *out, const str
                            .dim_v = opt->dim_v,
                            .q_scale = opt->q_scale,
                            .k_scale = opt->k_scale,
+                           .beta_scale = opt->beta_scale,
                            .tiled = opt->tiled };
 }
 
@@ -591,4 +592,9 @@ void record_fill_table(struct backend *be)
     be->linear_heads = record_linear_heads;
     be->conv = record_conv, be->scan = record_scan, be->delta = record_delta;
     be->sample = record_sample;
+    be->features = BACKEND_CHUNKS | BACKEND_INPUT_WEIGHTS | BACKEND_ZERO_EXPERTS |
+                   BACKEND_EXPERT_SCALES | BACKEND_BETA_SCALE | BACKEND_CLIPPED_GLU |
+                   BACKEND_SQRT_SOFTPLUS | BACKEND_HASH_ROUTES | BACKEND_KEY_CHOICE |
+                   BACKEND_CONV_PARTS;
+    record_fill_family(be);
 }

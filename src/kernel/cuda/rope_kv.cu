@@ -3,6 +3,9 @@
 #include "kernel/cuda/rope_kv.cuh"
 
 #define WARPS 4
+/* Numbers of a key or a value that WARPS rows of shared memory hold. Attention takes fewer; values of
+ * a compressed cache have several parts. */
+#define MAX_ROW 3072
 
 /* Grid: tokens, groups of WARPS heads: the query heads first, then the KV heads. */
 static __global__ void __launch_bounds__(WARPS * 32) rope_kv(const __grid_constant__ rope_dev r)
@@ -52,9 +55,9 @@ static bool finish_rope_dev(struct cuda *c, struct rope_dev *r)
     r->q_vec4 = cu_aligned16(r->q, r->q_stride) && r->dk % 4 == 0;
     r->k_vec4 = cu_aligned16(r->k, r->k_stride) && r->dk % 4 == 0;
     r->v_vec4 = cu_aligned16(r->v, r->v_stride) && r->dv % 4 == 0;
-    if (r->pad <= 1024) return true;
-    cu_fail(c, E_UNSUPPORTED, "attention heads of %d and %d dimensions; at most 1024 are supported",
-            r->dk, r->dv);
+    if (r->pad <= MAX_ROW) return true;
+    cu_fail(c, E_UNSUPPORTED, "attention heads of %d and %d dimensions; at most %d are supported",
+            r->dk, r->dv, MAX_ROW);
     return false;
 }
 
