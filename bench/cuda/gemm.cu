@@ -505,7 +505,7 @@ static void part_run(struct part *p, int i)
     p->mid.job[0].w = p->w->layers[i % COPIES].o.w.packed;
     switch (p->which) {
     case 0: cu_launch(&cu, "nothing", nothing_kernel, dim3(132), dim3(256), 0, 0); break;
-    case 1: gemm_x(&cu, (__half *)p->mid.x, &x, &norm, p->finish.nt); break;
+    case 1: gemm_x(&cu, (__half *)p->mid.x, &x, &norm, p->finish.nt, NULL); break;
     case 2: packed_launch(&cu, p->type, p->type, p->finish.nt, p->blocks, &p->mid); break;
     default: gemm_finish(&cu, &p->finish);
     }

@@ -204,6 +204,11 @@ static int copy_part(struct loader *ld, const struct weight_item *w, const struc
     size_t n = 1;
     int rc;
 
+    /* Devices multiply experts and heads by activations in one order of columns only. */
+    if (to == DT_GROUPED && y->group->order && w->r->count && !backend_is_host(be)) {
+        to = c.to = DT_F16;
+        dtype_row_bytes(to, (uint64_t)weight_cols(w, part), &bytes);
+    }
     if (y->quant && (rc = open_team(ld, e)) != OK) return rc;
     if (y->quant) c.par = ld->par, n = (size_t)par_n(c.par);
     c.bytes = (size_t)bytes;

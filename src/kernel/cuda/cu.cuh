@@ -231,6 +231,12 @@ bool cu_matvec_supports(enum dtype t); /* every type that cu_weight_bytes knows 
 size_t cu_matvec_bytes(const struct cuda *c, const struct backend_limits *lim);
 void cu_matvec_reset(void);                                /* the next matvec finds no prepared x */
 void cu_matvec(struct cuda *c, const struct cu_linear *p); /* x.rows <= CU_FEW */
+/* Weights of quantized folders may want x in another order of columns (cu_order in cu_layout.cuh).
+ * Do all jobs want the same? */
+bool cu_same_order(const struct cu_linear *p);
+/* One job at a time, by run, and the activation by itself. */
+void cu_linear_each(struct cuda *c, const struct cu_linear *p,
+                    void (*run)(struct cuda *c, const struct cu_linear *p));
 
 int cu_gemm_open(struct cuda *c, struct err *e); /* opens cuBLASLt; once */
 void cu_gemm_close(struct cuda *c);

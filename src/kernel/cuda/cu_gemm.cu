@@ -113,12 +113,13 @@ static const __half *find_or_make_x(struct cuda *c, const struct gemm_scratch *s
 {
     struct gemm *g = gemm_of(c);
     __half *xh = (__half *)scratch_at(c, s->x);
+    const int32_t *order = cu_order(p->jobs[0].w); /* all jobs have the same */
 
-    if (g->act_out && g->act_out == p->x.data && g->act_rows == p->x.rows &&
+    if (!order && g->act_out && g->act_out == p->x.data && g->act_rows == p->x.rows &&
         g->act_cols == p->x.cols && g->act_stride == p->x.stride && g->act_nt == nt &&
         p->norm.kind == CU_NORM_NONE)
         return g->act_x;
-    gemm_x(c, xh, &p->x, &p->norm, nt);
+    gemm_x(c, xh, &p->x, &p->norm, nt, order);
     return xh;
 }
 
@@ -151,9 +152,10 @@ static const __half *weights_as_f16(struct cuda *c, const struct gemm_scratch *s
     int ld = f16_stride(w), most = (int)min_size((size_t)w->rows, s->w_bytes / ((size_t)ld * 2));
     __half *to = (__half *)scratch_at(c, s->w);
 
-    if (layout_type(w->type) == DT_F16) return (const __half *)w->packed + (size_t)r0 * (size_t)ld;
+    if (layout_type(cu_type(w)) == DT_F16)
+        return (const __half *)w->packed + (size_t)r0 * (size_t)ld;
     if (*n > most) *n = most >= 256 ? most / 256 * 256 : most;
-    if (layout_of(w->type).cols) cu_dequant(c, to, w, 0, r0, *n);
+    if (layout_of(cu_type(w)).cols) cu_dequant(c, to, w, 0, r0, *n);
     else gemm_plain(c, to, ld, w, r0, *n);
     return to;
 }
@@ -174,14 +176,21 @@ int packed_launch(struct cuda *c, enum dtype t, enum dtype t2, int nt, int block
     case DT_##T: return packed_run_##name(c, nt, blocks, p);
         PACKED_TYPES(LAUNCH)
 #undef LAUNCH
+#define LAUNCH(T, name) \
+    case LAYOUT_##T: return packed_run_##name(c, nt, blocks, p);
+        PACKED_GROUPS(LAUNCH)
+#undef LAUNCH
     default: return 0;
     }
 }
 
-/* The type in which the packed GEMM reads w: its own, or F16 after a conversion. */
+/* The type in which the packed GEMM reads w: its own, or F16 after a conversion. The activations
+ * have whole chunks of columns; a tile must not have more. */
 static enum dtype packed_type(struct cuda *c, const struct weight *w)
 {
-    enum dtype t = (enum dtype)layout_type(w->type);
+    enum dtype t = (enum dtype)layout_type(cu_type(w));
+    int cols = layout_of(t).cols;
+    if (cols && layout_blocks(t, w->cols) * cols > gemm_pad(w->cols)) return DT_F16;
     return packed_launch(c, t, t, 128, 0, NULL) ? t : DT_F16;
 }
 
@@ -216,7 +225,7 @@ static void add_job(struct packed_run *r, const struct linear *j, const void *w,
     r->f.n_jobs++;
     r->a.job[k] = { w,          w_rows,
                     j->w->cols, r->a.row_tiles,
-                    w_r0,       r->type != r->type2 && j->w->type == r->type2 };
+                    w_r0,       r->type != r->type2 && cu_type(j->w) == (int)r->type2 };
     r->f.job[k] = { (float *)j->out.data, j->bias, j->out.stride, r1,
                     r->a.row_tiles,       r0,      scale_of(j),   j->add };
     r->a.row_tiles += cu_div_up(r1 - r0, r->rows);
@@ -277,7 +286,7 @@ static void launch_packed_pieces(struct cuda *c, const struct gemm_scratch *s, s
 {
     const struct weight *w = j->w;
     int most = rows_at_once(c, s, r, 1);
-    bool as_is = r->type == layout_type(w->type);
+    bool as_is = (int)r->type == layout_type(cu_type(w));
 
     r->a.w_converted = !as_is;
     for (int r0 = 0, n; r0 < w->rows; r0 += n) {
@@ -294,7 +303,7 @@ static void launch_packed_pieces(struct cuda *c, const struct gemm_scratch *s, s
 /* Is there a kernel that reads the weight without converting it first? */
 static bool is_read_packed(struct cuda *c, const struct weight *w)
 {
-    return packed_type(c, w) == layout_type(w->type);
+    return (int)packed_type(c, w) == layout_type(cu_type(w));
 }
 
 /* May a product of type t join the launch? A second type may, if there is a kernel for both. */
@@ -376,8 +385,9 @@ static void linear_packed(struct cuda *c, const struct gemm_scratch *s, const st
 /* The most tokens that the packed GEMM takes where x has so many products. */
 static int max_tokens_packed(struct cuda *c, const struct weight *w, int n_jobs)
 {
-    int t = layout_type(w->type), most = gemm_of(c)->tuned.max_tokens_packed[t][n_jobs > 2];
+    int t = layout_type(cu_type(w)), most = 0;
 
+    if (t < DT_COUNT) most = gemm_of(c)->tuned.max_tokens_packed[t][n_jobs > 2];
     if (most) return most;
     return t == DT_F16 ? (n_jobs > 2 ? 64 : 40) : t == DT_BF16 ? 256 : 768; /* of an H200 */
 }
@@ -474,6 +484,7 @@ void cu_gemm(struct cuda *c, const struct cu_linear *p)
                 c->be.name, p->x.rows, p->x.cols);
         return;
     }
-    if (uses_packed(c, p)) linear_packed(c, &s, p, 0);
+    if (!cu_same_order(p)) cu_linear_each(c, p, cu_gemm);
+    else if (uses_packed(c, p)) linear_packed(c, &s, p, 0);
     else linear_lt(c, &s, p);
 }

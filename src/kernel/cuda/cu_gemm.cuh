@@ -44,8 +44,9 @@ const char *gemm_library(struct cuda *c, char *buf, size_t n);
 /* ---- activations (gemm_x.cu) ---- */
 
 /* xh [x.rows][gemm_pad(x.cols)] from x, normalized if n says so, zero-padded. nt: tokens of a block
- * if xh is swizzled; 0: plain rows. */
-void gemm_x(struct cuda *c, __half *xh, const struct tensor *x, const struct cu_norm *n, int nt);
+ * if xh is swizzled; 0: plain rows. order: of the weight's columns (cu_order), or NULL. */
+void gemm_x(struct cuda *c, __half *xh, const struct tensor *x, const struct cu_norm *n, int nt,
+            const int32_t *order);
 /* gate and up are F16 rows of ld numbers: out = act(gate) * up (up NULL: act(gate)), and the same
  * in F16 to xh. */
 void gemm_act(struct cuda *c, const struct tensor *out, __half *xh, const __half *gate,

@@ -14,8 +14,9 @@ extern "C" {
 size_t cu_weight_bytes(enum dtype t, int rows, int cols, int n)
 {
     uint64_t row;
-    if (rows < 1 || cols < 1 || n < 1 || !quant_can_decode(t)) return 0;
-    if (!dtype_row_bytes(t, (uint64_t)cols, &row)) return 0;
+    if (rows < 1 || cols < 1 || n < 1) return 0;
+    if ((int)t < LAYOUT_U4 && (!quant_can_decode(t) || !dtype_row_bytes(t, (uint64_t)cols, &row)))
+        return 0;
     return (size_t)n * layout_matrix_bytes(t, rows, cols);
 }
 
@@ -27,11 +28,12 @@ static size_t plain_row_bytes(enum dtype t, int cols)
 /* All layouts are one plane: a range of rows is contiguous on the device. */
 int cu_pack_planes(const struct weight *w, int i, int r0, int r1, struct cu_plane out[4])
 {
-    struct layout l = layout_of(w->type);
-    size_t base = (size_t)i * layout_matrix_bytes(w->type, w->rows, w->cols),
-           rows = (size_t)(r1 - r0), at = (size_t)r0;
+    enum dtype t = (enum dtype)cu_type(w);
+    struct layout l = layout_of(t);
+    size_t base = (size_t)i * layout_matrix_bytes(t, w->rows, w->cols), rows = (size_t)(r1 - r0),
+           at = (size_t)r0;
     size_t bytes =
-        l.cols ? (size_t)(w->cols / l.cols) * (size_t)l.bytes : plain_row_bytes(w->type, w->cols);
+        l.cols ? (size_t)layout_blocks(t, w->cols) * (size_t)l.bytes : plain_row_bytes(t, w->cols);
     if (l.cols) {
         at /= TILE_ROWS;
         rows = (rows + TILE_ROWS - 1) / TILE_ROWS;
@@ -347,6 +349,10 @@ void cu_pack_rows(const struct weight *w, const void *src, int r0, int r1, void 
     const uint8_t *from = (const uint8_t *)src;
     uint8_t *to = (uint8_t *)dst[0];
     uint64_t row = 0;
+    if (w->type == DT_GROUPED) {
+        cu_pack_group(w, from, r1 - r0, to);
+        return;
+    }
     if (layout_of(w->type).cols) {
         pack_tiles(w, from, r1 - r0, to);
         return;

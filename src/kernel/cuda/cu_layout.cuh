@@ -30,13 +30,33 @@
  *
  * with h = 0, 1 for rows g, g + 8; b the group of 32 columns in the tile; s = 0, 1 the half of the
  * group. A scale covers SUB columns: 16, or 32 where both halves have the same. All functions read
- * a tile in shared or in global memory. cu_layout.cu packs tiles on the host. */
+ * a tile in shared or in global memory. cu_layout.cu packs tiles on the host.
+ *
+ * Matrices of quantized folders (DT_GROUPED) have one of the layouts of enum group_layout instead:
+ * tiles of 16 rows by 128 or 64 columns, described in tile_group.cuh and packed by pack_group.cu.
+ * The last tile of a row may have more columns than the matrix. cu_type says which layout a weight
+ * has on the device. */
 #ifndef TERN_KERNEL_CUDA_CU_LAYOUT_CUH
 #define TERN_KERNEL_CUDA_CU_LAYOUT_CUH
 
 #include "kernel/cuda/cu.cuh"
 
 #define TILE_ROWS 16
+
+/* Layouts of DT_GROUPED: numbers after those of enum dtype. The bytes of the head follow the codes
+ * of a tile. */
+enum group_layout {
+    LAYOUT_U4 = 64, /* 128 columns: an F32 scale and a zero point for each row */
+    LAYOUT_U4_64,   /* the same for 64 columns */
+    LAYOUT_U4_32,   /* 128 columns: an F16 scale and a zero point for each row and 32 columns */
+    LAYOUT_U8,      /* as LAYOUT_U4 */
+    LAYOUT_U2,      /* as LAYOUT_U4 */
+    LAYOUT_U2_ONE,  /* 128 columns: one scale and one zero point for the tile */
+    LAYOUT_E2M1_16, /* 128 columns: an E4M3 scale for each row and 16 columns (NVFP4) */
+    LAYOUT_E4M3,    /* 128 columns: an F32 scale for each row */
+    LAYOUT_E4M3_64, /* the same for 64 columns */
+    LAYOUT_COUNT    /* at most 128: see cu_type */
+};
 
 /* Columns and bytes of a tile; both 0 for plain types. */
 struct layout {
@@ -59,8 +79,22 @@ __host__ __device__ constexpr struct layout layout_of(int t)
     case DT_Q5_K: return { 256, 16 * 176 };
     case DT_Q6_K: return { 256, 16 * 210 };
     case DT_IQ4_XS: return { 256, 16 * 136 };
+    case LAYOUT_U4: return { 128, 1024 + 80 };
+    case LAYOUT_U4_64: return { 64, 512 + 80 };
+    case LAYOUT_U4_32: return { 128, 1024 + 208 };
+    case LAYOUT_U8: return { 128, 2048 + 80 };
+    case LAYOUT_U2: return { 128, 512 + 80 };
+    case LAYOUT_U2_ONE: return { 128, 512 + 16 };
+    case LAYOUT_E2M1_16: return { 128, 1024 + 144 };
+    case LAYOUT_E4M3: return { 128, 2048 + 64 };
+    case LAYOUT_E4M3_64: return { 64, 1024 + 64 };
     default: return { 0, 0 };
     }
+}
+/* Tiles of a row. */
+__host__ __device__ constexpr int layout_blocks(int t, int cols)
+{
+    return (cols + layout_of(t).cols - 1) / layout_of(t).cols;
 }
 
 /* The type in which a weight of type t is stored on the device. */
@@ -77,7 +111,8 @@ __host__ __device__ constexpr size_t layout_matrix_bytes(int t, int rows, int co
 {
     struct layout l = layout_of(t);
     if (!l.cols) return (size_t)rows * layout_stride(t, cols) * (layout_type(t) == DT_F32 ? 4 : 2);
-    return (size_t)((rows + TILE_ROWS - 1) / TILE_ROWS) * (size_t)(cols / l.cols) * (size_t)l.bytes;
+    return (size_t)((rows + TILE_ROWS - 1) / TILE_ROWS) * (size_t)layout_blocks(t, cols) *
+           (size_t)l.bytes;
 }
 /* The tile of rows [16 tile, 16 tile + 16) and block kb of columns. base: the start of the
  * matrix. */
@@ -86,8 +121,40 @@ __host__ __device__ inline const uint8_t *layout_tile(int t, const void *base, i
 {
     struct layout l = layout_of(t);
     return (const uint8_t *)base +
-           ((size_t)tile * (size_t)(cols / l.cols) + (size_t)kb) * (size_t)l.bytes;
+           ((size_t)tile * (size_t)layout_blocks(t, cols) + (size_t)kb) * (size_t)l.bytes;
 }
+
+/* ---- weights of quantized folders ----
+ *
+ * Their struct weight has type DT_GROUPED. Its member `layout` has the type on the device, and 128
+ * times the number of the order of its columns: 0 where columns are in the order of the
+ * activations. Equal numbers mean equal orders. The order itself (int32_t [cols]) is behind the
+ * matrices. */
+
+static inline int cu_type(const struct weight *w)
+{
+    return w->type == DT_GROUPED ? w->layout % 128 : (int)w->type;
+}
+static inline int cu_order_id(const struct weight *w)
+{
+    return w->type == DT_GROUPED ? w->layout / 128 : 0;
+}
+/* Bytes in front of the order. */
+static inline size_t cu_order_at(const struct weight *w)
+{
+    return (size_t)(w->n ? w->n : 1) * layout_matrix_bytes(cu_type(w), w->rows, w->cols);
+}
+/* The order on the device; NULL: there is none. */
+static inline const int32_t *cu_order(const struct weight *w)
+{
+    if (!cu_order_id(w)) return NULL;
+    return (const int32_t *)((const char *)w->packed + cu_order_at(w));
+}
+/* Chooses the layout of a weight of type DT_GROUPED: a value for cu_type. It reads the zero points
+ * in w->data. DT_F16: the weight is decoded. */
+int cu_group_layout(const struct weight *w);
+/* Packs `rows` rows of a weight of type DT_GROUPED, a multiple of 16 but for the last ones. */
+void cu_pack_group(const struct weight *w, const uint8_t *src, int rows, uint8_t *dst);
 /* The position, of the 16 in one m16n8k16, that column c (0..15) of a group takes. */
 __host__ __device__ constexpr int layout_slot(int c) { return c / 4 * 2 + c % 2 + c % 4 / 2 * 8; }
 
@@ -203,6 +270,7 @@ __device__ __forceinline__ uint32_t pair_of(uint32_t u, uint32_t v, uint32_t sel
  *     COLS, SUB   columns of a tile; columns of a scale
  *     GROUP       groups of 32 columns that one load unpacks: load j holds groups j GROUP ...
  *     MIN         the format has minima
+ *     ZERO        a minimum is the scale times a zero point, an integer (zero): see packed_scaled
  *     head, open  a lane's scales of its two rows
  *     load        a lane's numbers as biased F16 pairs: a[group][row][pair]
  *     min_pair    small_min of sub-blocks 2t + 8i and 2t + 8i + 1 as an F16 pair: the A operand of
@@ -212,6 +280,7 @@ template <int T> struct tile;
 
 struct tile_small { /* blocks of 32 columns: one scale for each row, and one minimum where MIN */
     static constexpr int COLS = 32, SUB = 32, GROUP = 1;
+    static constexpr bool ZERO = false;
     struct head {
         float d[2], m[2];
     };
@@ -347,6 +416,7 @@ template <> struct tile<DT_MXFP4> : tile_small {
  * and g + 8 of group 2j, then of group 2j + 1. */
 struct tile_k {
     static constexpr int COLS = 256, GROUP = 2;
+    static constexpr bool ZERO = false;
     static __device__ __forceinline__ void load_4(uint32_t a[2][2][4], const uint8_t *p, int lane,
                                                   int j)
     {

@@ -3,6 +3,7 @@
  *
  * Weights are the A operand of the tensor cores, as in moe_run.cuh. A warp has 32 rows of a head
  * and up to 8 GROUPS tokens, whose x goes from F32 in global memory directly to registers. */
+#include "kernel/cuda/tile_group.cuh"
 #include "kernel/cuda/moe_run.cuh"
 
 #define WARPS 4
@@ -131,8 +132,13 @@ void cu_linear_heads(struct cuda *c, const struct tensor *out, const struct tens
     struct heads_dev a = {};
     int n = w->n ? w->n : 1;
 
+    if (cu_order_id(w)) {
+        cu_fail(c, E_UNSUPPORTED, "%s: matrices of heads whose columns are in another order",
+                c->be.name);
+        return;
+    }
     a.w = (const uint8_t *)w->packed;
-    a.step = layout_matrix_bytes(w->type, w->rows, w->cols);
+    a.step = layout_matrix_bytes(cu_type(w), w->rows, w->cols);
     a.rows = w->rows;
     a.cols = w->cols;
     a.n_tokens = x->rows;
@@ -144,7 +150,7 @@ void cu_linear_heads(struct cuda *c, const struct tensor *out, const struct tens
     a.out_step = opt->out_step;
     a.tail = opt->tail;
     a.vec = (uintptr_t)x->data % 16 == 0 && x->stride % 4 == 0 && opt->x_step % 4 == 0;
-    switch (layout_type(w->type)) {
+    switch (layout_type(cu_type(w))) {
     case DT_F32: heads_launch<moe_rows<DT_F32>>(c, &a, n); break;
     case DT_BF16: heads_launch<moe_rows<DT_BF16>>(c, &a, n); break;
     case DT_Q4_0: heads_launch<moe_tiles<DT_Q4_0>>(c, &a, n); break;
@@ -160,6 +166,15 @@ void cu_linear_heads(struct cuda *c, const struct tensor *out, const struct tens
     case DT_Q5_K: heads_launch<moe_tiles<DT_Q5_K>>(c, &a, n); break;
     case DT_Q6_K: heads_launch<moe_tiles<DT_Q6_K>>(c, &a, n); break;
     case DT_IQ4_XS: heads_launch<moe_tiles<DT_IQ4_XS>>(c, &a, n); break;
+    case LAYOUT_U4: heads_launch<moe_tiles<LAYOUT_U4>>(c, &a, n); break;
+    case LAYOUT_U4_64: heads_launch<moe_tiles<LAYOUT_U4_64>>(c, &a, n); break;
+    case LAYOUT_U4_32: heads_launch<moe_tiles<LAYOUT_U4_32>>(c, &a, n); break;
+    case LAYOUT_U8: heads_launch<moe_tiles<LAYOUT_U8>>(c, &a, n); break;
+    case LAYOUT_U2: heads_launch<moe_tiles<LAYOUT_U2>>(c, &a, n); break;
+    case LAYOUT_U2_ONE: heads_launch<moe_tiles<LAYOUT_U2_ONE>>(c, &a, n); break;
+    case LAYOUT_E2M1_16: heads_launch<moe_tiles<LAYOUT_E2M1_16>>(c, &a, n); break;
+    case LAYOUT_E4M3: heads_launch<moe_tiles<LAYOUT_E4M3>>(c, &a, n); break;
+    case LAYOUT_E4M3_64: heads_launch<moe_tiles<LAYOUT_E4M3_64>>(c, &a, n); break;
     default: heads_launch<moe_rows<DT_F16>>(c, &a, n);
     }
 }

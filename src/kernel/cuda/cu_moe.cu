@@ -152,10 +152,11 @@ static bool is_few(const struct moe *m) { return m->first == NULL; }
 
 static const struct moe_kernel *kernel_of(const struct weight *w)
 {
-    int t = layout_type(w->type);
+    int t = layout_type(cu_type(w));
     const struct moe_kernel *k = moe_kernel_small(t);
     if (!k) k = moe_kernel_k(t);
     if (!k) k = moe_kernel_k2(t);
+    if (!k) k = moe_kernel_group(t);
     if (!k) k = moe_kernel_plain(t);
     return k;
 }
@@ -177,7 +178,7 @@ static size_t step_of(const struct weight *w, int n, int e)
 /* Does expert e have the type of e0, at the distance of the run? */
 static bool continues_run(const struct weight *w, int n, int e0, int e)
 {
-    return layout_type(w[e].type) == layout_type(w[e0].type) &&
+    return layout_type(cu_type(&w[e])) == layout_type(cu_type(&w[e0])) &&
            (const char *)w[e].packed ==
                (const char *)w[e0].packed + (size_t)(e - e0) * step_of(w, n, e0);
 }
@@ -295,7 +296,7 @@ static void multiply_choices(struct moe *m, const struct role *r, int n_roles,
 static bool same_types(const struct weight *a, const struct weight *b, int n)
 {
     for (int e = 0; e < n; e++)
-        if (layout_type(a[e].type) != layout_type(b[e].type)) return false;
+        if (layout_type(cu_type(&a[e])) != layout_type(cu_type(&b[e]))) return false;
     return true;
 }
 

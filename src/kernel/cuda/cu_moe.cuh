@@ -85,6 +85,7 @@ struct moe_kernel {
 const struct moe_kernel *moe_kernel_small(int t);
 const struct moe_kernel *moe_kernel_k(int t);
 const struct moe_kernel *moe_kernel_k2(int t);
+const struct moe_kernel *moe_kernel_group(int t);
 const struct moe_kernel *moe_kernel_plain(int t);
 
 /* Numbers of a row of x in this order. */

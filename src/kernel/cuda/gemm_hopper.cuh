@@ -82,7 +82,7 @@ __device__ __forceinline__ void ring_next(struct ring *r, int n)
 
 /* ---- weights ----
  *
- *     COLS      columns of a unit
+ *     COLS      columns of a unit: 64, 128 or 256
  *     BYTES<M>  bytes of a unit of M rows
  *     produce   fetches a unit; a whole warp calls it
  *     open, fetch, expand: as in gemm_w.cuh, for 64 columns q of the unit */
@@ -128,9 +128,9 @@ template <int T> struct hopper_small {
     }
 };
 
-/* Blocks of 256 columns: a unit is one tile. */
+/* Blocks of 64, 128 or 256 columns: a unit is one tile. */
 template <int T> struct hopper_k {
-    static constexpr int COLS = 256, TILE = layout_of(T).bytes;
+    static constexpr int COLS = tile<T>::COLS, TILE = layout_of(T).bytes;
     template <int M> static constexpr int BYTES = M / 16 * TILE;
     using head = typename tile<T>::head;
     struct raw {
@@ -143,7 +143,7 @@ template <int T> struct hopper_k {
                                                    const struct packed_job &j, int r0, int unit,
                                                    int lane)
     {
-        int blocks = j.cols / 256, last = (j.rows + 15) / 16 - 1;
+        int blocks = layout_blocks(T, j.cols), last = (j.rows + 15) / 16 - 1;
         if (lane == 0) bar_expect(bar, BYTES<M>);
         __syncwarp();
         if (lane < M / 16)
@@ -170,8 +170,7 @@ template <int T> struct hopper_k {
 #pragma unroll
             for (int s = 0; s < 2; s++) {
                 scale[s] = head.d[h] * tile<T>::small(head, h, 2 * q + half, s);
-                low[s] =
-                    tile<T>::MIN ? head.m[h] * tile<T>::small_min(head, h, 2 * q + half, s) : 0.f;
+                low[s] = packed_low<T>(head, h, 2 * q + half, s);
             }
             packed_scaled<T>(a, h, r.v[half][h], scale, low);
         }

@@ -166,6 +166,7 @@ void gemm_tune(struct cuda *c, struct tuned *t, uint64_t types)
     for (int i = 0; i < DT_COUNT; i++) {
         enum dtype type = (enum dtype)layout_type(i);
         if (!(types >> i & 1) || type == DT_F32 || t->max_tokens_packed[type][0]) continue;
+        if (i == DT_GROUPED) continue; /* its layouts are not dtypes: the numbers of an H200 */
         if (!measure_type(c, type, t->max_tokens_packed[type])) {
             t->max_tokens_packed[type][0] = t->max_tokens_packed[type][1] = 0;
             continue;

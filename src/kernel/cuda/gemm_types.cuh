@@ -14,6 +14,10 @@
     X(Q8_0, q8_0) X(IQ4_NL, iq4_nl) X(MXFP4, mxfp4) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
 /* clang-format on */
 
+/* Layouts of quantized folders' matrices (enum group_layout). */
+#define PACKED_GROUPS(X) \
+    X(U4, u4) X(U4_64, u4_64) X(U4_32, u4_32) X(U8, u8) X(E2M1_16, e2m1_16) X(E4M3, e4m3)
+
 #define PACKED_PAIRS(X) X(Q4_K, Q6_K, q46_k) X(Q5_K, Q6_K, q56_k)
 
 /* As packed_launch. Pairs: two types in one launch, on Hopper only. */
@@ -21,6 +25,7 @@
     int packed_run_##name(struct cuda *c, int nt, int blocks, const struct packed_args *p);
 #define PACKED_DECLARE_PAIR(T, T2, name) PACKED_DECLARE(T, name)
 PACKED_TYPES(PACKED_DECLARE)
+PACKED_GROUPS(PACKED_DECLARE)
 PACKED_PAIRS(PACKED_DECLARE_PAIR)
 #undef PACKED_DECLARE
 #undef PACKED_DECLARE_PAIR

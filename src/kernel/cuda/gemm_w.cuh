@@ -93,6 +93,15 @@ struct packed_bf16 : packed_words<packed_bf16> {
 
 /* ---- block formats ---- */
 
+/* The minimum for packed_scaled: of group b of 32 columns, half s. Where a zero point makes it, the
+ * zero point: subtracted from the codes it is exact in F16, which minimum and scale are not. */
+template <int T>
+__device__ __forceinline__ float packed_low(const typename tile<T>::head &head, int h, int b, int s)
+{
+    if constexpr (tile<T>::ZERO) return tile<T>::zero(head, h, b);
+    else return tile<T>::MIN ? head.m[h] * tile<T>::small_min(head, h, b, s) : 0.f;
+}
+
 /* Applies scale and minimum to the pairs v of row g (h 0) or g + 8 (h 1). scale, low: for columns
  * 0..15 and 16..31. */
 template <int T>
@@ -102,8 +111,10 @@ __device__ __forceinline__ void packed_scaled(uint32_t (*a)[4], int h, const uin
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         __half2 d = __half2half2(half_sat(scale[k / 2]));
-        __half2 x = __hsub2(*(const __half2 *)&v[k], __float2half2_rn(tile<T>::bias(k)));
-        x = tile<T>::MIN ? __hfma2(x, d, __half2half2(half_sat(-low[k / 2]))) : __hmul2(x, d);
+        float bias = tile<T>::bias(k) + (tile<T>::ZERO ? low[k / 2] : 0.f);
+        __half2 x = __hsub2(*(const __half2 *)&v[k], __float2half2_rn(bias));
+        x = tile<T>::MIN && !tile<T>::ZERO ? __hfma2(x, d, __half2half2(half_sat(-low[k / 2])))
+                                           : __hmul2(x, d);
         a[k / 2][h + k % 2 * 2] = *(uint32_t *)&x;
     }
 }

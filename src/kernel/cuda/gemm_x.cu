@@ -57,7 +57,22 @@ struct x_args {
     int cols, ld, nt;
     bool wide;
     struct cu_norm norm;
+    const int32_t *order; /* column c of out is column order[c] of x; NULL: c */
 };
+
+/* Columns 8i .. 8i + 7 of out, of which n exist, in the order of the weight's columns. */
+__device__ __forceinline__ void read8_ordered(float (&v)[8], const struct x_args &p, const float *x,
+                                              int i, int n, float mean, float scale)
+{
+    for (int e = 0; e < 8; e++) {
+        v[e] = 0;
+        if (e >= n) continue;
+        int c = p.order[i * 8 + e];
+        v[e] = (x[c] - mean) * scale;
+        if (p.norm.w) v[e] *= p.norm.w[c];
+        if (p.norm.b) v[e] += p.norm.b[c];
+    }
+}
 
 /* A block has a token. A thread keeps KEEP times 8 columns in registers, so x is read once. */
 template <int KEEP> static __global__ void __launch_bounds__(1024) x_kernel(const struct x_args p)
@@ -89,7 +104,9 @@ template <int KEEP> static __global__ void __launch_bounds__(1024) x_kernel(cons
     for (int k = 0; k < KEEP; k++) {
         int i = k * blockDim.x + threadIdx.x, n = p.cols - i * 8;
         if (i * 8 >= p.ld) break;
-        if (p.norm.kind != CU_NORM_NONE) {
+        if (p.order) {
+            read8_ordered(v[k], p, x, i, n, mean, scale);
+        } else if (p.norm.kind != CU_NORM_NONE) {
             float w[8] = { 1, 1, 1, 1, 1, 1, 1, 1 }, b[8] = {};
             if (p.norm.w) read8(w, p.norm.w + i * 8, n, p.wide);
             if (p.norm.b) read8(b, p.norm.b + i * 8, n, p.wide);
@@ -104,13 +121,15 @@ template <int KEEP> static __global__ void __launch_bounds__(1024) x_kernel(cons
 static bool is_wide(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 /* Up to 1,024 threads with 1, 2 or 8 groups of 8 columns each: rows of up to 65,536 numbers. */
-void gemm_x(struct cuda *c, __half *xh, const struct tensor *x, const struct cu_norm *n, int nt)
+void gemm_x(struct cuda *c, __half *xh, const struct tensor *x, const struct cu_norm *n, int nt,
+            const int32_t *order)
 {
     int ld = gemm_pad(x->cols), keep = ld <= 8192 ? 1 : ld <= 16384 ? 2 : 8;
-    struct x_args p = { (const float *)x->data, x->stride, xh, x->cols, ld, nt, false, *n };
+    struct x_args p = { (const float *)x->data, x->stride, xh, x->cols, ld, nt, false, *n, order };
     dim3 grid(x->rows), block((ld / 8 + keep * 32 - 1) / (keep * 32) * 32);
 
     p.wide = is_wide(x->data) && x->stride % 4 == 0 && is_wide(n->w) && is_wide(n->b);
+    if (order && n->kind == CU_NORM_NONE) p.norm.w = p.norm.b = NULL;
     if (keep == 1) gemm_launch_small<x_kernel<1>>(c, "gemm x", grid, block, p);
     else if (keep == 2) gemm_launch_small<x_kernel<2>>(c, "gemm x", grid, block, p);
     else if (ld <= 65536) gemm_launch_small<x_kernel<8>>(c, "gemm x", grid, block, p);
@@ -194,8 +213,8 @@ static __global__ void plain_kernel(__half *out, int ld, const void *w, int type
 
 void gemm_plain(struct cuda *c, __half *out, int ld, const struct weight *w, int r0, int n_rows)
 {
-    int type = layout_type(w->type);
-    size_t stride = layout_stride(w->type, w->cols);
+    int type = layout_type(cu_type(w));
+    size_t stride = layout_stride(cu_type(w), w->cols);
     const char *from = (const char *)w->packed + (size_t)r0 * stride * (type == DT_F32 ? 4 : 2);
 
     cu_launch(c, "gemm plain", plain_kernel, dim3(n_rows, (ld / 8 + 255) / 256), dim3(256), 0, out,

@@ -191,14 +191,14 @@ static void f32_one(struct cuda *c, const struct tensor *x, const struct linear 
     a.w = j->w->packed;
     a.out = (float *)j->out.data;
     a.x_stride = x->stride;
-    a.w_stride = layout_stride(j->w->type, j->w->cols);
+    a.w_stride = layout_stride(cu_type(j->w), j->w->cols);
     a.out_stride = j->out.stride;
     a.rows = j->w->rows;
     a.cols = j->w->cols;
     a.tokens = x->rows;
     a.scale = j->scale != 0 ? j->scale : 1;
     a.add = j->add;
-    switch (layout_type(j->w->type)) {
+    switch (layout_type(cu_type(j->w))) {
     case DT_F32: f32_of<float>(c, a); break;
     case DT_BF16: f32_of<__nv_bfloat16>(c, a); break;
     default: f32_of<__half>(c, a);
@@ -211,7 +211,7 @@ bool cu_linear_f32(struct cuda *c, const struct cu_linear *p)
 {
     if (p->fuse_act || p->norm.kind != CU_NORM_NONE) return false;
     for (int i = 0; i < p->n_jobs; i++)
-        if (layout_of(p->jobs[i].w->type).cols) return false;
+        if (layout_of(cu_type(p->jobs[i].w)).cols) return false;
     for (int i = 0; i < p->n_jobs; i++) f32_one(c, &p->x, &p->jobs[i]);
     return true;
 }

@@ -20,7 +20,7 @@ extern "C" {
 #define MV_ROUND 32    /* tiles whose sums a block keeps at a time */
 #define MV_STATIC 3072 /* static shared memory of the kernels, an upper bound */
 
-bool cu_matvec_supports(enum dtype t) { return quant_can_decode(t); }
+bool cu_matvec_supports(enum dtype t) { return t == DT_GROUPED || quant_can_decode(t); }
 
 /* Bytes of a prepared x: units of at most PREPARED_UNIT bytes, and one sum of squares for each 16
  * columns. Two buffers alternate: one is read while the next is written. */
@@ -31,9 +31,20 @@ static size_t prepared_bytes(int cols)
     return prepared_x_bytes(cols) + (size_t)cols / TILE_ROWS * sizeof(float);
 }
 
+static size_t prepared_most(const struct backend_limits *lim)
+{
+    return prepared_bytes(cu_round_up(lim->max_cols, ONE_UNIT));
+}
+
+/* Behind them: x in the order of a weight's columns. */
+static size_t ordered_bytes(const struct backend_limits *lim)
+{
+    return (size_t)CU_FEW * (size_t)lim->max_cols * sizeof(float);
+}
+
 size_t cu_matvec_bytes(const struct cuda *, const struct backend_limits *lim)
 {
-    return 2 * prepared_bytes(cu_round_up(lim->max_cols, ONE_UNIT));
+    return 2 * prepared_most(lim) + ordered_bytes(lim);
 }
 
 /* The name in a profile. */
@@ -54,6 +65,15 @@ static const char *mv_name(int t)
     case DT_Q6_K: return "matvec q6_k";
     case DT_IQ4_XS: return "matvec iq4_xs";
     case DT_BF16: return "matvec bf16";
+    case LAYOUT_U4: return "matvec u4";
+    case LAYOUT_U4_64: return "matvec u4/64";
+    case LAYOUT_U4_32: return "matvec u4/32";
+    case LAYOUT_U8: return "matvec u8";
+    case LAYOUT_U2: return "matvec u2";
+    case LAYOUT_U2_ONE: return "matvec u2/all";
+    case LAYOUT_E2M1_16: return "matvec e2m1/16";
+    case LAYOUT_E4M3: return "matvec e4m3";
+    case LAYOUT_E4M3_64: return "matvec e4m3/64";
     default: return "matvec f16";
     }
 }
@@ -65,6 +85,7 @@ static struct mv_kernel *mv_kernel_for(int a, int b)
     if (!k) k = mv_kernel_k2(a, b);
     if (!k) k = mv_kernel_small(a, b);
     if (!k) k = mv_kernel_small2(a, b);
+    if (!k) k = mv_kernel_group(a, b);
     if (!k && a == b) k = mv_kernel_plain(a);
     return k;
 }
@@ -74,6 +95,7 @@ static struct mv_kernel *mv_one_kernel_for(int a, int b)
 {
     struct mv_kernel *k = mv_one_k(a, b);
     if (!k) k = mv_one_small(a, b);
+    if (!k) k = mv_one_group(a, b);
     return k ? k : mv_one_plain(a, b);
 }
 
@@ -173,7 +195,7 @@ static void mv_prepare_next(const struct cuda *c, struct mv_args *a, const struc
 {
     static thread_local unsigned n_prepared;
     const struct mv_job *j = &a->jobs[0];
-    int t = p ? layout_type(p->jobs[0].w->type) : 0, cols = j->rows;
+    int t = p ? layout_type(cu_type(p->jobs[0].w)) : 0, cols = j->rows;
     struct mv_kernel *k;
 
     prepared.of = NULL;
@@ -181,11 +203,10 @@ static void mv_prepare_next(const struct cuda *c, struct mv_args *a, const struc
         cols % ONE_UNIT)
         return;
     if ((a->n_jobs > 1 && !a->pairs) || p->norm.kind == CU_NORM_LAYER ||
-        !(k = mv_one_kernel_for(t, t)))
+        cu_order_id(p->jobs[0].w) || !(k = mv_one_kernel_for(t, t)))
         return;
-    if (2 * prepared_bytes(cols) > c->scratch_bytes[CU_MATVEC]) return;
-    uint8_t *at =
-        (uint8_t *)c->scratch[CU_MATVEC] + n_prepared++ % 2 * (c->scratch_bytes[CU_MATVEC] / 2);
+    if (!c->scratch[CU_MATVEC] || prepared_bytes(cols) > prepared_most(&c->lim)) return;
+    uint8_t *at = (uint8_t *)c->scratch[CU_MATVEC] + n_prepared++ % 2 * prepared_most(&c->lim);
     bool normed = p->norm.kind == CU_NORM_RMS;
     a->next = { k->x_kind, at, normed ? (float *)(at + prepared_x_bytes(cols)) : NULL,
                 normed ? p->norm.w : NULL };
@@ -259,10 +280,10 @@ static void mv_add_job(struct mv_args *a, const struct linear *l, bool second)
     j->add = l->add;
     j->second = second;
     a->n_tiles += j->tiles;
-    a->cost[second] = (unsigned)layout_of(l->w->type).bytes / TILE_ROWS;
+    a->cost[second] = (unsigned)layout_of(cu_type(l->w)).bytes / TILE_ROWS;
 }
 
-static int type_of(const struct linear *l) { return layout_type(l->w->type); }
+static int type_of(const struct linear *l) { return layout_type(cu_type(l->w)); }
 
 /* Launches the jobs that one kernel can do, starting with the first that is not done, and marks
  * them. */
@@ -307,11 +328,10 @@ static bool mv_launch_gate_up(struct cuda *c, const struct cu_linear *p)
 
 /* gate and up of different sizes or types are multiplied one by one, and act is a launch of its
  * own. */
-void cu_matvec(struct cuda *c, const struct cu_linear *p)
+static void mv_launch_jobs(struct cuda *c, const struct cu_linear *p)
 {
     struct cu_linear rest = *p;
     bool done[64] = {};
-    if (p->x.rows < 1) return;
     if (p->fuse_act && p->n_jobs == 2) {
         if (mv_launch_gate_up(c, p)) return;
         rest.fuse_act = false;
@@ -325,4 +345,52 @@ void cu_matvec(struct cuda *c, const struct cu_linear *p)
     }
     if (p->fuse_act && p->n_jobs == 2)
         cu_act(c, &p->jobs[0].out, &p->jobs[0].out, &p->jobs[1].out, p->act);
+}
+
+/* The jobs want x in one order of columns: it is put into that order first. */
+static void mv_launch_ordered(struct cuda *c, const struct cu_linear *p)
+{
+    struct cu_linear in = *p;
+    float *x = (float *)((char *)c->scratch[CU_MATVEC] + 2 * prepared_most(&c->lim));
+    if (!c->scratch[CU_MATVEC] || p->x.cols > c->lim.max_cols) {
+        cu_fail(c, E_INTERNAL,
+                "%s: a matrix product of %d columns is larger than the reserved scratch memory",
+                c->be.name, p->x.cols);
+        return;
+    }
+    mv_order_x(c, x, &p->x, &p->norm, cu_order(p->jobs[0].w));
+    in.x = tensor_f32(x, p->x.rows, p->x.cols);
+    in.norm = {};
+    mv_launch_jobs(c, &in);
+}
+
+void cu_linear_each(struct cuda *c, const struct cu_linear *p,
+                    void (*run)(struct cuda *c, const struct cu_linear *p))
+{
+    struct cu_linear one = *p;
+    one.n_jobs = 1;
+    one.fuse_act = false;
+    one.next = NULL;
+    for (int i = 0; i < p->n_jobs; i++) {
+        one.jobs = p->jobs + i;
+        run(c, &one);
+    }
+    if (p->fuse_act)
+        cu_act(c, &p->jobs[0].out, &p->jobs[0].out, p->n_jobs == 2 ? &p->jobs[1].out : NULL,
+               p->act);
+}
+
+bool cu_same_order(const struct cu_linear *p)
+{
+    for (int i = 1; i < p->n_jobs; i++)
+        if (cu_order_id(p->jobs[i].w) != cu_order_id(p->jobs[0].w)) return false;
+    return true;
+}
+
+void cu_matvec(struct cuda *c, const struct cu_linear *p)
+{
+    if (p->x.rows < 1 || p->n_jobs < 1) return;
+    if (!cu_same_order(p)) cu_linear_each(c, p, cu_matvec);
+    else if (cu_order_id(p->jobs[0].w)) mv_launch_ordered(c, p);
+    else mv_launch_jobs(c, p);
 }

@@ -8,6 +8,8 @@
  *     matvec_unit.cuh, matvec_x.cuh  its products, and x in its shared memory
  *     matvec_one.cuh                 the kernel for one token
  *     matvec_bytes.cuh, _one_x.cuh   its weights as bytes, and x in its shared memory
+ *     matvec_bytes_group.cuh         the same for quantized folders
+ *     matvec_order.cu                x in the order of a weight's columns
  *     matvec_ring.cuh                the ring in shared memory that weights stream through
  *     matvec_plain.cu, inst/matvec*  instances by weight type
  *
@@ -99,10 +101,15 @@ struct mv_kernel *mv_kernel_small(int a, int b);
 struct mv_kernel *mv_kernel_small2(int a, int b);
 struct mv_kernel *mv_kernel_k(int a, int b);
 struct mv_kernel *mv_kernel_k2(int a, int b);
+struct mv_kernel *mv_kernel_group(int a, int b);
 struct mv_kernel *mv_kernel_plain(int a);
 struct mv_kernel *mv_one_small(int a, int b); /* for one token */
 struct mv_kernel *mv_one_k(int a, int b);
+struct mv_kernel *mv_one_group(int a, int b);
 struct mv_kernel *mv_one_plain(int a, int b);
+/* out [x.rows][x.cols]: column c is column order[c] of x, normalized as n says. */
+void mv_order_x(struct cuda *c, float *out, const struct tensor *x, const struct cu_norm *n,
+                const int32_t *order);
 /* F32 weights: one job, multiplied in F32 without tensor cores. */
 void mv_f32(struct cuda *c, const struct mv_args *a);
 #endif

@@ -113,7 +113,7 @@ __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n,
 #pragma unroll
     for (int j = 0; j < 8 / GROUP; j++) {
         uint32_t a[GROUP][4];
-        P::N::load(a, P::TILES == 1 ? p : p + j * P::BYTES, lane, j);
+        P::N::load(a, p + j / P::LOADS * P::BYTES, lane, j % P::LOADS);
 #pragma unroll
         for (int i = 0; i < GROUP; i++) {
             int b = j * GROUP + i;
@@ -124,6 +124,40 @@ __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n,
     }
     struct one_words scale = *(const struct one_words *)(x + P::X + (lane & 3) * 16);
     one_scaled<P::Q::MIN, P::N::BIAS>(acc, P::N::open(p, n, lane), d, scale, x + P::X + 64, lane);
+}
+
+/* The same in F16, for tiles that have no form as bytes. All eight columns of the B operand are x,
+ * so all four lanes of a row get the same sums, which the caller adds up: hence the quarter. A tile
+ * that does not exist is not read: what is there may be NaN. */
+template <class P>
+__device__ __forceinline__ void one_unit_half(float acc[2], const uint8_t *p, int n,
+                                              const uint8_t *x, int lane)
+{
+    using Q = typename P::Q;
+#pragma unroll
+    for (int k = 0; k < P::TILES; k++, p += P::BYTES) {
+        if (k >= n) break;
+        typename Q::head head = Q::open(p, lane);
+        float s[2] = { 0.f, 0.f };
+#pragma unroll
+        for (int j = 0; j < P::LOADS; j++) {
+            uint32_t a[Q::GROUP][2][4];
+            Q::load(a, p, lane, j);
+#pragma unroll
+            for (int i = 0; i < 2 * Q::GROUP; i++) {
+                const uint32_t *r0 = a[i / 2][0] + i % 2 * 2, *r1 = a[i / 2][1] + i % 2 * 2;
+                int six = k * (Q::COLS / 16) + j * 2 * Q::GROUP + i; /* of the unit's sixteens */
+                uint2 v = *(const uint2 *)(x + 32 * six + 8 * (lane & 3));
+                float d[4] = { 0.f, 0.f, 0.f, 0.f };
+                float by = *(const float *)(x + one_scale_at<P::KIND>(six));
+                mv_mma(d, r0[0], r1[0], r0[1], r1[1], v.x, v.y);
+                s[0] = fmaf(by, d[0], s[0]);
+                s[1] = fmaf(by, d[2], s[1]);
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) acc[h] = fmaf(0.25f * head.d[h], s[h], acc[h]);
+    }
 }
 
 /* ---- the kernel ---- */
@@ -175,13 +209,16 @@ __device__ __forceinline__ void one_loop(const struct mv_args &a, uint8_t *mem, 
 {
     float *part = (float *)(mem + a.at_part), acc[2] = { 0.f, 0.f };
     struct one_right ra, rb;
-    one_right_open<A>(ra, lane);
-    if (A::TYPE != B::TYPE) one_right_open<B>(rb, lane);
+    if constexpr (!A::HALF) one_right_open<A>(ra, lane);
+    if constexpr (A::TYPE != B::TYPE) one_right_open<B>(rb, lane);
+    (void)ra, (void)rb;
     bool second = A::TYPE != B::TYPE && a.jobs[mv_place_of(a, w.t0, w.tile).job].second;
 #pragma unroll 1
     for (; w.left > 0; w.left--) {
         const uint8_t *p = ring.front();
-        if (A::TYPE == B::TYPE || !second)
+        if constexpr (A::HALF)
+            one_unit_half<A>(acc, p, A::count(a, w.u), mem + a.at_x + w.u * A::X_UNIT, lane);
+        else if (A::TYPE == B::TYPE || !second)
             one_unit<A>(acc, p, A::count(a, w.u), ra, mem + a.at_x + w.u * A::X_UNIT, lane);
         else one_unit<B>(acc, p, B::count(a, w.u), rb, mem + a.at_x + w.u * B::X_UNIT, lane);
         ring.pop();

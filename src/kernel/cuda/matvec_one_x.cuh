@@ -20,11 +20,12 @@
 template <int T> struct one_tiles {
     using Q = tile<T>;
     using N = bytes<T>;
+    static constexpr int LOADS = Q::COLS / 32 / Q::GROUP; /* of a tile */
     static constexpr int TYPE = T, BYTES = layout_of(T).bytes, TILES = ONE_UNIT / Q::COLS,
                          STAGE = TILES * BYTES;
     static constexpr int X = 512, X_UNIT = X + 128, RUNS = 1, KIND = MV_X_INT16;
     static constexpr int STEP = STAGE; /* bytes from one unit of a run to the next */
-    static constexpr bool PLAIN = false;
+    static constexpr bool PLAIN = false, HALF = false;
 
     /* Rows of a unit. */
     static __device__ __forceinline__ int count(const struct mv_job &, int, int)
@@ -34,7 +35,7 @@ template <int T> struct one_tiles {
     /* Tiles of unit u that exist. */
     static __device__ __forceinline__ int count(const struct mv_args &a, int u)
     {
-        return TILES == 1 ? 1 : min(TILES, a.cols / Q::COLS - u * TILES);
+        return TILES == 1 ? 1 : min(TILES, layout_blocks(T, a.cols) - u * TILES);
     }
     /* The address of unit u of tile t, and its bytes into the ring. The units of a run are
      * contiguous in memory. */
@@ -42,7 +43,7 @@ template <int T> struct one_tiles {
                                                         const struct mv_job &job, int t, int, int u,
                                                         int)
     {
-        return job.w + ((size_t)t * (a.cols / Q::COLS) + u * TILES) * BYTES;
+        return job.w + ((size_t)t * layout_blocks(T, a.cols) + u * TILES) * BYTES;
     }
     template <class R>
     static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a,
@@ -52,6 +53,12 @@ template <int T> struct one_tiles {
     }
 };
 
+/* Tiles that become F16 exactly and cannot become bytes (E4M3): x is F16 too. */
+template <int T> struct one_halves : one_tiles<T> {
+    static constexpr int X = 512, X_UNIT = X + 64, KIND = MV_X_F16;
+    static constexpr bool HALF = true;
+};
+
 /* F16 and BF16: a unit is four rows, a tile RUNS of them. x is F16 for F16 weights, F32 for
  * BF16. */
 template <int T> struct one_rows {
@@ -59,7 +66,7 @@ template <int T> struct one_rows {
                          RUNS = TILE_ROWS / ROWS;
     static constexpr int X = T == DT_F16 ? 512 : 1024, X_UNIT = X + 64, STEP = LINE;
     static constexpr int KIND = T == DT_F16 ? MV_X_F16 : MV_X_F32;
-    static constexpr bool PLAIN = true;
+    static constexpr bool PLAIN = true, HALF = false;
 
     static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a,
                                                         const struct mv_job &job, int t, int run,

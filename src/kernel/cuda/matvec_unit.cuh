@@ -39,9 +39,9 @@ struct mv_view {
 template <int T> struct mv_tiles {
     using Q = tile<T>;
     static constexpr int TYPE = T, BYTES = layout_of(T).bytes, WARPS = 16;
-    static constexpr int UNIT = T == DT_Q8_0 ? 128 : 256, TILES = UNIT / Q::COLS,
+    static constexpr int UNIT = BYTES / Q::COLS >= 16 ? 128 : 256, TILES = UNIT / Q::COLS,
                          STAGE = TILES * BYTES;
-    static constexpr int SUB = Q::SUB, PAD = 32;
+    static constexpr int SUB = Q::SUB, PAD = T < LAYOUT_U4 ? 32 : Q::COLS;
     static constexpr bool BULK = true, NATURAL = false, LOW = false, MIN = Q::MIN,
                           UNIT_K = Q::COLS == 256;
     /* Bytes of minima for one token and 32 columns: an F32 sum for blocks of 32; otherwise F16
@@ -55,11 +55,11 @@ template <int T> struct mv_tiles {
     static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a,
                                                         const struct mv_job &job, int t, int u, int)
     {
-        return job.w + ((size_t)t * (a.cols / Q::COLS) + u * TILES) * BYTES;
+        return job.w + ((size_t)t * layout_blocks(T, a.cols) + u * TILES) * BYTES;
     }
     static __device__ __forceinline__ int count(const struct mv_args &a, int u)
     {
-        return TILES == 1 ? 1 : min(TILES, a.cols / Q::COLS - u * TILES);
+        return TILES == 1 ? 1 : min(TILES, layout_blocks(T, a.cols) - u * TILES);
     }
     template <class R>
     static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a,
@@ -138,13 +138,19 @@ template <int T> struct mv_tiles {
                             else u[e] = fmaf(Q::small(head, e / 2, b, f), s[f][e], u[e]);
                         }
                     }
+                    if constexpr (Q::ZERO) {
+                        float2 f = *(const float2 *)(mins + min_at(col));
+#pragma unroll
+                        for (int e = 0; e < 4; e++)
+                            u[e] = fmaf(-Q::small_min(head, e / 2, b, 0), e & 1 ? f.y : f.x, u[e]);
+                    }
                 }
             }
             if constexpr (GROUPS > 1) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     acc[e] = fmaf(head.d[e / 2], u[e], acc[e]);
-                    if (MIN) acc[e] = fmaf(-MIN_PART * head.m[e / 2], m[e], acc[e]);
+                    if (MIN && !Q::ZERO) acc[e] = fmaf(-MIN_PART * head.m[e / 2], m[e], acc[e]);
                 }
             } else if constexpr (MIN) {
                 const float *s = (const float *)(mins + min_at(32 * k));

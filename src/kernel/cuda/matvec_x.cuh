@@ -65,7 +65,7 @@ __device__ __forceinline__ void mv_sum4(uint8_t *init, uint8_t *mins, const floa
         float *to = (float *)(init + P::init_at(c));
         to += tok / 2 * 4 + tok % 2;
         to[0] = to[2] = -k;
-        if constexpr (P::MIN && P::Q::COLS == 32) {
+        if constexpr (P::MIN && !P::UNIT_K) {
             *(float *)(mins + P::min_at(c) + 4 * tok) = s;
         } else if constexpr (P::MIN) {
             constexpr int N = P::MIN_BYTES; /* 4: pairs high, low; 8: high, high, low, low */

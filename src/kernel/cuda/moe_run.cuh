@@ -33,11 +33,15 @@ template <int T> struct moe_tiles {
     using Q = tile<T>;
     static constexpr int UNIT = Q::COLS, BYTES = layout_of(T).bytes;
     static constexpr bool NATURAL = false;
+    /* The last tile of a row may have more columns than the matrix. */
+    static constexpr bool PADDED = T >= LAYOUT_U4;
     const uint8_t *p;
+    int n_cols;
 
     __device__ __forceinline__ void open(const uint8_t *w, int rows, int cols, int t, int)
     {
-        p = w + (size_t)min(t, (rows - 1) / TILE_ROWS) * (size_t)(cols / Q::COLS) * BYTES;
+        p = w + (size_t)min(t, (rows - 1) / TILE_ROWS) * (size_t)layout_blocks(T, cols) * BYTES;
+        n_cols = cols;
     }
     /* Scales and minima of group b of the tile applied to the pairs v. */
     static __device__ __forceinline__ void finish(uint32_t (&a)[2][4], const uint32_t (&v)[2][4],
@@ -49,7 +53,7 @@ template <int T> struct moe_tiles {
 #pragma unroll
             for (int s = 0; s < 2; s++) {
                 scale[s] = head.d[h] * Q::small(head, h, b, s);
-                low[s] = Q::MIN ? head.m[h] * Q::small_min(head, h, b, s) : 0.f;
+                low[s] = packed_low<T>(head, h, b, s);
             }
             packed_scaled<T>(a, h, v[h], scale, low);
         }
@@ -68,6 +72,7 @@ template <int T> struct moe_tiles {
 #pragma unroll
             for (int i = 0; i < Q::GROUP; i++) {
                 uint32_t a0[2][4], a1[2][4];
+                if (PADDED && u * Q::COLS + 32 * (j * Q::GROUP + i) >= t0.n_cols) break;
                 finish(a0, v0[i], h0, j * Q::GROUP + i);
                 finish(a1, v1[i], h1, j * Q::GROUP + i);
                 body(u * Q::COLS + 32 * (j * Q::GROUP + i), a0, a1);
@@ -86,6 +91,7 @@ template <int T> struct moe_tiles {
 #pragma unroll
             for (int i = 0; i < Q::GROUP; i++) {
                 uint32_t a[2][4];
+                if (PADDED && u * Q::COLS + 32 * (j * Q::GROUP + i) >= n_cols) break;
                 finish(a, v[i], head, j * Q::GROUP + i);
                 body(u * Q::COLS + 32 * (j * Q::GROUP + i), a);
             }

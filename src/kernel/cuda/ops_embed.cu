@@ -1,5 +1,5 @@
 /* ops_embed.cu - rows of the embedding matrix as F32, in any layout of cu_layout.cuh. */
-#include "kernel/cuda/cu_layout.cuh"
+#include "kernel/cuda/tile_group.cuh"
 
 #define THREADS 128
 
@@ -18,7 +18,7 @@ static __device__ __forceinline__ void embed_tile(const embed_dev &e, float *out
 {
     typedef tile<T> L;
     constexpr int loads = L::COLS / 32 / L::GROUP; /* loads of a tile */
-    int work = e.cols / L::COLS * loads * 4, h = id % TILE_ROWS / 8;
+    int work = layout_blocks(T, e.cols) * loads * 4, h = id % TILE_ROWS / 8;
 
     /* The tile has 16 rows; only row id is unpacked. Four threads share a load. */
     for (int i = threadIdx.x; i < work; i += THREADS) {
@@ -43,9 +43,11 @@ static __device__ __forceinline__ void embed_tile(const embed_dev &e, float *out
                 v[2 * k] = (d * (f.x - L::bias(k)) - m) * e.scale;
                 v[2 * k + 1] = (d * (f.y - L::bias(k)) - m) * e.scale;
             }
-            float *to = out + kb * L::COLS + b * 32 + 4 * t;
+            int to = kb * L::COLS + b * 32 + 4 * t;
 #pragma unroll
-            for (int k = 0; k < 8; k++) to[k % 4 + k / 4 * 16] = v[k];
+            for (int k = 0; k < 8; k++)
+                if (T < LAYOUT_U4 || to + k % 4 + k / 4 * 16 < e.cols)
+                    out[to + k % 4 + k / 4 * 16] = v[k];
         }
     }
 }
@@ -89,6 +91,15 @@ static __global__ void __launch_bounds__(THREADS) embed(const embed_dev e)
     case DT_Q5_K: embed_tile<DT_Q5_K>(e, out, id); break;
     case DT_Q6_K: embed_tile<DT_Q6_K>(e, out, id); break;
     case DT_IQ4_XS: embed_tile<DT_IQ4_XS>(e, out, id); break;
+    case LAYOUT_U4: embed_tile<LAYOUT_U4>(e, out, id); break;
+    case LAYOUT_U4_64: embed_tile<LAYOUT_U4_64>(e, out, id); break;
+    case LAYOUT_U4_32: embed_tile<LAYOUT_U4_32>(e, out, id); break;
+    case LAYOUT_U8: embed_tile<LAYOUT_U8>(e, out, id); break;
+    case LAYOUT_U2: embed_tile<LAYOUT_U2>(e, out, id); break;
+    case LAYOUT_U2_ONE: embed_tile<LAYOUT_U2_ONE>(e, out, id); break;
+    case LAYOUT_E2M1_16: embed_tile<LAYOUT_E2M1_16>(e, out, id); break;
+    case LAYOUT_E4M3: embed_tile<LAYOUT_E4M3>(e, out, id); break;
+    case LAYOUT_E4M3_64: embed_tile<LAYOUT_E4M3_64>(e, out, id); break;
     }
 }
 
@@ -104,7 +115,10 @@ void cu_embed(struct cuda *c, const struct tensor *out, const struct weight *w, 
     e.rows = out->rows;
     e.w_rows = w->rows;
     e.cols = w->cols;
-    e.type = layout_type(w->type);
+    e.type = layout_type(cu_type(w));
     e.scale = scale;
-    if (e.rows) cu_launch(c, "embed", embed, dim3(e.rows), dim3(THREADS), 0, e);
+    if (cu_order_id(w))
+        cu_fail(c, E_UNSUPPORTED, "%s: an embedding whose columns are in another order",
+                c->be.name);
+    else if (e.rows) cu_launch(c, "embed", embed, dim3(e.rows), dim3(THREADS), 0, e);
 }

@@ -7,6 +7,7 @@
  *
  * The backend's thread calls add, finish and drop. The threads live inside upload_finish. On
  * failure no weight keeps a device address and the slab is freed. */
+#include "kernel/cuda/cu_layout.cuh"
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
@@ -37,6 +38,8 @@ struct cu_upload {
     int n_added, cap_added;
     struct slab *slabs;
     int n_slabs, cap_slabs;
+    uint64_t *orders; /* hashes of the orders of columns; the index + 1 is cu_order_id */
+    int n_orders, cap_orders;
 };
 
 enum phase { PHASE_READ, PHASE_PACK, PHASE_SEND, PHASES };
@@ -72,28 +75,63 @@ static struct cu_upload *find_or_add_upload(struct cuda *c)
     return c->record->upload;
 }
 
+/* 0: a matrix of this width cannot have this type. */
 static size_t row_bytes_of(const struct weight *w)
 {
-    uint64_t n = 0;
-    return dtype_row_bytes(w->type, (uint64_t)w->cols, &n) ? (size_t)n : 0;
+    if ((w->type == DT_GROUPED) != (w->group != NULL)) return 0;
+    return weight_row_bytes(w);
+}
+
+/* The number of the order of w's columns, the same for equal orders: q, k and v mostly have one.
+ * 0: no memory. */
+static int find_or_add_order(struct cu_upload *u, const struct weight *w)
+{
+    uint64_t key = 14695981039346656037u ^ (uint64_t)w->cols;
+
+    for (int c = 0; c < w->cols; c++) key = (key ^ (uint32_t)w->group->order[c]) * 1099511628211u;
+    for (int i = 0; i < u->n_orders; i++)
+        if (u->orders[i] == key) return i + 1;
+    if (!mem_ensure_int(&u->orders, &u->cap_orders, u->n_orders + 1, sizeof *u->orders)) return 0;
+    u->orders[u->n_orders++] = key;
+    return u->n_orders;
+}
+
+/* w->layout of a weight of a quantized folder (see cu_layout.cuh). false: no memory. */
+static bool choose_layout(struct cu_upload *u, struct weight *w)
+{
+    int order = 0;
+
+    w->layout = cu_group_layout(w);
+    /* A weight that is decoded gets the order of the activations. */
+    if (!w->group->order || !layout_of(w->layout).cols) return true;
+    if (!(order = find_or_add_order(u, w))) return false;
+    w->layout += 128 * order;
+    return true;
+}
+
+/* Matrices, and the order of their columns. */
+static size_t bytes_on_device(const struct weight *w)
+{
+    size_t n = cu_weight_bytes((enum dtype)cu_type(w), w->rows, w->cols, w->n ? w->n : 1);
+    return n && cu_order_id(w) ? n + (size_t)w->cols * sizeof(int32_t) : n;
 }
 
 /* Only notes the weight: the addresses are assigned by upload_finish, when the total size is
  * known. */
 int upload_add(struct cuda *c, struct weight *w, struct err *e)
 {
-    struct cu_upload *u;
-    int n = w->n ? w->n : 1;
+    struct cu_upload *u = find_or_add_upload(c);
 
+    if (!u) return err_nomem(e, "the list of weights to upload");
     if (w->rows <= 0 || w->cols <= 0 || row_bytes_of(w) == 0)
         return err_set(e, E_FORMAT, "%s: a matrix of %d rows and %d columns cannot have type %s",
                        c->be.name, w->rows, w->cols, dtype_name(w->type));
-    if (!cu_matvec_supports(w->type) || cu_weight_bytes(w->type, w->rows, w->cols, n) == 0)
+    if (w->packed) return err_set(e, E_INVALID, "%s: a weight was uploaded twice", c->be.name);
+    if (w->group && !choose_layout(u, w)) return err_nomem(e, "the orders of columns");
+    if (!cu_matvec_supports(w->type) || bytes_on_device(w) == 0)
         return err_set(e, E_UNSUPPORTED, "%s: there are no kernels for weights of type %s",
                        c->be.name, dtype_name(w->type));
-    if (w->packed) return err_set(e, E_INVALID, "%s: a weight was uploaded twice", c->be.name);
-    if (!(u = find_or_add_upload(c)) ||
-        !mem_ensure_int(&u->added, &u->cap_added, u->n_added + 1, sizeof *u->added))
+    if (!mem_ensure_int(&u->added, &u->cap_added, u->n_added + 1, sizeof *u->added))
         return err_nomem(e, "the list of weights to upload");
     u->added[u->n_added++] = w;
     return OK;
@@ -285,7 +323,7 @@ static int alloc_slab(struct cuda *c, struct cu_upload *u, struct slab *s, struc
 
     for (int i = 0; i < u->n_added; i++) {
         struct weight *w = u->added[i];
-        w->packed_bytes = cu_weight_bytes(w->type, w->rows, w->cols, w->n ? w->n : 1);
+        w->packed_bytes = bytes_on_device(w);
         bytes += (w->packed_bytes + ALIGN - 1) / ALIGN * ALIGN;
     }
     *s = (struct slab){ NULL, bytes, u->n_added };
@@ -296,6 +334,20 @@ static int alloc_slab(struct cuda *c, struct cu_upload *u, struct slab *s, struc
         bytes += (u->added[i]->packed_bytes + ALIGN - 1) / ALIGN * ALIGN;
     }
     return OK;
+}
+
+/* Orders of columns are few and small: one copy each. */
+static cudaError_t send_orders(const struct cu_upload *u)
+{
+    cudaError_t rc = cudaSuccess;
+
+    for (int i = 0; i < u->n_added && rc == cudaSuccess; i++) {
+        const struct weight *w = u->added[i];
+        if (cu_order_id(w))
+            rc = cudaMemcpy((char *)w->packed + cu_order_at(w), w->group->order,
+                            (size_t)w->cols * sizeof(int32_t), cudaMemcpyHostToDevice);
+    }
+    return rc;
 }
 
 /* The phases overlap: the elapsed time is divided in proportion to the threads' time in each. */
@@ -336,6 +388,7 @@ int upload_finish(struct cuda *c, struct err *e)
     rc = cudaMemset(slab.p, 0, slab.bytes); /* kernels read the gaps between weights, unused */
     if (rc == cudaSuccess) rc = cudaDeviceSynchronize();
     if (rc == cudaSuccess) rc = run_readers(&s);
+    if (rc == cudaSuccess) rc = send_orders(u);
     count_phases(c, &s, clock_ns() - start);
     mem_free(s.pieces);
     if (rc != cudaSuccess) {
@@ -380,6 +433,7 @@ void upload_close(struct cuda *c)
     if (!u) return;
     mem_free(u->added);
     mem_free(u->slabs);
+    mem_free(u->orders);
     mem_free(u);
     c->record->upload = NULL;
 }
