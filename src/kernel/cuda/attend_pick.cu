@@ -3,7 +3,8 @@
  *
  * A block has one query head of one token. Its warps divide the words of the selection, and each
  * reads the keys of its bits one after the other; the lanes divide the dimensions. Products are in
- * F32: few keys are left, and which ones is known only on the device. The online softmax and its
+ * F32: few keys are left, and which ones is known only on the device. Very small models are attended in
+ * this way too, with all keys (cu_attend). The online softmax and its
  * combination over warps are those of the other attention kernels (cu_attend.cuh). */
 #include "kernel/cuda/cu_attend.cuh"
 
@@ -150,11 +151,14 @@ void attend_picked(struct cuda *c, const struct attend_dev *a, int n_heads,
     struct pick_dev p = {};
 
     p.a = *a;
-    p.bits = keys->bits;
-    p.bits_stride = keys->stride;
-    p.bits_rows = keys->n_heads;
-    p.heads_each = n_heads / keys->n_heads;
-    launch_pick(c, &p, n_heads, "attend picked");
+    p.heads_each = n_heads;
+    if (keys) {
+        p.bits = keys->bits;
+        p.bits_stride = keys->stride;
+        p.bits_rows = keys->n_heads;
+        p.heads_each = n_heads / keys->n_heads;
+    }
+    launch_pick(c, &p, n_heads, keys ? "attend picked" : "attend f32");
 }
 
 /* Entries are at the beginning of rows of values. */

@@ -37,6 +37,7 @@ struct cuda {
     struct backend be;
     int device, cc, n_sm;      /* cc: compute capability, 90 for 9.0 */
     size_t smem_max, l2_bytes; /* smem_max: shared memory that one block may use */
+    bool exact;                /* attention of very small models in F32; see TERN_CUDA_EXACT */
     cudaStream_t stream;
     int rc; /* first failure since the last sync, with msg */
     char msg[256];

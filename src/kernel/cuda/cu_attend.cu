@@ -9,6 +9,9 @@
 #define PART_SLOTS 2048 /* partial results of rows in scratch memory */
 #define CUT_THREADS 1024
 #define ROW_ALONE 16 /* pages that are attended faster than partial results are combined */
+/* Attention that takes less than a launch in F32: dimensions of all heads, tokens times keys. */
+#define EXACT_DIMS 256
+#define EXACT_PAIRS (1 << 16)
 
 /* ---- keys and values ---- */
 
@@ -291,6 +294,16 @@ static bool check_attend(struct cuda *c, const struct attend_opt *o, const struc
     return true;
 }
 
+/* Queries and weights lose digits in F16, and models whose scores are not scaled down (gemma) feel it.
+ * Where F32 costs nothing, it is used. */
+static bool is_tiny(const struct cuda *c, const struct attend_opt *o, const struct kvview *kv)
+{
+    int dim = o->head_dim > o->head_dim_v ? o->head_dim : o->head_dim_v;
+
+    return c->exact && o->n_heads * dim <= EXACT_DIMS &&
+           (long long)kv->n_tokens * (kv->max_pos + 1) <= EXACT_PAIRS;
+}
+
 /* Makes the rotary embedding of one token part of its attention kernel. false: not possible for
  * these heads or types. */
 static bool try_fused_rope(struct cuda *c, struct attend_dev *a, const struct cu_rope_kv *rope)
@@ -338,7 +351,7 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
     a.q_aligned = (uintptr_t)q->data % 16 == 0 && q->stride % 4 == 0 && a.dk % 8 == 0;
     a.done = (unsigned *)s;
     a.part = (float *)(s + attend_scratch_layout(c->lim.max_tokens).parts);
-    if (opt->keys) {
+    if (opt->keys || is_tiny(c, opt, kv)) {
         if (rope) cu_rope_kv(c, rope);
         attend_picked(c, &a, opt->n_heads, opt->keys);
         return;

@@ -134,7 +134,7 @@ void attend_rows_q8(struct cuda *c, const struct attend_dev *a, dim3 grid, int w
 void attend_rows_any(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps);
 void attend_tiles_f16(struct cuda *c, const struct attend_dev *a, dim3 grid);
 void attend_tiles_any(struct cuda *c, const struct attend_dev *a, dim3 grid);
-/* Selected keys one by one, in F32 (attend_pick.cu). */
+/* Keys one by one, in F32 (attend_pick.cu). keys NULL: all keys, or all entries. */
 void attend_picked(struct cuda *c, const struct attend_dev *a, int n_heads,
                    const struct key_choice *keys);
 void attend_entries(struct cuda *c, const struct attend_dev *a, int n_heads, int rate,

@@ -4,8 +4,8 @@
  * themselves (record_ops.c) and are launched by flush or sync (record.cu).
  *
  * To narrow down a fault: TERN_CUDA_GRAPHS=0 launches every step without graphs, TERN_CUDA_FUSE=0
- * launches every operation by itself, TERN_CUDA_DEBUG=1 puts guards around device memory,
- * TERN_CUDA_PROFILE=1 times kernels. */
+ * launches every operation by itself, TERN_CUDA_EXACT=0 attends on tensor cores however small a model
+ * is, TERN_CUDA_DEBUG=1 puts guards around device memory, TERN_CUDA_PROFILE=1 times kernels. */
 #include "base/minmax.h"
 #include "kernel/cuda/record.cuh"
 
@@ -17,6 +17,7 @@ extern "C" {
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct gpu { /* struct cuda first, and the memory of its name */
     struct cuda c;
@@ -364,6 +365,7 @@ extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct back
     if (!(g = mem_new(struct gpu))) return err_nomem(e, "the state of a GPU");
     c = &g->c;
     c->device = device;
+    c->exact = !getenv("TERN_CUDA_EXACT") || strcmp(getenv("TERN_CUDA_EXACT"), "0") != 0;
     snprintf(g->name, sizeof g->name, "cuda:%d", device);
     c->be.name = g->name;
     fill_table(&c->be);
