@@ -36,7 +36,7 @@ enum {
     BACKOFF_MOST_MS = 500,
     WAIT_MS = 10000, /* for any usable worker */
     WAIT_STEP_MS = 20,
-    SUSPECT_MS = 2000,
+    SUSPECT_MS = 5000,       /* a silent worker may be slow only */
     CANCEL_BYTES = 64 << 10, /* of a body that are looked at for the id of a cancel */
     COLLECT_MAX = 4 << 20,   /* a larger reply is passed on as it comes */
     PAUSE_BYTES = 256 << 10  /* unsent bytes of a client at which reading of its worker pauses */

@@ -1,12 +1,9 @@
 """Durable requests between gateways: a job is accepted when JetStream has written it, any gateway runs it, and it has exactly one answer
 after kill -9 of a gateway, a worker or the NATS server, and after a pause of NATS. usage: durable.py FOLDER [test_name ...]"""
-import http.server
 import json
 import os
 import signal
-import socket
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -14,6 +11,7 @@ import broker
 import fleet
 from broker import Client, Nats
 from durablejobs import TENANT, Submitter, check_once, durable, job, refusal, wait_job
+from fakes import Fake, error
 from fleet import Gateway, Worker, check, completion, metric, wait_for
 
 folder = sys.argv[1]
@@ -167,36 +165,11 @@ def test_kills():
     c.stop()
 
 
-class Poison(http.server.BaseHTTPRequestHandler):
-    """A worker that drops the connection of a request, or says that its model died with it, or answers with too much."""
-    protocol_version = "HTTP/1.1"
-    seen = {"poison": 0, "crash": 0, "big": 0}
-
-    def log_message(self, *_):
-        pass
-
-    def do_GET(self):
-        body = json.dumps({"v": 1, "instance": "poison-1", "version": "0", "draining": False, "store": False, "devices": [],
-                           "models": [{"model": {"id": "m", "aliases": [], "status": {"value": "loaded"}}, "running": 0, "waiting": 0, "kv_free": 1}]}).encode()
-        self.reply(200, body)
-
-    def reply(self, status, body):
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_POST(self):
-        what = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"]
-        Poison.seen[what] += 1
-        if what == "crash":
-            self.reply(503, b'{"error":{"message":"its process died","type":"server_error","param":null,"code":"worker_lost"}}')
-        elif what == "big":
-            self.reply(200, b'{"text":"' + b"x" * (2 << 20) + b'"}')
-        else:
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
+def poison_reply(body):
+    """Of a worker that drops the connection of a request, says that its model died with it, or answers with too much."""
+    if body["prompt"] == "crash":
+        return error(503, "worker_lost")
+    return (200, b'{"text":"' + b"x" * (2 << 20) + b'"}') if body["prompt"] == "big" else None
 
 
 def record(id, body=b"{}", v=1, kind="job", tenant="default", **more):
@@ -207,11 +180,9 @@ def record(id, body=b"{}", v=1, kind="job", tenant="default", **more):
 def test_bad():
     """A job that ends every worker, and messages in the streams that no gateway wrote."""
     nats = Nats(folder, "bad-nats").start().wait_ready()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Poison)
-    server.handle_error = lambda *_: None
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    g = Gateway(folder, "bad-gateway", "--nats", nats.url, "--peers", f"http://127.0.0.1:{server.server_address[1]}").start()
-    started.extend([nats, g])
+    worker = Fake(poison_reply)
+    g = Gateway(folder, "bad-gateway", "--nats", nats.url, "--peers", worker.url).start()
+    started.extend([nats, worker, g])
     g.wait_workers(1)
     assert broker.wait_streams(nats)
     status, text, _ = g.ask("POST", "/v1/completions", durable("poison"))
@@ -263,13 +234,14 @@ def test_bad():
         check(f"a job that ends {what} has an error after some deliveries", done["status"] == "failed" and done["error"]["code"] == "job_failed" and done["response"] is None, done)
     done = wait_job(g, big)
     check("an answer that is larger than a message is an error", done["status"] == "failed" and done["error"]["code"] == "answer_too_large", done)
-    check("each delivery is one attempt", Poison.seen == {"poison": 8, "crash": 8, "big": 1}, Poison.seen)
+    seen = sorted(b["prompt"] for b in worker.seen)
+    check("each delivery is one attempt", seen == ["big"] + ["crash"] * 8 + ["poison"] * 8, seen)
+    check("the worker is not asked to store it", not any(b["durable"] for b in worker.seen))
     check("the queue is empty: foreign messages were removed", wait_for(lambda: c.n_messages("tern-jobs") == 0), c.subjects("tern-jobs"))
     check("the gateway lives", g.get("/health")[0] == 200)
     c.close()
     g.stop()
     nats.stop()
-    server.shutdown()
 
 
 def test_full():

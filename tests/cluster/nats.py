@@ -5,10 +5,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fleet
+from fakes import Fake, error
 from fleet import ENV, TERN, Gateway, Stream, Worker, check, completion, free_port, metric, wait_for
 
 folder = sys.argv[1]
@@ -99,6 +101,48 @@ def test_membership():
     check("a worker that is killed is failed, then gone with its lease", wait_for(lambda: new.url not in states(gws[0])))
 
 
+def test_silent():
+    """A worker stands still with a request, and its lease ends: the request moves to the worker that comes then."""
+    nats = Nats().start()
+    started.append(nats)
+    old = Worker(folder, "silent", "--max-batch", "1", "--nats", nats.url).start()
+    g = Gateway(folder, "silent-gateway", "--nats", nats.url).start()
+    started.extend([old, g])
+    old.wait_ready()
+    g.wait_workers(1)
+    got = []
+    t = threading.Thread(target=lambda: got.append(g.ask("POST", "/v1/completions", completion(LONG, 600, ignore_eos=True))[0]), daemon=True)
+    t.start()
+    check("the request is on its worker", wait_for(lambda: g.worker(old.url)["in_flight"] == 1))
+    old.signal(signal.SIGSTOP)
+    check("a worker that is silent is gone with its lease", wait_for(lambda: states(g).get(old.url) == "gone"), states(g))
+    new = Worker(folder, "comes", "--max-batch", "1", "--nats", nats.url).start()
+    started.append(new)
+    t.join(60)
+    check("its request moves to a worker that comes later", got == [200], got)
+    check("and it is forgotten", wait_for(lambda: old.url not in states(g)), states(g))
+
+
+def test_refusal():
+    """A worker that leaves refuses while the other one is slow: the request waits for that one."""
+    leaves, slow = Fake(lambda _: error(503, "shutting_down")), Fake(lambda _: (200, b'{"id": "slow"}'))
+    g = Gateway(folder, "refusal-gateway", "--peers", f"{leaves.url},{slow.url}", "--policy", "round-robin").start()
+    started.extend([leaves, slow, g])
+    g.wait_workers(2)
+    for _ in range(5):
+        slow.awake.clear()
+        g.wait_state(slow.url, "failed")
+        n = len(leaves.seen)
+        timer = threading.Thread(target=lambda: (wait_for(lambda: len(leaves.seen) > n), slow.awake.set()), daemon=True)
+        timer.start()
+        status, text, _ = g.ask("POST", "/v1/completions", completion("Hi", 1))
+        timer.join()
+        if status == 200:
+            break
+        g.wait_state(slow.url, "ready")
+    check("a refusal is not passed on while another worker may only be slow", status == 200 and text == '{"id": "slow"}', (status, text))
+
+
 def test_script():
     if not os.path.exists(os.path.join(BUILD, "tern-lua.so")):
         print("skip policy script: tern-lua.so is not built")
@@ -177,7 +221,7 @@ try:
     for name, fn in list(globals().items()):
         if not name.startswith("test_") or (chosen and name not in chosen):
             continue
-        if name == "test_membership" and not (NATS and os.path.exists(os.path.join(BUILD, "tern-nats.so"))):
+        if name in ("test_membership", "test_silent") and not (NATS and os.path.exists(os.path.join(BUILD, "tern-nats.so"))):
             print("skip membership over NATS: nats-server or tern-nats.so is missing")
             continue
         fn()
