@@ -293,7 +293,7 @@ static void the_8_bit_wire_keeps_numbers_and_shows_bad_ones(void **state)
 static void strangers_are_no_members(void **state)
 {
     char secret[GANG_SECRET] = "0123456789abcdef0123456789abcde";
-    struct gang_hello h = { .magic = GANG_MAGIC, .size_of = sizeof h, .rank = 1, .port = 5000 }, b;
+    struct gang_hello h = gang_make_hello(1, false, 5000), b;
     struct gang_welcome w = { .magic = GANG_MAGIC, .size_of = sizeof w, .rank = 1, .size = 2 }, v;
     struct err e = { 0 };
     (void)state;
@@ -303,6 +303,12 @@ static void strangers_are_no_members(void **state)
     b = h, b.magic++;
     assert_int_equal(gang_check_hello(&b, 2, secret, &e), E_FORMAT);
     b = h, b.size_of--;
+    assert_int_equal(gang_check_hello(&b, 2, secret, &e), E_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "another build"));
+    b = h, memcpy(b.version, "0.0.9", 6);
+    assert_int_equal(gang_check_hello(&b, 2, secret, &e), E_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "tern 0.0.9"));
+    b = h, memset(b.version, 'x', sizeof b.version);
     assert_int_equal(gang_check_hello(&b, 2, secret, &e), E_FORMAT);
     b = h, b.secret[7] ^= 1;
     assert_int_equal(gang_check_hello(&b, 2, secret, &e), E_DENIED);
@@ -322,6 +328,32 @@ static void strangers_are_no_members(void **state)
     assert_int_equal(gang_check_welcome(&v, &e), E_FORMAT);
     v = w, v.size_of++;
     assert_int_equal(gang_check_welcome(&v, &e), E_FORMAT);
+}
+
+/* A hello of another version may be shorter: it is named after its head, and not waited for. */
+static void a_member_of_another_version_is_named(void **state)
+{
+    struct gang_hello h = gang_make_hello(1, true, 5000), got;
+    struct err e = { 0 };
+    int pair[2];
+    (void)state;
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(mesh_write(pair[0], &h, sizeof h, &e), OK);
+    assert_int_equal(mesh_read_hello(pair[1], &got, clock_ns() + 60000000000ull, &e), OK);
+    assert_memory_equal(&got, &h, sizeof h);
+    h.size_of = 52;
+    assert_int_equal(mesh_write(pair[0], &h, 52, &e), OK);
+    assert_int_equal(mesh_read_hello(pair[1], &got, clock_ns() + 60000000000ull, &e),
+                     E_UNSUPPORTED);
+    close(pair[0]);
+    close(pair[1]);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(
+        mesh_write(pair[0], "GET / HTTP/1.1\r\nHost: somebody.example\r\n\r\n", 43, &e), OK);
+    assert_int_equal(mesh_read_hello(pair[1], &got, clock_ns() + 60000000000ull, &e), E_FORMAT);
+    close(pair[0]);
+    close(pair[1]);
 }
 
 static void a_gang_that_cannot_be_is_refused(void **state)
@@ -355,6 +387,7 @@ int main(void)
         cmocka_unit_test(a_member_that_dies_ends_a_tcp_link),
         cmocka_unit_test(the_8_bit_wire_keeps_numbers_and_shows_bad_ones),
         cmocka_unit_test(strangers_are_no_members),
+        cmocka_unit_test(a_member_of_another_version_is_named),
         cmocka_unit_test(a_gang_that_cannot_be_is_refused),
     };
     return cmocka_run_group_tests_name("comm", tests, NULL, NULL);

@@ -112,9 +112,7 @@ static int greet(int *control, const struct sockaddr_in *leader, int rank, int p
                  const char *secret, struct gang_welcome *w, struct err *e)
 {
     uint64_t deadline = clock_ns() + GANG_JOIN_MS * 1000000ull;
-    struct gang_hello h = {
-        .magic = GANG_MAGIC, .size_of = sizeof h, .rank = rank, .control = 1, .port = port
-    };
+    struct gang_hello h = gang_make_hello(rank, true, port);
     int rc = mesh_connect(control, leader, deadline, e), silent = GANG_SILENT_MS;
 
     memcpy(h.secret, secret, sizeof h.secret);

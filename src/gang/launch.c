@@ -245,6 +245,21 @@ static int open_shm(struct launch *g, const struct gang_conf *c, struct err *e)
     return shmlink_open_file(&g->g.link, fd, 0, g->n, e);
 }
 
+/* false: somebody else's connection. One of another version is said at once and kept in *other; it did not
+ * show the secret, so that members may still come. */
+static bool hear_hello(int fd, struct gang_hello *h, int size, const char *secret,
+                       struct err *other)
+{
+    struct err why = { 0 };
+    int rc = mesh_read_hello(fd, h, clock_ns() + 5000000000ull, &why);
+
+    if (rc == OK) return gang_check_hello(h, size, secret, NULL) == OK;
+    if (rc != E_UNSUPPORTED) return false;
+    *other = why;
+    log_warn("%s", why.msg);
+    return false;
+}
+
 /* Every member makes two connections: one for control, with which it says where it listens, and after
  * the welcome one for data. */
 static int accept_members(struct launch *g, int listener, const char *secret, bool control,
@@ -252,12 +267,15 @@ static int accept_members(struct launch *g, int listener, const char *secret, bo
 {
     uint64_t deadline = clock_ns() + GANG_JOIN_MS * 1000000ull;
     struct gang_hello h;
+    struct err other = { 0 };
     int rc = OK, fd = -1;
 
     for (int left = g->n - 1; left > 0 && rc == OK;) {
-        if ((rc = mesh_accept(&fd, listener, deadline, e)) != OK) break;
-        if (mesh_read(fd, &h, sizeof h, clock_ns() + 5000000000ull, NULL) != OK ||
-            gang_check_hello(&h, g->n, secret, NULL) != OK || (h.control != 0) != control ||
+        if ((rc = mesh_accept(&fd, listener, deadline, e)) != OK) {
+            if (other.code != OK) err_wrap(e, "%s", other.msg);
+            break;
+        }
+        if (!hear_hello(fd, &h, g->n, secret, &other) || (h.control != 0) != control ||
             fds[h.rank] >= 0) {
             close(fd); /* somebody else's */
             continue;

@@ -34,14 +34,18 @@ struct gang_welcome {
 
 /* The first message on every TCP connection. */
 struct gang_hello {
-    uint32_t magic, size_of;
+    uint32_t magic, size_of; /* these and the version stay where they are in all versions */
+    char version[28];
     int32_t rank;
     int32_t control; /* 1: to the leader, for control; 0: for data */
     int32_t port;    /* control: where the member listens */
     char secret[GANG_SECRET];
 };
 
-/* E_FORMAT: not a hello, of another build, or without the secret. size: members of the gang. */
+/* A hello of this process, without the secret. */
+struct gang_hello gang_make_hello(int rank, bool control, int port);
+/* E_FORMAT: not a hello; E_UNSUPPORTED: of another version or build, which it names; E_DENIED: without the
+ * secret. size: members of the gang. */
 int gang_check_hello(const struct gang_hello *h, int size, const char *secret, struct err *e);
 int gang_check_welcome(const struct gang_welcome *w, struct err *e);
 
@@ -53,6 +57,8 @@ int mesh_connect(int *fd, const struct sockaddr_in *to, uint64_t deadline_ns, st
 int mesh_accept(int *fd, int listener, uint64_t deadline_ns, struct err *e);
 /* All n bytes, before the deadline. */
 int mesh_read(int fd, void *p, size_t n, uint64_t deadline_ns, struct err *e);
+/* A hello, of which one of another build may be shorter: E_UNSUPPORTED names it. */
+int mesh_read_hello(int fd, struct gang_hello *h, uint64_t deadline_ns, struct err *e);
 int mesh_write(int fd, const void *p, size_t n, struct err *e);
 /* "127.0.0.1:8000" or "name:8000". */
 int mesh_address(struct sockaddr_in *out, const char *text, struct err *e);

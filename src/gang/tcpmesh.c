@@ -12,12 +12,41 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+struct gang_hello gang_make_hello(int rank, bool control, int port)
+{
+    struct gang_hello h = {
+        .magic = GANG_MAGIC, .size_of = sizeof h, .rank = rank, .control = control, .port = port
+    };
+
+    snprintf(h.version, sizeof h.version, "%s", TERN_VERSION);
+    return h;
+}
+
+/* The head alone: the rest may be of another build. */
+static int check_head(const struct gang_hello *h, struct err *e)
+{
+    if (h->magic != GANG_MAGIC) return err_set(e, E_FORMAT, "a connection that is no member's");
+    if (h->size_of != sizeof *h)
+        return err_set(e, E_UNSUPPORTED,
+                       "a member of another build wants to join: this is tern %s, and all members "
+                       "must be",
+                       TERN_VERSION);
+    if (!memchr(h->version, 0, sizeof h->version))
+        return err_set(e, E_FORMAT, "a hello has a text without an end");
+    if (strcmp(h->version, TERN_VERSION) != 0)
+        return err_set(e, E_UNSUPPORTED,
+                       "a member that is tern %s wants to join: this is tern %s, and all members "
+                       "must be",
+                       h->version, TERN_VERSION);
+    return OK;
+}
+
 int gang_check_hello(const struct gang_hello *h, int size, const char *secret, struct err *e)
 {
     unsigned char differs = 0;
+    int rc = check_head(h, e);
 
-    if (h->magic != GANG_MAGIC || h->size_of != sizeof *h)
-        return err_set(e, E_FORMAT, "a connection that is no member's, or one of another build");
+    if (rc != OK) return rc;
     for (int i = 0; i < GANG_SECRET; i++) differs |= (unsigned char)(h->secret[i] ^ secret[i]);
     if (differs) return err_set(e, E_DENIED, "a connection without the gang's secret");
     if (h->rank < 1 || h->rank >= size || h->port < 0 || h->port > 65535)
@@ -126,6 +155,15 @@ int mesh_read(int fd, void *p, size_t n, uint64_t deadline_ns, struct err *e)
     return OK;
 }
 
+int mesh_read_hello(int fd, struct gang_hello *h, uint64_t deadline_ns, struct err *e)
+{
+    size_t head = offsetof(struct gang_hello, rank);
+    int rc = mesh_read(fd, h, head, deadline_ns, e);
+
+    if (rc == OK) rc = check_head(h, e);
+    return rc == OK ? mesh_read(fd, (char *)h + head, sizeof *h - head, deadline_ns, e) : rc;
+}
+
 int mesh_write(int fd, const void *p, size_t n, struct err *e)
 {
     for (size_t done = 0; done < n;) {
@@ -141,7 +179,7 @@ int mesh_write(int fd, const void *p, size_t n, struct err *e)
 static int join_one(int *fd, const struct sockaddr_in *to, int rank, const char *secret,
                     uint64_t deadline_ns, struct err *e)
 {
-    struct gang_hello h = { .magic = GANG_MAGIC, .size_of = sizeof h, .rank = rank };
+    struct gang_hello h = gang_make_hello(rank, false, 0);
     int rc = mesh_connect(fd, to, deadline_ns, e);
 
     memcpy(h.secret, secret, sizeof h.secret);
@@ -159,7 +197,7 @@ int mesh_join(int *fds, int listener, const struct gang_welcome *w, const char *
         rc = join_one(&fds[i], &w->members[i], w->rank, secret, deadline, e);
     for (int left = w->size - 1 - w->rank; left > 0 && rc == OK;) {
         if ((rc = mesh_accept(&fd, listener, deadline, e)) != OK) break;
-        if (mesh_read(fd, &h, sizeof h, deadline, NULL) == OK &&
+        if (mesh_read_hello(fd, &h, deadline, NULL) == OK &&
             gang_check_hello(&h, w->size, secret, NULL) == OK && h.rank > w->rank &&
             fds[h.rank] < 0) {
             fds[h.rank] = fd;
