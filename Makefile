@@ -60,12 +60,13 @@ CLI_SRC := $(filter src/cli/%,$(SRC))
 SERVE_SRC := $(filter src/jobs/% src/net/% src/api/% src/server/% src/worker/% src/convert/% src/loadtest/% src/gang/% src/cluster/% src/member/% src/ledger/%,$(SRC))
 PULL_SRC := $(filter src/pull/%,$(SRC))
 MPI_SRC := $(filter src/mpi/%,$(SRC))
+NCCL_SRC := $(filter src/nccl/%,$(SRC))
 # Parts that stand on a library of their own: without it everything else is built.
 NATS_LIBS := $(if $(filter 0,$(shell pkg-config --exists libnats 2>/dev/null; echo $$?)),$(shell pkg-config --libs libnats))
 LUA_LIBS  := $(if $(filter 0,$(shell pkg-config --exists lua5.4 2>/dev/null; echo $$?)),$(shell pkg-config --libs lua5.4))
 PLUG_SRC  := $(filter src/nats/% src/luapolicy/%,$(SRC))
 $(B)/src/luapolicy/%.o: CFLAGS += $(shell pkg-config --cflags lua5.4 2>/dev/null)
-LIB_SRC := $(filter-out $(CLI_SRC) $(SERVE_SRC) $(PULL_SRC) $(MPI_SRC) $(PLUG_SRC),$(SRC))
+LIB_SRC := $(filter-out $(CLI_SRC) $(SERVE_SRC) $(PULL_SRC) $(MPI_SRC) $(NCCL_SRC) $(PLUG_SRC),$(SRC))
 # Sanitized builds take the kernels of one instruction set from the plain build where compiling them again would take minutes and show
 # nothing: ThreadSanitizer and the fuzz targets all of them, AddressSanitizer those of AVX-VNNI (the same sources as those of AVX2).
 PLAIN_ISA := $(if $(SAN),$(if $(findstring thread,$(SAN))$(findstring fuzzer,$(SAN)),$(ISA_$(ARCH)),avxvnni))
@@ -98,7 +99,7 @@ SAY := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)
 FORCE:
 .PHONY: FORCE all test unit fault clients soak stress asan tsan fuzz layers gates format cuda cuda-bench bench lib install uninstall clean tests tools fuzzers benches clang arm64
 
-all: $(B)/tern $(if $(PULL_LIBS),$(B)/tern-pull.so,no-pull) $(if $(MPI_LIBS),$(B)/tern-mpi.so,no-mpi) $(if $(NATS_LIBS),$(B)/tern-nats.so,no-nats) $(if $(LUA_LIBS),$(B)/tern-lua.so,no-lua)
+all: $(B)/tern $(if $(PULL_LIBS),$(B)/tern-pull.so,no-pull) $(if $(MPI_LIBS),$(B)/tern-mpi.so,no-mpi) $(B)/tern-nccl.so $(if $(NATS_LIBS),$(B)/tern-nats.so,no-nats) $(if $(LUA_LIBS),$(B)/tern-lua.so,no-lua)
 
 # What --nats and --policy-script of the gateway open.
 $(B)/tern-nats.so: $(B)/src/nats/natskv.o $(B)/src/nats/natsledger.o $(B)/libcore.a
@@ -235,9 +236,10 @@ $(MUTANTS): $(MUTANTS_OBJ) $(B)/libserve.a $(B)/libcore.a
 
 # Counts how often hyper-parameters are read.
 $(B)/tests/test_loadplan: LDFLAGS += -Wl,--wrap=hparams_read
-# A library that one test opens by name.
+# Libraries that tests open by name.
 $(B)/tests/test_gpus: | $(B)/tests/fake_nvml.so
-$(B)/tests/fake_nvml.so: tests/fake_nvml.c
+$(B)/tests/test_nccllib: | $(B)/tests/fake_nvml.so $(B)/tests/fake_nccl.so $(B)/tern-nccl.so
+$(B)/tests/fake_nvml.so $(B)/tests/fake_nccl.so: $(B)/tests/%.so: tests/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -shared -fPIC -o $@ $<
 
@@ -373,11 +375,18 @@ CUDA_OBJ := $(CUDA_SRC:src/kernel/cuda/%.cu=$(CUDA_DIR)/%.cu.o) $(CUDA_C:src/%.c
 CUDA_GEN := $(if $(filter all,$(CUDA_ARCH)),$(foreach a,80 89 90a,-gencode arch=compute_$(a)$(,)code=sm_$(a)) \
               -gencode arch=compute_90$(,)code=compute_90,-gencode arch=compute_$(CUDA_ARCH)$(,)code=sm_$(CUDA_ARCH))
 CUDA_FLAGS := -std=c++17 -O3 -lineinfo -Xfatbin -compress-all -Isrc -Iinclude -DTERN_VERSION='"$(VERSION)"' $(CUDA_GEN) -Xcompiler -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden
+# What comm nccl opens. It needs NVIDIA's libnccl.so.2 at run time only; where NVCC's folder has the header, declarations are checked.
+NCCL_INC := $(firstword $(foreach d,$(if $(NVCC),$(dir $(NVCC))../include) /usr/include,$(if $(wildcard $(d)/nccl.h),$(if $(wildcard $(d)/cuda_runtime.h),$(d)))))
+$(B)/tern-nccl.so: $(NCCL_SRC) src/kernel/nccllib.h src/base/err.h
+	@mkdir -p $(@D)
+	$(SAY) LD $@
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -shared -Isrc $(if $(NCCL_INC),-DTERN_HAS_NCCL_H -isystem $(NCCL_INC)) -o $@.new $(NCCL_SRC) -ldl
+	$(Q)mv $@.new $@
 ifeq ($(NVCC),)
 cuda:
 	@echo "cuda: nvcc not found; $(B)/tern-cuda.so is not built"
 else
-cuda: $(B)/tern-cuda.so
+cuda: $(B)/tern-cuda.so $(B)/tern-nccl.so
 endif
 
 $(B)/tern-cuda.so: $(CUDA_OBJ) $(B)/cuda/arch
@@ -394,7 +403,7 @@ $(CUDA_BENCH): $(B)/%: %.cu $(CUDA_OBJ) $(B)/libcore.a
 # Which card it was built for last: another one is another library.
 $(B)/cuda/arch: FORCE
 	@mkdir -p $(@D)
-	@echo '{ global: tern_cuda_open; local: *; };' >$(B)/cuda/export.map
+	@echo '{ global: tern_cuda_open; tern_cuda_card; local: *; };' >$(B)/cuda/export.map
 	@echo $(CUDA_ARCH) | cmp -s - $@ || echo $(CUDA_ARCH) >$@
 .PHONY: cuda-bench
 $(CUDA_DIR)/%.cu.o: src/kernel/cuda/%.cu
@@ -424,7 +433,7 @@ SHARED := $(addprefix $(B)/share/,tern.1 tern.bash tern.zsh tern.fish tern.servi
 
 # Every installed file, for uninstall: a new line of install belongs here, too.
 INSTALLED := bin/tern include/tern.h lib/libtern.a lib/$(LIBTERN_SO) lib/libtern.so.$(ABI) lib/libtern.so lib/pkgconfig/tern.pc \
-  lib/tern/tern-cuda.so lib/tern/tern-pull.so lib/tern/tern-mpi.so lib/tern/tern-nats.so lib/tern/tern-lua.so share/tern/models/tern-tales.gguf share/man/man1/tern.1 share/bash-completion/completions/tern \
+  lib/tern/tern-cuda.so lib/tern/tern-nccl.so lib/tern/tern-pull.so lib/tern/tern-mpi.so lib/tern/tern-nats.so lib/tern/tern-lua.so share/tern/models/tern-tales.gguf share/man/man1/tern.1 share/bash-completion/completions/tern \
   share/zsh/site-functions/_tern share/fish/vendor_completions.d/tern.fish lib/systemd/system/tern.service
 
 install: all lib $(SHARED)
@@ -441,6 +450,7 @@ install: all lib $(SHARED)
 	$(if $(NATS_LIBS),install -D -m 755 $(B)/tern-nats.so $(DESTDIR)$(PREFIX)/lib/tern/tern-nats.so)
 	$(if $(LUA_LIBS),install -D -m 755 $(B)/tern-lua.so $(DESTDIR)$(PREFIX)/lib/tern/tern-lua.so)
 	$(if $(wildcard $(B)/tern-cuda.so),install -D -m 755 $(B)/tern-cuda.so $(DESTDIR)$(PREFIX)/lib/tern/tern-cuda.so)
+	$(if $(wildcard $(B)/tern-nccl.so),install -D -m 755 $(B)/tern-nccl.so $(DESTDIR)$(PREFIX)/lib/tern/tern-nccl.so)
 	install -D -m 644 models/tern-tales.gguf $(DESTDIR)$(PREFIX)/share/tern/models/tern-tales.gguf
 	install -D -m 644 $(B)/share/tern.1 $(DESTDIR)$(PREFIX)/share/man/man1/tern.1
 	install -D -m 644 $(B)/share/tern.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tern

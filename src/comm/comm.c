@@ -168,10 +168,25 @@ static int gather_parts(struct comm *c, enum comm_wire w, char *all, size_t n, s
     return move_all(c, m, k, e);
 }
 
+/* Room for a part, in whole blocks. */
+static size_t part_room(const struct comm *c, size_t total)
+{
+    return (total / (size_t)c->size + 2 * WIRE_BLOCK * 4) / 64 * 64 + 64;
+}
+
+int comm_reserve(struct comm *c, size_t n, struct err *e)
+{
+    size_t total = wire_bytes(COMM_F32, n), whole = total < WHOLE_BYTES ? total : WHOLE_BYTES,
+           parts = total + part_room(c, total) * (size_t)c->size;
+
+    if (c->size == 1) return OK;
+    if (c->size == 2) return ensure_room(c, 2 * total, e);
+    return ensure_room(c, whole * (size_t)c->size > parts ? whole * (size_t)c->size : parts, e);
+}
+
 static int reduce_parts(struct comm *c, float *x, size_t n, enum comm_wire w, struct err *e)
 {
-    size_t total = wire_bytes(w, n),
-           each = (total / (size_t)c->size + 2 * WIRE_BLOCK * 4) / 64 * 64 + 64;
+    size_t total = wire_bytes(w, n), each = part_room(c, total);
     int rc = ensure_room(c, total + each * (size_t)c->size, e);
     size_t at = part_at(c, n, c->rank), len = part_at(c, n, c->rank + 1) - at;
     char *all = c->room, *parts = all + total;

@@ -45,6 +45,7 @@ struct comm_link {
     int (*move)(struct comm_link *k, struct comm_move *m, int n, uint64_t deadline_ns,
                 struct err *e);
     void (*abort)(struct comm_link *k, const char *why); /* any thread */
+    bool (*is_aborted)(struct comm_link *k);             /* any thread */
     void (*close)(struct comm_link *k);
 };
 
@@ -80,6 +81,8 @@ int comm_open_group(struct comm *c, struct comm_link *link, int first, int step,
                     uint64_t timeout_ns, struct err *e);
 void comm_release(struct comm *c); /* a zeroed one is allowed; the link stays open */
 
+/* Memory for sums of up to n numbers: none of them allocates any from then on. */
+int comm_reserve(struct comm *c, size_t n, struct err *e);
 /* x[i] = sum over all members of their x[i]. */
 int comm_all_reduce(struct comm *c, float *x, size_t n, enum comm_wire wire, struct err *e);
 /* all = the n bytes of every member, one after the other. mine may point to its place in all. */

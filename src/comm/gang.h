@@ -10,12 +10,20 @@
 
 #include <stdatomic.h>
 
+/* How sums of members on GPUs travel; members on CPUs use the link. AUTO: the fastest that all members
+ * of a stage can use. */
+enum gang_way { WAY_AUTO, WAY_HOST, WAY_IPC, WAY_NCCL, WAYS };
+
+enum { GANG_DEVICE = 16 }; /* bytes of a device's name with its end: "cuda:1023" */
+
 /* How the model is divided; see model/shard.h. */
 struct gang_shape {
     int tp, pp;
     bool ep;
     int shares[COMM_MAX];
     enum comm_wire wire;
+    enum gang_way way;
+    char devices[COMM_MAX][GANG_DEVICE]; /* of each member; empty: the CPU, of the leader its own */
     uint64_t step_ns; /* the longest wait of a member for another in a step; 0: none */
 };
 

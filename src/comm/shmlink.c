@@ -242,6 +242,11 @@ static void abort_shm(struct comm_link *k, const char *why)
     for (int i = 0; i < s->link.size; i++) ring_bell(s, i);
 }
 
+static bool is_aborted(struct comm_link *k)
+{
+    return atomic_load_explicit(&((struct shmlink *)k)->r->failed, memory_order_relaxed) != 0;
+}
+
 static void close_shm(struct comm_link *k)
 {
     struct shmlink *s = (struct shmlink *)k;
@@ -262,6 +267,7 @@ int shmlink_open(struct comm_link **out, void *region, int rank, int size, struc
                                      .name = "shared memory",
                                      .move = move_shm,
                                      .abort = abort_shm,
+                                     .is_aborted = is_aborted,
                                      .close = close_shm },
                            .r = region };
     *out = &s->link;

@@ -131,6 +131,11 @@ static void abort_tcp(struct comm_link *k, const char *why)
         if (t->fds[i] >= 0) shutdown(t->fds[i], SHUT_RDWR);
 }
 
+static bool is_aborted(struct comm_link *k)
+{
+    return atomic_load_explicit(&((struct tcplink *)k)->failed, memory_order_relaxed) != 0;
+}
+
 static void close_tcp(struct comm_link *k)
 {
     struct tcplink *t = (struct tcplink *)k;
@@ -155,6 +160,7 @@ int tcplink_open(struct comm_link **out, const int *fds, int rank, int size, str
                                      .name = "tcp",
                                      .move = move_tcp,
                                      .abort = abort_tcp,
+                                     .is_aborted = is_aborted,
                                      .close = close_tcp } };
     for (int i = 0; i < COMM_MAX; i++) t->fds[i] = i < size ? fds[i] : -1;
     for (int i = 0; i < size; i++)

@@ -89,9 +89,9 @@ static int load_cuda_library(void **lib, struct err *e)
     return rc;
 }
 
-/* The function of the library, which is loaded once. dlsym returns an object pointer; the cast to a
- * function pointer is POSIX's idiom. */
-static int find_cuda(backend_open_fn **open, struct err *e)
+/* A function of the library, which is loaded once: *fn is a pointer to a function. dlsym returns an
+ * object pointer; the cast is POSIX's idiom. */
+static int find_cuda(void **fn, const char *name, struct err *e)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static void *lib;
@@ -101,10 +101,9 @@ static int find_cuda(backend_open_fn **open, struct err *e)
     if (!lib) rc = load_cuda_library(&lib, e);
     pthread_mutex_unlock(&lock);
     if (rc != OK) return rc;
-    *(void **)open = dlsym(lib, "tern_cuda_open");
-    if (*open) return OK;
-    return err_set(e, E_UNSUPPORTED, "%s does not export tern_cuda_open: not tern's library",
-                   CUDA_LIB);
+    *fn = dlsym(lib, name);
+    if (*fn) return OK;
+    return err_set(e, E_UNSUPPORTED, "%s does not export %s: not tern's library", CUDA_LIB, name);
 }
 
 /* The API that a device name of another program stands for, or NULL. The message then says that
@@ -150,7 +149,24 @@ int backend_check(const char *device, struct err *e)
     backend_open_fn *open;
 
     if (!device || strcmp(device, "cpu") == 0) return OK;
-    return is_cuda(device) ? find_cuda(&open, e) : refuse_device(device, e);
+    return is_cuda(device) ? find_cuda((void **)&open, "tern_cuda_open", e)
+                           : refuse_device(device, e);
+}
+
+int backend_card(struct device_card *out, const struct backend_opt *opt, struct err *e)
+{
+    const char *device = opt->device ? opt->device : "cpu";
+    backend_card_fn *card;
+    int rc;
+
+    *out = (struct device_card){ 0 };
+    if (strcmp(device, "cpu") == 0) {
+        cpu_card(out, opt);
+        return OK;
+    }
+    if (!is_cuda(device)) return refuse_device(device, e);
+    if ((rc = find_cuda((void **)&card, "tern_cuda_card", e)) != OK) return rc;
+    return card(out, opt, backend_layout(), e);
 }
 
 int backend_open(struct backend **out, const struct backend_opt *opt, struct err *e)
@@ -161,7 +177,7 @@ int backend_open(struct backend **out, const struct backend_opt *opt, struct err
 
     if (strcmp(device, "cpu") == 0) return cpu_open(out, opt, e);
     if (!is_cuda(device)) return refuse_device(device, e);
-    if ((rc = find_cuda(&open, e)) != OK) return rc;
+    if ((rc = find_cuda((void **)&open, "tern_cuda_open", e)) != OK) return rc;
     return open(out, opt, backend_layout(), e);
 }
 

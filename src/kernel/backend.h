@@ -22,6 +22,7 @@
 #define TERN_KERNEL_BACKEND_H
 
 #include "base/err.h"
+#include "kernel/group.h"
 #include "kernel/kvview.h"
 #include "kernel/samplerow.h"
 #include "kernel/stateview.h"
@@ -287,6 +288,7 @@ struct backend_stats {
     uint64_t library_bytes;                /* memory of libraries such as cuBLAS */
     uint64_t free_bytes, total_bytes;      /* of the whole device, at the last measurement */
     uint64_t n_steps, n_graphs, n_replays; /* steps run, graphs captured, steps run as a graph */
+    uint64_t sum_ns; /* spent on the device in sums over a group, waiting for others included */
 };
 
 struct backend {
@@ -498,6 +500,27 @@ struct backend {
     void (*delta)(struct backend *be, const struct tensor *out, const struct delta_in *in,
                   const struct stateview *st, int layer, const struct delta_opt *opt);
 
+    /* ---- sums over the members of a stage (group.h) ---- */
+
+    /* What this device can do; takes the memory that the others read. NULL, and the three after it: the
+     * device computes in host memory, where the communicator sums. */
+    int (*group_offer)(struct backend *be, struct group_offer *out, const struct group_ask *ask,
+                       struct err *e);
+    /* Joins, in the way that all members have chosen. After a failure, or to take another way, join
+     * may be called again. The offers are copied. */
+    int (*group_join)(struct backend *be, const struct sum_group *g, struct err *e);
+    void (*group_leave)(struct backend *be); /* also of a backend that is in no group */
+    /* x = sum over the members of the group; rows without gaps. wire: how GROUP_HOST sends it, an enum
+     * comm_wire. Failures of other members are kept by the group, not by sync. */
+    void (*all_reduce)(struct backend *be, const struct tensor *x, int wire);
+
+    /* RMSNorm of rows whose columns several members have divided, in two operations with a sum over
+     * the members between them: sums[r] = sum of x[r]^2, or 0 unless counts; then
+     * out = x / sqrt(sums[r] / n + eps) * w, where w may be NULL and out may be x. */
+    void (*square_sums)(struct backend *be, float *sums, const struct tensor *x, bool counts);
+    void (*norm_by_sums)(struct backend *be, const struct tensor *out, const struct tensor *x,
+                         const float *sums, int n, const float *w, float eps);
+
     /* ---- sampling ---- */
 
     /* Samples one token from each of n_rows rows of logits: ids[i] is the token sampled from row
@@ -539,11 +562,15 @@ int backend_open(struct backend **out, const struct backend_opt *opt, struct err
  * device itself is not opened. */
 int backend_check(const char *device, struct err *e);
 void backend_close(struct backend *be); /* NULL is allowed */
+/* What the device is, without opening it. E_NOTFOUND, E_DEVICE, E_UNSUPPORTED. */
+int backend_card(struct device_card *out, const struct backend_opt *opt, struct err *e);
 
 /* The CPU backend; called by backend_open. */
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e);
 /* Whether backend_opt.isa may have this value: OK, or an error that names the sets of this CPU. */
 int cpu_check_isa(const char *name, struct err *e);
+/* Its card; called by backend_card. */
+void cpu_card(struct device_card *out, const struct backend_opt *opt);
 /* The instruction set that a CPU backend with these options uses, or NULL: this CPU lacks it. */
 const char *cpu_isa_name(const struct backend_opt *opt);
 /* Whether backend_opt.numa may have this value: OK, or an error that names the nodes. */
@@ -552,8 +579,11 @@ int cpu_check_numa(const char *mode, struct err *e);
 /* The function tern-cuda.so exports as tern_cuda_open. layout is the caller's backend_layout(): a
  * hash of the sizes of all structs that cross the boundary. A library from another build, with
  * another layout, refuses to open. Raise BACKEND_VERSION when a struct changes but not its size. */
-#define BACKEND_VERSION 7
+#define BACKEND_VERSION 8
 typedef int backend_open_fn(struct backend **out, const struct backend_opt *opt, uint64_t layout,
+                            struct err *e);
+/* The one it exports as tern_cuda_card. */
+typedef int backend_card_fn(struct device_card *out, const struct backend_opt *opt, uint64_t layout,
                             struct err *e);
 static inline uint64_t backend_layout(void)
 {
@@ -568,7 +598,9 @@ static inline uint64_t backend_layout(void)
                          sizeof(struct conv_opt),       sizeof(struct scan_in),
                          sizeof(struct scan_opt),       sizeof(struct delta_in),
                          sizeof(struct delta_opt),      sizeof(struct stateview),
-                         sizeof(struct statelayer),     sizeof(struct state_run) };
+                         sizeof(struct statelayer),     sizeof(struct state_run),
+                         sizeof(struct sum_group),      sizeof(struct group_offer),
+                         sizeof(struct group_ask),      sizeof(struct device_card) };
     uint64_t h = BACKEND_VERSION;
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) h = h * 1000003 + sizes[i];

@@ -88,6 +88,8 @@ static void abort_mpi(struct comm_link *l, const char *why)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+static bool is_aborted(struct comm_link *l) { return atomic_load(&((struct mpilink *)l)->failed); }
+
 static void close_mpi(struct comm_link *l)
 {
     struct mpilink *k = (struct mpilink *)l;
@@ -121,6 +123,7 @@ int tern_mpi_open(struct comm_link **out, uint64_t version, struct err *e)
     k->link.name = "mpi";
     k->link.move = move_mpi;
     k->link.abort = abort_mpi;
+    k->link.is_aborted = is_aborted;
     k->link.close = close_mpi;
     *out = &k->link;
     return OK;

@@ -400,6 +400,17 @@ static void record_recurrent(struct world *w)
     be->delta(be, &out, &din, &w->st, 1, &delta);
 }
 
+static void record_group(struct world *w)
+{
+    struct backend *be = &w->be;
+    struct tensor out = tensor_at(w), x = tensor_at(w),
+                  sum = tensor_f32(address(w), ROWS, COLS); /* without gaps */
+
+    be->all_reduce(be, &sum, 1);
+    be->square_sums(be, address(w), &x, true);
+    be->norm_by_sums(be, &out, &x, address(w), 64, address(w), 0.5f);
+}
+
 static void record_sampling(struct world *w)
 {
     struct tensor logits = tensor_at(w);
@@ -411,7 +422,7 @@ static void record_sampling(struct world *w)
 typedef void record_fn(struct world *w);
 static record_fn *const groups[] = { record_rows,      record_families, record_products,
                                      record_attention, record_sparse,   record_recurrent,
-                                     record_sampling };
+                                     record_group,     record_sampling };
 
 static bool is_zero(const void *p, size_t n)
 {
@@ -651,6 +662,9 @@ static void descriptors_state_the_reads_and_writes_of_each_operation(void **stat
         { OP_CONV, "x", "out" },
         { OP_SCAN, "x dt b c", "out" },
         { OP_DELTA, "q k v alpha beta", "out" },
+        { OP_ALL_REDUCE, "x", "" },
+        { OP_SQUARE_SUMS, "x", "sums" },
+        { OP_NORM_BY_SUMS, "x sums", "out" },
         { OP_SAMPLE, "logits", "" },
     };
     (void)state;
@@ -669,6 +683,21 @@ static void descriptors_state_the_reads_and_writes_of_each_operation(void **stat
         assert_string_equal(reads, want[k].reads);
         assert_string_equal(writes, want[k].writes);
     }
+}
+
+/* A sum is one range of numbers. */
+static void sums_of_rows_with_gaps_are_refused(void **state)
+{
+    struct world w;
+    struct tensor x;
+    (void)state;
+
+    open_world(&w);
+    x = tensor_at(&w);
+    w.be.all_reduce(&w.be, &x, 0);
+    assert_int_equal(w.r.n, 0);
+    assert_int_equal(w.r.rc, E_INTERNAL);
+    close_world(&w);
 }
 
 static void outputs_that_are_added_to_count_as_read(void **state)
@@ -828,6 +857,7 @@ int main(void)
         cmocka_unit_test(a_full_record_is_launched_to_make_room),
         cmocka_unit_test(record_use_reports_the_memory_of_every_field),
         cmocka_unit_test(descriptors_state_the_reads_and_writes_of_each_operation),
+        cmocka_unit_test(sums_of_rows_with_gaps_are_refused),
         cmocka_unit_test(outputs_that_are_added_to_count_as_read),
         cmocka_unit_test(a_step_with_the_hash_of_another_is_not_replayed),
         cmocka_unit_test(a_captured_step_is_found_again_after_fusion),

@@ -242,7 +242,8 @@ static void cpu_close(struct backend *be)
 }
 
 /* The table; cpu_open copies it and fills in the rest. Entries that do not apply to the CPU are
- * NULL: copy, flush, throttle, stats, host_alloc, reserve, available_bytes, sample. */
+ * NULL: copy, flush, throttle, stats, host_alloc, reserve, available_bytes, sample, group_*,
+ * all_reduce. */
 static const struct backend table = {
     .name = "cpu",
     .features = ~0u, /* it defines the results of every option */
@@ -294,6 +295,8 @@ static const struct backend table = {
     .conv = cpu_conv,
     .scan = cpu_scan,
     .delta = cpu_delta,
+    .square_sums = cpu_square_sums,
+    .norm_by_sums = cpu_norm_by_sums,
 };
 
 int cpu_check_isa(const char *name, struct err *e)
@@ -306,6 +309,16 @@ const char *cpu_isa_name(const struct backend_opt *opt)
 {
     struct kernels k;
     return kernels_find(&k, opt->reference ? "ref" : opt->isa, NULL) == OK ? k.name : NULL;
+}
+
+void cpu_card(struct device_card *out, const struct backend_opt *opt)
+{
+    const char *isa = cpu_isa_name(opt);
+
+    snprintf(out->kind, sizeof out->kind, "cpu");
+    snprintf(out->name, sizeof out->name, "%s", isa ? isa : "");
+    for (int t = 0; t < DT_COUNT; t++)
+        if (quant_can_decode((enum dtype)t)) out->types |= (uint64_t)1 << t;
 }
 
 int cpu_check_numa(const char *mode, struct err *e)

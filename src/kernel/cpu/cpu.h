@@ -51,6 +51,9 @@ void cpu_layernorm(struct backend *be, const struct tensor *out, const struct te
                    const float *w, const float *b, float eps);
 void cpu_headnorm(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
                   const float *w, int w_stride, float eps);
+void cpu_square_sums(struct backend *be, float *sums, const struct tensor *x, bool counts);
+void cpu_norm_by_sums(struct backend *be, const struct tensor *out, const struct tensor *x,
+                      const float *sums, int n, const float *w, float eps);
 void cpu_rope_table(struct backend *be, const struct tensor *table, const int32_t *pos,
                     const float *freq, int n_rot, float mscale);
 void cpu_rope(struct backend *be, const struct tensor *x, int n_heads, int head_dim, int n_rot,

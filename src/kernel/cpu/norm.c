@@ -1,6 +1,8 @@
 /* norm.c - RMSNorm and LayerNorm of rows and of heads; the arithmetic is in vec_impl.h. */
 #include "kernel/cpu/cpu.h"
 
+#include <math.h>
+
 struct norm { /* arguments of the *_rows functions */
     const struct vec *vec;
     const struct tensor *out, *x;
@@ -101,4 +103,54 @@ void cpu_headnorm_layer(struct backend *be, const struct tensor *x, int n_heads,
                       .w_stride = w_stride };
 
     cpu_rows(c, x->rows, (long long)x->rows * n_heads * head_dim, headnorm_layer_rows, &a);
+}
+
+/* ---- norms over the columns of several members ---- */
+
+struct wide_norm { /* arguments of the *_wide functions */
+    const struct tensor *out, *x;
+    const float *w;
+    float *sums;
+    float eps, n;
+};
+
+static void square_rows(const void *arg, int begin, int end)
+{
+    const struct wide_norm *a = arg;
+
+    for (int r = begin; r < end; r++) {
+        const float *p = tensor_row(a->x, r);
+        double sum = 0;
+        for (int i = 0; i < a->x->cols; i++) sum += (double)p[i] * p[i];
+        a->sums[r] = (float)sum;
+    }
+}
+
+void cpu_square_sums(struct backend *be, float *sums, const struct tensor *x, bool counts)
+{
+    struct wide_norm a = { .x = x, .sums = sums };
+
+    if (counts) cpu_rows(cpu_of(be), x->rows, (long long)x->rows * x->cols, square_rows, &a);
+    for (int r = 0; r < x->rows && !counts; r++) sums[r] = 0;
+}
+
+static void norm_rows(const void *arg, int begin, int end)
+{
+    const struct wide_norm *a = arg;
+
+    for (int r = begin; r < end; r++) {
+        const float *x = tensor_row(a->x, r);
+        float *out = tensor_row(a->out, r), by = 1 / sqrtf(a->sums[r] / a->n + a->eps);
+        for (int i = 0; i < a->x->cols; i++) out[i] = x[i] * (by * (a->w ? a->w[i] : 1));
+    }
+}
+
+void cpu_norm_by_sums(struct backend *be, const struct tensor *out, const struct tensor *x,
+                      const float *sums, int n, const float *w, float eps)
+{
+    struct wide_norm a = {
+        .out = out, .x = x, .w = w, .sums = (float *)sums, .eps = eps, .n = (float)n
+    };
+
+    cpu_rows(cpu_of(be), x->rows, (long long)x->rows * x->cols, norm_rows, &a);
 }

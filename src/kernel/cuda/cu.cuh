@@ -31,6 +31,7 @@ struct cu_mem;
 struct cu_record;
 struct op_state; /* see record.h */
 struct cu_profile;
+struct cu_comm;
 
 struct cuda {
     /* The first member: a struct backend * is a struct cuda *. be.self is the struct record. */
@@ -51,6 +52,7 @@ struct cuda {
     struct cu_mem *mem;
     struct cu_record *record;
     struct cu_profile *profile;    /* NULL: no profile */
+    struct cu_comm *comm;          /* the group that it sums with; NULL: none */
     const void *carveout_set[256]; /* hash table of kernels that cu_set_carveout has seen */
 };
 
@@ -357,12 +359,26 @@ size_t cu_sample_bytes(const struct cuda *c, const struct backend_limits *lim);
 void cu_sample(struct cuda *c, int32_t *ids, const struct tensor *logits,
                const struct sample_row *rows, int n_rows, const struct logit_adjust *adjust);
 
+/* ---- sums over a group (comm*.cu): arguments as in struct backend ---- */
+int cu_group_offer(struct cuda *c, struct group_offer *out, const struct group_ask *ask,
+                   struct err *e);
+int cu_group_join(struct cuda *c, const struct sum_group *g, struct err *e);
+void cu_group_leave(struct cuda *c); /* nothing is in flight, and no graph has a sum */
+void cu_all_reduce(struct cuda *c, const struct tensor *x, int wire);
+void cu_square_sums(struct cuda *c, float *sums, const struct tensor *x, bool counts);
+void cu_norm_by_sums(struct cuda *c, const struct tensor *out, const struct tensor *x,
+                     const float *sums, int n, const float *w, float eps);
+/* Waits for the event, or if it is NULL for the stream, and as long only as the group exists. */
+cudaError_t cu_comm_wait(struct cuda *c, cudaEvent_t event);
+
 /* ---- device memory (cu_mem.cu) ---- */
 int cu_mem_open(struct cuda *c, struct err *e);
 void cu_mem_close(struct cuda *c); /* logs what was never freed */
 int cu_mem_alloc(struct cuda *c, void **out, size_t bytes, enum mem_kind kind, const char *owner,
                  struct err *e);
 void cu_mem_free(struct cuda *c, void *p, size_t bytes, enum mem_kind kind);
+/* Bytes between the beginning of CUDA's allocation and the address that cu_mem_alloc returns. */
+size_t cu_mem_offset(const struct cuda *c);
 /* Bytes of the device that are free; also updates stats. Takes tens of microseconds: not for every
  * step. */
 size_t cu_mem_query(struct cuda *c);

@@ -63,6 +63,8 @@ void cu_mem_close(struct cuda *c)
     c->mem = NULL;
 }
 
+size_t cu_mem_offset(const struct cuda *c) { return c->mem->guarded ? GUARD_BYTES : 0; }
+
 size_t cu_mem_query(struct cuda *c)
 {
     size_t free_bytes = 0, total = 0;

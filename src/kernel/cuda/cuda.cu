@@ -1,6 +1,7 @@
 /* cuda.cu - the GPU's backend table: memory, weights, sync, opening and closing a device.
  *
- * tern-cuda.so exports tern_cuda_open alone; backend_open calls it. The table's operations record
+ * tern-cuda.so exports tern_cuda_open and tern_cuda_card alone; backend.c calls them.
+ * The table's operations record
  * themselves (record_ops.c) and are launched by flush or sync (record.cu).
  *
  * To narrow down a fault: TERN_CUDA_GRAPHS=0 launches every step without graphs, TERN_CUDA_FUSE=0
@@ -253,6 +254,31 @@ static bool t_weight_supported(struct backend *be, enum dtype t)
     return cu_matvec_supports(t);
 }
 
+/* ---- groups ---- */
+
+static int t_group_offer(struct backend *be, struct group_offer *out, const struct group_ask *ask,
+                         struct err *e)
+{
+    use_device(cu_of(be));
+    return cu_group_offer(cu_of(be), out, ask, e);
+}
+
+/* Graphs contain sums of the group before. */
+static int t_group_join(struct backend *be, const struct sum_group *g, struct err *e)
+{
+    finish_pending(cu_of(be));
+    cu_record_drop_graphs(cu_of(be));
+    return cu_group_join(cu_of(be), g, e);
+}
+
+static void t_group_leave(struct backend *be)
+{
+    if (!cu_of(be)->comm) return;
+    finish_pending(cu_of(be));
+    cu_record_drop_graphs(cu_of(be));
+    cu_group_leave(cu_of(be));
+}
+
 /* ---- open and close ---- */
 
 /* Also of a backend that tern_cuda_open left half open: every part may be missing. */
@@ -267,6 +293,7 @@ static void t_close(struct backend *be)
                   (unsigned long long)c->record->n_steps, (unsigned long long)c->record->n_captures,
                   (unsigned long long)c->record->n_replays);
     profile_close(c);
+    if (c->record) t_group_leave(be);
     if (((struct gpu *)c)->has_gemm) cu_gemm_close(c);
     if (c->mem)
         for (int i = 0; i < CU_PARTS; i++)
@@ -287,6 +314,8 @@ static void fill_table(struct backend *be)
     be->reserve = t_reserve, be->available_bytes = t_available_bytes, be->close = t_close;
     be->weight_put = t_weight_put, be->weights_finish = t_weights_finish;
     be->weight_drop = t_weight_drop, be->weight_supported = t_weight_supported;
+    be->group_offer = t_group_offer, be->group_join = t_group_join;
+    be->group_leave = t_group_leave;
     record_fill_table(be);
 }
 
@@ -341,6 +370,31 @@ static int open_device(struct gpu *g, struct err *e)
     cudaRuntimeGetVersion(&version);
     snprintf(c->be.detail, sizeof c->be.detail, "%.40s, %d SMs, %zu GiB, CUDA %d.%d", p.name,
              c->n_sm, p.totalGlobalMem >> 30, version / 1000, version % 1000 / 10);
+    return OK;
+}
+
+/* The device is not opened: this takes no context and no memory on it. */
+extern "C" __attribute__((visibility("default"))) int tern_cuda_card(struct device_card *out,
+                                                                     const struct backend_opt *opt,
+                                                                     uint64_t layout, struct err *e)
+{
+    struct cudaDeviceProp p;
+    int rc, device = 0;
+    cudaError_t got;
+
+    if (layout != backend_layout())
+        return err_set(e, E_UNSUPPORTED,
+                       "tern-cuda.so belongs to another build of tern: run `make cuda` again");
+    if ((rc = choose_device(opt->device, &device, e)) != OK) return rc;
+    if ((got = cudaGetDeviceProperties(&p, device)) != cudaSuccess)
+        return err_set(e, E_DEVICE, "cuda:%d: %s", device, cudaGetErrorString(got));
+    snprintf(out->kind, sizeof out->kind, "cuda");
+    snprintf(out->name, sizeof out->name, "%.60s", p.name);
+    memcpy(out->card, &p.uuid, sizeof out->card);
+    out->cc = p.major * 10 + p.minor;
+    out->total_bytes = p.totalGlobalMem;
+    for (int t = 0; t < DT_COUNT; t++)
+        if (cu_matvec_supports((enum dtype)t)) out->types |= (uint64_t)1 << t;
     return OK;
 }
 

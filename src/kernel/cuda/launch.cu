@@ -601,6 +601,29 @@ static void launch_delta(struct cuda *c, const struct op_delta *o)
     cu_delta(c, &out, &in, &o->st, &opt);
 }
 
+/* ---- sums over a group ---- */
+
+static void launch_all_reduce(struct cuda *c, const struct op_all_reduce *o)
+{
+    struct tensor x = tensor_of(o->x);
+
+    cu_all_reduce(c, &x, o->wire);
+}
+
+static void launch_square_sums(struct cuda *c, const struct op_square_sums *o)
+{
+    struct tensor x = tensor_of(o->x);
+
+    cu_square_sums(c, o->sums, &x, o->counts != 0);
+}
+
+static void launch_norm_by_sums(struct cuda *c, const struct op_norm_by_sums *o)
+{
+    struct tensor out = tensor_of(o->out), x = tensor_of(o->x);
+
+    cu_norm_by_sums(c, &out, &x, o->sums, o->n, o->w, o->eps);
+}
+
 /* ---- sampling ---- */
 
 static void launch_sample(struct cuda *c, const struct op_sample *o)

@@ -222,7 +222,7 @@ void cu_record_throttle(struct cuda *c, int ahead)
     struct cu_record *r = c->record;
 
     if (r->n_parts <= ahead || ahead >= MAX_AHEAD || r->lost) return;
-    cu_check(c, cudaEventSynchronize(r->done[(r->n_parts - 1 - ahead) % MAX_AHEAD]), "step");
+    cu_check(c, cu_comm_wait(c, r->done[(r->n_parts - 1 - ahead) % MAX_AHEAD]), "step");
 }
 
 /* After a wait: adds the time that the stream was busy since the wait before. */
@@ -258,7 +258,7 @@ void cu_record_wait(struct cuda *c, enum cu_run how)
     struct cu_record *r = c->record;
 
     cu_record_run(c, how);
-    if (!r->lost) cu_check(c, cudaStreamSynchronize(c->stream), "step");
+    if (!r->lost) cu_check(c, cu_comm_wait(c, NULL), "step");
     if (!r->lost) count_busy(c);
     if (c->rc == OK)
         for (int i = 0; i < r->n_pending; i++)

@@ -565,6 +565,43 @@ static void record_delta(struct backend *be, const struct tensor *out, const str
                            .tiled = opt->tiled };
 }
 
+/* ---- sums over a group ---- */
+
+static void record_all_reduce(struct backend *be, const struct tensor *x, int wire)
+{
+    if (x->rows <= 0) return;
+    if (x->rows > 1 && x->stride != (size_t)x->cols) {
+        refuse_op(be, E_INTERNAL, "a sum of rows of %d numbers that lie %zu apart", x->cols,
+                  x->stride);
+        return;
+    }
+    *push_all_reduce(room_for(be, 0), x->rows) =
+        (struct op_all_reduce){ .x = tensor_ref(x), .wire = wire };
+}
+
+static void record_square_sums(struct backend *be, float *sums, const struct tensor *x, bool counts)
+{
+    if (x->rows <= 0) return;
+    *push_square_sums(room_for(be, 0), x->rows) = (struct op_square_sums){
+        .x = tensor_ref(x), .sums = sums, .bytes = (size_t)x->rows * sizeof *sums, .counts = counts
+    };
+}
+
+static void record_norm_by_sums(struct backend *be, const struct tensor *out,
+                                const struct tensor *x, const float *sums, int n, const float *w,
+                                float eps)
+{
+    if (x->rows <= 0) return;
+    *push_norm_by_sums(room_for(be, 0), x->rows) =
+        (struct op_norm_by_sums){ .out = tensor_ref(out),
+                                  .x = tensor_ref(x),
+                                  .sums = sums,
+                                  .bytes = (size_t)x->rows * sizeof *sums,
+                                  .w = w,
+                                  .n = n,
+                                  .eps = eps };
+}
+
 /* ---- sampling ---- */
 
 static void record_sample(struct backend *be, int32_t *ids, const struct tensor *logits,
@@ -591,6 +628,8 @@ void record_fill_table(struct backend *be)
     be->route = record_route, be->experts = record_experts;
     be->linear_heads = record_linear_heads;
     be->conv = record_conv, be->scan = record_scan, be->delta = record_delta;
+    be->all_reduce = record_all_reduce;
+    be->square_sums = record_square_sums, be->norm_by_sums = record_norm_by_sums;
     be->sample = record_sample;
     be->features = BACKEND_CHUNKS | BACKEND_INPUT_WEIGHTS | BACKEND_ZERO_EXPERTS |
                    BACKEND_EXPERT_SCALES | BACKEND_BETA_SCALE | BACKEND_CLIPPED_GLU |
