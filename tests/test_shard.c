@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "comm/shmlink.h"
+#include "foreign.h"
 #include "format/ggufw.h"
 #include "kernel/quant.h"
 #include "kv/chain.h"
@@ -142,7 +143,9 @@ static void run_whole(const char *path, struct result *out)
     loadplan_close(p);
 }
 
-static void run_divided(const char *path, const struct gang_shape *s, struct result *out)
+/* foreign: the leader's device; NULL: the CPU. */
+static void run_divided(const char *path, const struct gang_shape *s, struct foreign *foreign,
+                        struct result *out)
 {
     struct gang_world w;
     struct load_opt o = options(DT_F32);
@@ -154,11 +157,13 @@ static void run_divided(const char *path, const struct gang_shape *s, struct res
     start_gang(&w, s);
     o.gang = w.gang;
     o.shard = parallel_shard(s, 0);
-    if (loadplan_read(&p, path, &e) != OK || loadplan_make(p, &o, &e) != OK ||
-        runner_open(&r, p, &e) != OK)
+    if (loadplan_read(&p, path, &e) != OK || loadplan_make(p, &o, &e) != OK)
         fail_msg("%s: %s", path, e.msg);
+    if (foreign) foreign_make(foreign, p->place.shares[0].be);
+    if (runner_open(&r, p, &e) != OK) fail_msg("%s: %s", path, e.msg);
     run_model(p, r, out);
     assert_true(parallel_stats(r, &st));
+    assert_string_equal(st.sums, s->tp == 1 ? "none" : foreign ? "host" : "shared memory");
     assert_int_equal(st.members, s->tp * s->pp);
     assert_true(st.n_steps == 2 + DECODED && st.bytes > 0 && st.comm_ns <= st.step_ns);
     runner_close(r); /* ends the members */
@@ -184,18 +189,24 @@ static double worst_error(const struct result *a, const struct result *b)
     return worst;
 }
 
-static void check_divided(const char *path, const struct gang_shape *s, double most)
+static void check_divided_with(const char *path, const struct gang_shape *s, struct foreign *f,
+                               double most)
 {
     struct result whole, divided;
     double err;
 
     run_whole(path, &whole);
-    run_divided(path, s, &divided);
+    run_divided(path, s, f, &divided);
     err = worst_error(&whole, &divided);
     if (!(err <= most))
         fail_msg("%s, tp %d pp %d: the logits differ by %g", path, s->tp, s->pp, err);
     mem_free(whole.logits);
     mem_free(divided.logits);
+}
+
+static void check_divided(const char *path, const struct gang_shape *s, double most)
+{
+    check_divided_with(path, s, NULL, most);
 }
 
 static struct gang_shape shape(int tp, int pp)
@@ -220,6 +231,24 @@ static void folders_divide_with_the_same_logits(void **state)
         check_divided(repo(path), &(struct gang_shape){ .tp = 2, .pp = 1, .step_ns = 0 }, 2e-4);
         check_divided(repo(path), &(struct gang_shape){ .tp = 1, .pp = 2, .step_ns = 0 }, 1e-6);
         check_divided(repo(path), &(struct gang_shape){ .tp = 2, .pp = 2, .step_ns = 0 }, 2e-4);
+    }
+}
+
+/* A leader whose memory only its device reads takes part through staging memory: sums of blocks, of split
+ * norms and of recurrent layers. */
+static void devices_with_memory_of_their_own_take_part(void **state)
+{
+    static const char *const names[] = { "bitnet", "qwen2", "mamba2", "glm4_moe", "qwen3_next" };
+    char path[64];
+    (void)state;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i += THIN) {
+        struct gang_shape s = shape(2, 1);
+        struct foreign f = { .ways = 1u << GROUP_HOST | 1u << GROUP_IPC };
+        snprintf(path, sizeof path, "tests/golden/hf/%s", names[i]);
+        check_divided_with(repo(path), &s, &f, 2e-4);
+        assert_true(f.n_sums > 0 && f.left && f.n_joins == 1);
+        foreign_drop(&f);
     }
 }
 
@@ -601,6 +630,7 @@ int main(void)
         cmocka_unit_test(shapes_that_do_not_divide_evenly_give_the_same_logits),
         cmocka_unit_test(shares_are_uneven_where_members_are),
         cmocka_unit_test(folders_divide_with_the_same_logits),
+        cmocka_unit_test(devices_with_memory_of_their_own_take_part),
         cmocka_unit_test(experts_divide_whole),
         cmocka_unit_test(the_8_bit_wire_is_close),
         cmocka_unit_test(a_member_reads_its_rows_where_the_file_has_them),

@@ -71,8 +71,10 @@ static int open_pass(struct decoder *d, int i, const struct decoder_opt *opt, st
 static int open_stage(struct decoder *d, struct err *e)
 {
     struct shard *s = (struct shard *)d->m->hp.shard;
-    int rc = s ? shard_reserve(s, d->r.lim.max_tokens, e) : OK;
+    int rc = OK;
 
+    for (int i = 0; s && i < d->m->n_parts && rc == OK; i++)
+        rc = shard_reserve(s, d->m->parts[i].be, d->r.lim.max_tokens, e);
     if (rc == OK && !shard_has_embd(&d->m->hp))
         rc = open_crossing(&d->inlet, d, d->m->parts[0].be, e);
     if (rc == OK && !shard_has_head(&d->m->hp))

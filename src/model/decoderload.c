@@ -10,6 +10,8 @@
 #include "model/vechead.h"
 #include "model/weightlist.h"
 
+#include <string.h>
+
 /* Dense layers or a classifier behind the encoder. */
 static int read_head(struct loadplan *p, struct err *e)
 {
@@ -161,11 +163,26 @@ static uint64_t plan_scratch(const void *arg, int i, const struct sizes *s)
     return sum;
 }
 
-static uint64_t gpu_room(struct backend *be, const struct sizes_room *r)
+/* Members of the gang on the leader's own GPU: each needs its part of what is free there. Other members
+ * are told their sizes. */
+static uint64_t count_sharers(const struct load_opt *o)
 {
-    uint64_t has = be->available_bytes(be);
+    const struct gang_shape *g = o->gang ? &o->gang->shape : &o->gang_source.shape;
+    const char *mine = o->backend.device ? o->backend.device : "cpu";
+    uint64_t n = 1;
 
-    return r->device_bytes && r->device_bytes < has ? r->device_bytes : has;
+    for (int r = 1; r < g->tp * g->pp; r++)
+        n += strcmp(g->devices[r], mine) == 0 ||
+             (strcmp(mine, "cuda") == 0 && strcmp(g->devices[r], "cuda:0") == 0) ||
+             (strcmp(mine, "cuda:0") == 0 && strcmp(g->devices[r], "cuda") == 0);
+    return n;
+}
+
+static uint64_t gpu_room(struct backend *be, const struct load_opt *o)
+{
+    uint64_t has = be->available_bytes(be) / count_sharers(o), most = o->room.device_bytes;
+
+    return most && most < has ? most : has;
 }
 
 /* The memory of a share of the layers: what it has room for, and what lies in it whatever the
@@ -177,7 +194,7 @@ static void fill_memory(struct sizes_memory *m, const struct loadplan *p, int i,
     int end = first + p->place.shares[i].n_layers;
     bool gpu = be->available_bytes != NULL;
 
-    m->room = less(gpu ? gpu_room(be, r) : r->host_bytes, r->later_bytes);
+    m->room = less(gpu ? gpu_room(be, &p->opt) : r->host_bytes, r->later_bytes);
     if (!gpu && r->host_bytes == 0) m->room = UINT64_MAX; /* not known */
     m->share = sizes_share(r, gpu ? 1 : HOST_KV);
     for (int l = first; l < end; l++) {
@@ -301,11 +318,6 @@ static int take_shard(struct loadplan *p, struct err *e)
             e, E_UNSUPPORTED,
             "cpu-moe, n-cpu-moe and place are for a model of one process: not with tp or "
             "pp");
-    if (o->tp > 1 && place_is_gpu(&p->opt.backend))
-        return err_set(e, E_UNSUPPORTED,
-                       "tp %d: the members of a stage compute on CPUs; on GPUs use "
-                       "pp",
-                       o->tp);
     if ((rc = shard_make(&p->shard, &p->arena, p->hp, p->weights, o, e)) != OK) return rc;
     p->hp = &p->shard->hp;
     p->weights = &p->shard->weights;

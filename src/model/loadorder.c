@@ -69,16 +69,22 @@ int loadorder_read(struct loadorder *o, const void *p, size_t n, struct err *e)
     if (strcmp(o->version, TERN_VERSION) != 0)
         return err_set(e, E_UNSUPPORTED, "the leader is tern %s, this member %s", o->version,
                        TERN_VERSION);
+    for (int i = 0; i < COMM_MAX; i++)
+        if (!ends(g->devices[i], sizeof g->devices[i]))
+            return err_set(e, E_FORMAT, "the order to load has a text without an end");
     if (g->tp < 1 || g->pp < 1 || g->tp > COMM_MAX || g->pp > COMM_MAX ||
-        g->tp * g->pp > COMM_MAX || (g->wire != COMM_F32 && g->wire != COMM_Q8) || o->kv_type < 0 ||
-        o->kv_type >= DT_COUNT)
+        g->tp * g->pp > COMM_MAX || (g->wire != COMM_F32 && g->wire != COMM_Q8) ||
+        (int)g->way < 0 || g->way >= WAYS || o->kv_type < 0 || o->kv_type >= DT_COUNT)
         return err_set(e, E_FORMAT, "the order to load has values out of range");
     return OK;
 }
 
 struct load_opt loadorder_opt(const struct loadorder *o, int rank)
 {
-    return (struct load_opt){ .backend = { .n_threads = o->n_threads,
+    const char *device = o->shape.devices[rank];
+
+    return (struct load_opt){ .backend = { .device = *device ? device : NULL,
+                                           .n_threads = o->n_threads,
                                            .reference = o->reference,
                                            .isa = o->isa[0] ? o->isa : NULL,
                                            .numa = o->numa[0] ? o->numa : NULL },

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model/decoder.h"
+#include "model/gangcard.h"
 #include "model/loadorder.h"
 #include "model/stagerun.h"
 
@@ -51,15 +52,36 @@ static int load_part(struct member *m, size_t n, int rank, struct err *e)
     return OK;
 }
 
+/* The member's card, for the leader to compare. */
+static int show_card(struct member *m, size_t n, int rank, struct err *e)
+{
+    struct gangask *a = mem_new(struct gangask);
+    struct gangcard c;
+    int rc = a ? gangask_read(a, m->body, n, e) : err_nomem(e, "the question of the leader");
+
+    if (rc == OK) {
+        gangcard_fill(&c, a, rank);
+        rc = comm_send(&m->all, 0, &c, sizeof c, e);
+    }
+    mem_free(a);
+    return rc;
+}
+
+/* The first orders: who are you, and what to load. E_CANCELLED: the leader has ended the gang. */
 static int load(struct member *m, struct comm_link *link, struct err *e)
 {
     struct order o;
     struct loadreply y = { 0 };
     struct err why = { 0 };
-    uint64_t start = clock_ns();
+    uint64_t start;
     int rc = take_order(m, &m->all, &o, e);
 
+    if (rc == OK && o.kind == ORDER_CARD) {
+        if ((rc = show_card(m, (size_t)o.bytes, link->rank, e)) != OK) return rc;
+        rc = take_order(m, &m->all, &o, e);
+    }
     if (rc != OK) return rc;
+    start = clock_ns();
     if (!(m->order = mem_new(struct loadorder))) return err_nomem(e, "the order to load");
     rc = o.kind == ORDER_END ? E_CANCELLED : load_part(m, (size_t)o.bytes, link->rank, &why);
     if (o.kind == ORDER_END) return rc;
@@ -98,6 +120,17 @@ static int run_step(struct member *m, size_t n, struct err *e)
     return rc == OK ? send_results(m, &p.b, e) : rc;
 }
 
+/* The leader hears how it went. */
+static int join_group(struct member *m, struct err *e)
+{
+    struct loadreply y = { 0 };
+    struct err why = { 0 };
+
+    y.code = stagerun_group(&m->s, &m->order->shape, &why);
+    snprintf(y.text, sizeof y.text, "%.479s", why.msg);
+    return comm_send(&m->s.all, 0, &y, sizeof y, e);
+}
+
 static int copy_state(struct member *m, size_t n, struct err *e)
 {
     const int32_t *body = (const int32_t *)(const void *)m->body;
@@ -121,6 +154,7 @@ static int serve(struct member *m, struct err *e)
         if (o.kind == ORDER_END) return OK;
         if (o.kind == ORDER_STEP) rc = run_step(m, (size_t)o.bytes, e);
         else if (o.kind == ORDER_COPY) rc = copy_state(m, (size_t)o.bytes, e);
+        else if (o.kind == ORDER_GROUP) rc = join_group(m, e);
         else rc = err_set(e, E_FORMAT, "an order of kind %u in the middle", o.kind);
     }
     return rc;

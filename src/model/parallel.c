@@ -5,9 +5,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/decoder.h"
+#include "model/gangcard.h"
 #include "model/loadorder.h"
 #include "model/stagerun.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -221,21 +223,72 @@ static void close_parallel(struct runner *r)
 
 /* ---- opening ---- */
 
+/* What the members have to be, by the whole model. */
+static struct gangneeds needs_of(const struct loadplan *p)
+{
+    struct gangneeds n = { .experts = p->shard->whole->moe.n > 0,
+                           .reference = p->opt.backend.reference };
+
+    for (int i = 0; i < p->weights->n; i++) {
+        const struct weight_item *w = &p->weights->items[i];
+        if (!row_is_vector(w->r)) n.types |= (uint64_t)1 << layout_type(&w->lay, w->t);
+    }
+    return n;
+}
+
+/* The card of every member, and whether they fit together. Nothing is loaded yet. */
+static int compare_members(struct loadplan *p, struct comm *all, struct err *e)
+{
+    const struct gang_shape *shape = &p->opt.gang->shape;
+    struct gangneeds needs = needs_of(p);
+    struct gangask *ask = mem_new(struct gangask);
+    struct gangcard *cards = mem_array((size_t)all->size, sizeof *cards);
+    int rc = ask && cards ? OK : err_nomem(e, "the cards of a gang's members");
+
+    if (rc == OK) {
+        gangask_fill(ask, shape, &p->opt.backend);
+        gangcard_fill(&cards[0], ask, 0);
+        rc = send_order(all, ORDER_CARD, 0, ask, sizeof *ask, e);
+    }
+    /* a driver that starts takes seconds */
+    for (int r = 1; r < all->size && rc == OK; r++)
+        rc = comm_recv_within(all, r, &cards[r], sizeof *cards, 0, e);
+    for (int r = 0; r < all->size && rc == OK; r++) rc = gangcard_check(&cards[r], r, e);
+    if (rc == OK) rc = gangcards_match(cards, shape, &needs, e);
+    mem_free(cards);
+    mem_free(ask);
+    return rc;
+}
+
+/* The leader's own device is that of its plan. */
+static int note_device(struct loadplan *p, struct err *e)
+{
+    char *to = p->opt.gang->shape.devices[0];
+    const char *mine = p->opt.backend.device ? p->opt.backend.device : "cpu";
+
+    if (!*to) snprintf(to, GANG_DEVICE, "%s", mine);
+    if (strncmp(to, mine, GANG_DEVICE - 1) == 0) return OK;
+    return err_set(e, E_INVALID, "the leader computes on %s, but devices names %s for it", mine,
+                   to);
+}
+
 int parallel_announce(struct loadplan *p, struct err *e)
 {
     struct gang *g = p->opt.gang;
     struct loadorder *o = mem_new(struct loadorder);
     struct comm all = { 0 };
-    int rc = o ? loadorder_fill(o, p, &g->shape, e) : err_nomem(e, "the order to load");
+    int rc = note_device(p, e);
 
+    if (rc == OK) rc = o ? loadorder_fill(o, p, &g->shape, e) : err_nomem(e, "the order to load");
     if (rc == OK) rc = comm_open(&all, g->link, g->shape.step_ns, e);
-    if (rc == OK) rc = send_order(&all, ORDER_LOAD, 0, o, sizeof *o, e);
+    if (rc == OK) rc = compare_members(p, &all, e);
+    if (rc == OK) rc = send_order(&all, ORDER_LOAD, 1, o, sizeof *o, e);
     comm_release(&all);
     mem_free(o);
     return rc;
 }
 
-/* Every member's answer; the first that failed is the reason. */
+/* Every member's answer to a load, or to the order to group; the first that failed is the reason. */
 static int hear_members(struct parallel *p, struct err *e)
 {
     struct loadreply y;
@@ -246,12 +299,25 @@ static int hear_members(struct parallel *p, struct err *e)
         if ((one = comm_recv_within(&p->s.all, r, &y, sizeof y, 0, e)) != OK) return one;
         y.text[sizeof y.text - 1] = 0;
         if (y.code != OK && rc == OK) rc = err_set(e, y.code, "member %d: %s", r, y.text);
-        loadreply_seat(&y, r, &p->seats[r]);
-        if (y.code == OK)
+        if (y.bytes.weights) loadreply_seat(&y, r, &p->seats[r]);
+        if (y.code == OK && y.bytes.weights)
             log_debug("member %d has loaded %llu bytes of weights in %.0f ms", r,
                       (unsigned long long)y.bytes.weights, y.ms);
     }
     return rc;
+}
+
+/* All members have loaded: those of each stage agree on how sums travel. A failure of the leader counts
+ * more than those that it leads to. */
+static int group_members(struct parallel *p, struct err *e)
+{
+    int rc, heard;
+
+    if (p->s.shard->opt.tp < 2) return OK;
+    if ((rc = send_order(&p->s.all, ORDER_GROUP, p->number++, "", 0, e)) != OK) return rc;
+    rc = stagerun_group(&p->s, &p->gang->shape, e);
+    heard = hear_members(p, rc == OK ? e : NULL);
+    return rc == OK ? heard : rc;
 }
 
 static int alloc_parallel(struct parallel *p, struct err *e)
@@ -293,7 +359,7 @@ int parallel_open(struct runner **out, struct loadplan *plan, struct err *e)
     int rc;
 
     if (!p) return err_nomem(e, "the runner of a gang"); /* the decoder stays the caller's */
-    *p = (struct parallel){ .r = *local, .plan = plan, .gang = g, .local = local, .number = 1 };
+    *p = (struct parallel){ .r = *local, .plan = plan, .gang = g, .local = local, .number = 2 };
     p->r.start = start_step;
     p->r.wait = wait_step;
     p->r.copy_state = copy_states;
@@ -309,12 +375,35 @@ int parallel_open(struct runner **out, struct loadplan *plan, struct err *e)
     rc = stagerun_open(&p->s, local, plan->shard, g->link, &g->shape, e);
     if (rc == OK) rc = alloc_parallel(p, e);
     if (rc == OK) rc = hear_members(p, e);
+    if (rc == OK) rc = group_members(p, e);
+    p->s.group.stats = (struct comm_stats){ 0 };
     p->s.all.stats = (struct comm_stats){ 0 }; /* of steps only, without the load */
     loadreply_introduce(&own, plan);
     loadreply_seat(&own, 0, &p->seats[0]);
     *out = &p->r;
     plan->opt.gang = NULL; /* the runner's from here on */
     return rc;
+}
+
+/* Time of sums that the leader's device has made by itself. */
+static uint64_t device_sum_ns(const struct parallel *p)
+{
+    struct runner_device d[PLACE_DEVICES];
+    int n = runner_devices(p->s.local, d, PLACE_DEVICES);
+    uint64_t ns = 0;
+
+    for (int i = 0; i < n && i < PLACE_DEVICES; i++) ns += d[i].stats.sum_ns;
+    return ns;
+}
+
+/* How sums travel, in a word. */
+static const char *name_sums(const struct parallel *p)
+{
+    const struct stagerun *s = &p->s;
+
+    if (s->shard->opt.tp < 2) return "none";
+    if (s->dev.be) return group_way_name(s->dev.way);
+    return s->all.link->name;
 }
 
 bool parallel_stats(const struct runner *r, struct parallel_stats *out)
@@ -326,7 +415,9 @@ bool parallel_stats(const struct runner *r, struct parallel_stats *out)
                                     .tp = p->s.shard->opt.tp,
                                     .pp = p->s.shard->opt.pp,
                                     .step_ns = p->step_ns,
-                                    .comm_ns = p->s.all.stats.ns + p->s.group.stats.ns,
+                                    .sums = name_sums(p),
+                                    .comm_ns =
+                                        p->s.all.stats.ns + p->s.group.stats.ns + device_sum_ns(p),
                                     .bytes = p->s.all.stats.bytes + p->s.group.stats.bytes,
                                     .n_steps = p->n_steps };
     return true;

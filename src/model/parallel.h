@@ -37,6 +37,9 @@ const char *parallel_transport(const struct runner *r);
 
 struct parallel_stats {
     int members, tp, pp;
+    const char
+        *sums; /* of the leader's stage: "shared memory", "tcp", "mpi" between CPUs, "host", "ipc",
+                       * "nccl" between GPUs; "none": a stage is one member */
     uint64_t step_ns; /* of all steps of the leader */
     uint64_t comm_ns; /* of these, in communication and waiting for others */
     uint64_t bytes;   /* that the leader has sent */

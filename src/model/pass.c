@@ -128,10 +128,10 @@ static void norm_queries_and_keys(struct pass *d, int l)
         const struct shard *s = d->m->hp.shard;
         const struct layer_hp *all = &s->whole->layers[s->first + l];
         struct shard_norm norms[] = {
-            { &p->q, w->q_norm, all->n_heads * all->head_dim, true },
-            { &p->k, w->k_norm, all->n_kv_heads * all->head_dim, s->layers[l].first_of_kv },
+            { &p->q, &p->q, w->q_norm, all->n_heads * all->head_dim, true },
+            { &p->k, &p->k, w->k_norm, all->n_kv_heads * all->head_dim, s->layers[l].first_of_kv },
         };
-        shard_norms(&d->m->hp, norms, 2, d->m->hp.norm_eps);
+        shard_norms(d->be, &d->m->hp, norms, 2, d->m->hp.norm_eps);
         return;
     }
     norm_heads(d, &p->q, lh->n_heads, lh->head_dim, w->q_norm, w->q_norm_b);
@@ -268,15 +268,13 @@ static int whole_width(const struct pass *d, enum dim dim, int l)
 static void queue_sub_norm(struct pass *d, const struct tensor *out, const struct tensor *x,
                            const float *weight, int n_whole)
 {
-    struct shard_norm one = { out, weight, n_whole, true };
+    struct shard_norm one = { out, x, weight, n_whole, true };
 
     if (!shard_divides(&d->m->hp)) {
         queue_norm(d, out, x, weight, NULL);
         return;
     }
-    for (int r = 0; r < x->rows; r++)
-        memcpy(tensor_row(out, r), tensor_row(x, r), (size_t)x->cols * sizeof(float));
-    shard_norms(&d->m->hp, &one, 1, d->m->hp.norm_eps);
+    shard_norms(d->be, &d->m->hp, &one, 1, d->m->hp.norm_eps);
 }
 
 /* The output of a block, which is in tt if it is a part of a sum or if a norm follows, to the residual
@@ -286,7 +284,7 @@ static void queue_residual(struct pass *d, int l, const float *post_norm)
     struct backend *be = d->be;
     struct layer_step *p = &d->s.steps[l];
 
-    shard_sum(&d->m->hp, &p->tt);
+    shard_sum(be, &d->m->hp, &p->tt);
     if (post_norm) {
         queue_norm(d, &p->th, &p->tt, post_norm, NULL);
         be->add(be, &p->tx, &p->th, d->m->hp.residual_scale);

@@ -23,6 +23,7 @@
 #define TERN_MODEL_SHARD_H
 
 #include "comm/comm.h"
+#include "kernel/group.h"
 #include "model/cut.h"
 #include "model/weightlist.h"
 
@@ -45,6 +46,8 @@ struct shard_layer {
     bool split_norm; /* mamba2: the norm after the gate goes over the columns of all members */
 };
 
+enum { SHARD_DEVICES = 8 }; /* as many as a model has parts */
+
 struct shard {
     struct shard_opt opt;
     const struct hparams *whole;
@@ -57,7 +60,12 @@ struct shard {
     struct comm *group;      /* the members of the stage; NULL: this member alone */
     struct err failed;       /* of a sum, until the step's end */
     enum comm_wire wire;     /* of the sums of a block's outputs */
-    float *sums;             /* [2 * max_tokens] of split norms */
+    enum group_way way;      /* in which members on devices sum (devgroup.h) */
+    struct shard_sums {      /* of split norms, on each device of the member */
+        struct backend *be;
+        float *p; /* [2 * max_tokens] */
+        size_t bytes;
+    } sums[SHARD_DEVICES];
 };
 
 /* Makes the shard; all memory is in the arena. E_UNSUPPORTED names what cannot be divided so. */
@@ -70,22 +78,25 @@ int shard_check(const struct hparams *hp, const struct shard_opt *opt, struct er
 struct span shard_vocab(const struct hparams *hp, const struct shard_opt *o);
 struct span shard_stage(const struct hparams *hp, int i, int n);
 
-/* Memory for sums of steps of that size. */
-int shard_reserve(struct shard *s, int max_tokens, struct err *e);
+/* Memory for sums of steps of that size, on one of the member's devices. */
+int shard_reserve(struct shard *s, struct backend *be, int max_tokens, struct err *e);
+/* Numbers of the largest sum of such steps. */
+size_t shard_largest_sum(const struct shard *s, int max_tokens);
 void shard_release(struct shard *s);
 
-/* x = sum over the members of the stage; nothing without a shard. A failure is kept in the shard. */
-void shard_sum(const struct hparams *hp, const struct tensor *x);
-/* RMSNorm of rows whose columns are divided among the members: x = x / sqrt(mean + eps) * w. The mean
+/* x = sum over the members of the stage; nothing without a shard. A failure is kept in the shard. be: the
+ * device that x is on. */
+void shard_sum(struct backend *be, const struct hparams *hp, const struct tensor *x);
+/* RMSNorm of rows whose columns are divided among the members: out = x / sqrt(mean + eps) * w. The mean
  * is that of all n columns. counts: this member's columns are not also another's. */
 struct shard_norm {
-    const struct tensor *x;
-    const float *w; /* [x->cols] */
+    const struct tensor *out, *x; /* may be the same */
+    const float *w;               /* [x->cols] */
     int n;
     bool counts;
 };
-void shard_norms(const struct hparams *hp, struct shard_norm *list, int n_list,
-                 float eps); /* at most two */
+void shard_norms(struct backend *be, const struct hparams *hp, const struct shard_norm *list,
+                 int n_list, float eps); /* at most two */
 
 /* ---- for the loader ---- */
 

@@ -79,7 +79,7 @@ void mamba_run(const struct mix *x)
     be->linear(be, &x->p->h, s->jobs, 1);
     run_conv(x, &s->mid, &s->conv, &s->conv_opt);
     be->linear(be, &s->mid, &s->up, 1);
-    shard_sum(x->hp, &s->low);
+    shard_sum(be, x->hp, &s->low);
     if (h->bc_norm) { /* dt, b, c */
         be->rmsnorm(be, &s->q, &s->q, x->w->mix.dt_norm, h->bc_eps);
         be->rmsnorm(be, &s->latent, &s->latent, x->w->mix.b_norm, h->bc_eps);
@@ -151,9 +151,9 @@ void mamba2_run(const struct mix *x)
     be->act(be, a, &s->z, a, ACT_SILU);
     if (shard_divides(x->hp) && x->hp->shard->layers[x->l].split_norm) {
         const struct shard *sh = x->hp->shard;
-        struct shard_norm one = { a, x->w->mix.norm, sh->whole->layers[sh->first + x->l].mix.inner,
-                                  true };
-        shard_norms(x->hp, &one, 1, x->hp->norm_eps);
+        struct shard_norm one = { a, a, x->w->mix.norm,
+                                  sh->whole->layers[sh->first + x->l].mix.inner, true };
+        shard_norms(be, x->hp, &one, 1, x->hp->norm_eps);
         return;
     }
     if (h->normed && !h->norm_first)

@@ -32,9 +32,28 @@ int stagerun_open(struct stagerun *s, struct runner *local, struct shard *shard,
     return s->logits && s->hidden ? OK : err_nomem(e, "the results of a step");
 }
 
+int stagerun_group(struct stagerun *s, const struct gang_shape *shape, struct err *e)
+{
+    const struct model *m = decoder_model(s->local);
+    struct devgroup_opt opt = { .way = shape->wire == COMM_F32 || shape->way != WAY_AUTO
+                                           ? shape->way
+                                           : WAY_HOST, /* the only one with other wires */
+                                .whole = m->n_parts == 1,
+                                .max = shard_largest_sum(s->shard, s->local->lim.max_tokens),
+                                .timeout_ns = shape->step_ns,
+                                .failed = &s->shard->failed };
+    int rc;
+
+    if (s->shard->opt.tp < 2) return OK;
+    rc = devgroup_open(&s->dev, &s->group, m->parts[m->n_parts - 1].be, &opt, e);
+    if (rc == OK) s->shard->way = s->dev.way;
+    return rc;
+}
+
 void stagerun_release(struct stagerun *s)
 {
     if (s->shard) s->shard->group = NULL;
+    devgroup_release(&s->dev);
     comm_release(&s->all);
     comm_release(&s->group);
     mem_free(s->rows);

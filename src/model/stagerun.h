@@ -3,6 +3,7 @@
 #define TERN_MODEL_STAGERUN_H
 
 #include "comm/gang.h"
+#include "model/devgroup.h"
 #include "model/runner.h"
 #include "model/shard.h"
 #include "model/stepplan.h"
@@ -11,6 +12,7 @@ struct stagerun {
     struct runner *local; /* the member's decoder */
     struct shard *shard;
     struct comm all, group; /* all members; those of the stage */
+    struct devgroup dev;    /* those of the stage, as devices; zeroed: this member alone */
     int n_vec, n_logits;    /* numbers of a hidden row, of a row of the member's logits */
     float *logits;          /* [max_out][n_logits] of the step, on the last stage */
     float *hidden;          /* [max_tokens][n_vec], where hidden rows are wanted */
@@ -22,6 +24,10 @@ struct stagerun {
 int stagerun_open(struct stagerun *s, struct runner *local, struct shard *shard,
                   struct comm_link *link, const struct gang_shape *shape, struct err *e);
 void stagerun_release(struct stagerun *s); /* a zeroed one is allowed */
+
+/* Agrees with the other members of the stage on how sums travel: all of them call it at the same time,
+ * before the first step. */
+int stagerun_group(struct stagerun *s, const struct gang_shape *shape, struct err *e);
 
 /* All pieces of the step. On the last stage logits and hidden are then filled. */
 int stagerun_step(struct stagerun *s, const struct stepplan *p, struct err *e);

@@ -15,7 +15,16 @@
 
 #define ORDER_MAGIC 0x31504754u /* "TGP1" */
 
-enum order_kind { ORDER_LOAD = 1, ORDER_STEP, ORDER_COPY, ORDER_END, ORDER_KINDS };
+/* ORDER_CARD comes first, then ORDER_LOAD, and with several members of a stage ORDER_GROUP. */
+enum order_kind {
+    ORDER_LOAD = 1,
+    ORDER_STEP,
+    ORDER_COPY,
+    ORDER_END,
+    ORDER_CARD,  /* say what you are (gangcard.h) */
+    ORDER_GROUP, /* agree with the members of your stage on how sums travel (devgroup.h) */
+    ORDER_KINDS
+};
 
 struct order {
     uint32_t magic;
