@@ -394,7 +394,7 @@ static double comm_share(const struct bench_comm *c)
 
 static void put_members(struct jsonw *w, const struct bench *b)
 {
-    struct parallel_stats s = { .members = 1, .tp = 1, .pp = 1 };
+    struct parallel_stats s = { .members = 1, .tp = 1, .pp = 1, .sums = "none" };
     struct bench_comm all;
 
     parallel_stats(b->runner, &s);
@@ -402,6 +402,7 @@ static void put_members(struct jsonw *w, const struct bench *b)
     jsonw_key(w, "members"), jsonw_int(w, s.members);
     jsonw_key(w, "tp"), jsonw_int(w, s.tp);
     jsonw_key(w, "pp"), jsonw_int(w, s.pp);
+    jsonw_key(w, "sums"), jsonw_str(w, str_c(s.sums));
     jsonw_key(w, "comm_share"), jsonw_num(w, comm_share(&all));
     jsonw_key(w, "prompt_comm_share"), jsonw_num(w, comm_share(&b->prompt_comm));
     jsonw_key(w, "decode_comm_share"), jsonw_num(w, comm_share(&b->decode_comm));
@@ -596,7 +597,7 @@ int cmd_bench(int argc, char **argv)
         parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||
         parse_sizes(&b.chunks, "--chunk", chunks, b.step_tokens, &e) != OK ||
         cmd_kv_type(&b.kv_type, kv_type, &e) != OK || check_device(&b, &e) != OK ||
-        gangflags_check(&b.gang, &e) != OK)
+        gangflags_check(&b.gang, b.device, &e) != OK)
         return cmd_usage("bench", &e);
     if (gangflags_mpi(&b.gang, argc, argv, &code)) return code;
     rc = open_bench(&b, &e);

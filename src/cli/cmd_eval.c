@@ -168,7 +168,8 @@ int cmd_eval(int argc, char **argv)
     if (args_parse(&verb, table, argc, argv, pos, 2, &n_pos, &helped, &e) != OK)
         return cmd_usage("eval", &e);
     if (helped) return EXIT_OK;
-    if (fill_options(&o, pos, n_pos, &what, &e) != OK || gangflags_check(&o.gang, &e) != OK)
+    if (fill_options(&o, pos, n_pos, &what, &e) != OK ||
+        gangflags_check(&o.gang, o.device, &e) != OK)
         return cmd_usage("eval", &e);
     if (gangflags_mpi(&o.gang, argc, argv, &code)) return code;
     rc = cmd_model(&o.model, &e); /* golden.safetensors is in the folder that a name means */

@@ -22,16 +22,19 @@ static int make_conf(struct gang_conf *c, const struct gangflags *f, struct err 
                             .program = f->program,
                             .split = f->split,
                             .wire = f->wire,
+                            .devices = f->devices,
+                            .comm = f->comm,
                             .step_ms = (int64_t)f->step_s * 1000 };
 
     return gang_conf_of(c, &w, e);
 }
 
-int gangflags_check(const struct gangflags *f, struct err *e)
+int gangflags_check(const struct gangflags *f, const char *device, struct err *e)
 {
     struct gang_conf c;
 
-    return make_conf(&c, f, e) == OK ? OK : E_INVALID;
+    if (make_conf(&c, f, e) != OK) return E_INVALID;
+    return gang_check_device(&c, device, e);
 }
 
 static bool is_mpi(const struct gangflags *f)
@@ -53,8 +56,11 @@ int gangflags_open(const struct gangflags *f, struct load_opt *o, struct err *e)
     } else {
         rc = gang_open(&o->gang, &c, e);
     }
-    if (rc == OK) o->shard = parallel_shard(&c.shape, 0);
-    return rc;
+    if (rc != OK) return rc;
+    o->shard = parallel_shard(&c.shape, 0);
+    /* the gang's text: it lives as long as the members */
+    if (o->gang->shape.devices[0][0]) o->backend.device = o->gang->shape.devices[0];
+    return OK;
 }
 
 /* mpirun -np N [--host a,b] this command. */

@@ -8,7 +8,7 @@
 struct gangflags {
     int tp, pp;
     bool ep;
-    const char *transport, *hosts, *agent, *listen, *program, *split, *wire;
+    const char *transport, *hosts, *agent, *listen, *program, *split, *wire, *devices, *comm;
     int step_s;
 };
 
@@ -30,6 +30,10 @@ struct gangflags {
           &(g)->transport, "T",  "between members: shm, tcp, mpi (shm; with hosts tcp)" },            \
         { "--wire",   NULL, ARG_STR,                                                                  \
           &(g)->wire, "T",  "form of sums between members: f32, q8 for slow networks (f32)" },        \
+        { "--devices",   NULL,   ARG_STR,                                                             \
+          &(g)->devices, "LIST", "device of each member, or one of all: cuda,cpu (cpu)" },            \
+        { "--comm",   NULL,  ARG_STR,                                                                 \
+          &(g)->comm, "WAY", "sums between GPUs: auto, host, ipc, nccl (auto)" },                     \
         { "--gang-listen",                                                                            \
           NULL,                                                                                       \
           ARG_STR,                                                                                    \
@@ -45,8 +49,8 @@ struct gangflags {
             "longest wait of a member for another, in seconds (60)"                                   \
     }
 
-/* E_INVALID names the flag. */
-int gangflags_check(const struct gangflags *f, struct err *e);
+/* E_INVALID names the flag. device: --device of the command, or NULL. */
+int gangflags_check(const struct gangflags *f, const char *device, struct err *e);
 /* Starts the members, if there are to be any, and says so in the options of the load; *n_threads 0 becomes
  * this process's part of the machine. The gang goes to the runner when the model is opened. argv: of
  * the command, which MPI starts again. */

@@ -25,6 +25,59 @@ static int read_shares(int *out, const char *list, int n, struct err *e)
 
 static const char *word(const char *s) { return s && *s ? s : NULL; }
 
+/* "cpu", "cuda" or "cuda:N". Whether it is there, a member says (model/gangcard.h). */
+static bool is_device(struct str s)
+{
+    int64_t n;
+
+    if (str_eq(s, STR("cpu")) || str_eq(s, STR("cuda"))) return true;
+    return str_starts(s, STR("cuda:")) && str_to_i64(str_skip(s, 5), &n) && n >= 0 && n <= 1023;
+}
+
+/* One for each member, or one for all of them. */
+static int read_devices(struct gang_shape *g, const char *list, struct err *e)
+{
+    int n = g->tp * g->pp, got = 0;
+    struct str rest = str_c(list);
+
+    if (n < 2) return err_set(e, E_INVALID, "devices %s: tp and pp are 1, use device", list);
+    while (rest.n) {
+        ptrdiff_t comma = str_find(rest, STR(","));
+        struct str one = comma < 0 ? rest : str_take(rest, (size_t)comma);
+        if (!is_device(one) || one.n >= GANG_DEVICE || got >= n)
+            return err_set(
+                e, E_INVALID,
+                "devices %s: must be cpu, cuda or cuda:N for each of %d members, or once "
+                "for all",
+                list, n);
+        memcpy(g->devices[got], one.p, one.n);
+        g->devices[got++][one.n] = 0;
+        rest = str_skip(rest, one.n + 1);
+    }
+    if ((got != 1 && got != n) || list[strlen(list) - 1] == ',')
+        return err_set(e, E_INVALID, "devices %s: names %d devices for %d members", list, got, n);
+    for (; got < n; got++) memcpy(g->devices[got], g->devices[0], GANG_DEVICE);
+    return OK;
+}
+
+static int read_way(struct gang_conf *c, const char *name, struct err *e)
+{
+    static const char *const names[WAYS] = { "auto", "host", "ipc", "nccl" };
+    int w = 0;
+
+    while (w < WAYS && strcmp(name, names[w]) != 0) w++;
+    if (w == WAYS) return err_set(e, E_INVALID, "comm %s: must be auto, host, ipc or nccl", name);
+    c->shape.way = (enum gang_way)w;
+    if (w != WAY_IPC && w != WAY_NCCL) return OK;
+    if (c->shape.tp < 2)
+        return err_set(e, E_INVALID, "comm %s: sums are those of the members of tp, which is %d",
+                       name, c->shape.tp);
+    if (c->shape.wire != COMM_F32)
+        return err_set(e, E_INVALID, "comm %s: sums travel as f32; with wire q8 use comm host",
+                       name);
+    return OK;
+}
+
 int gang_conf_of(struct gang_conf *c, const struct gang_words *w, struct err *e)
 {
     bool q8 = word(w->wire) && strcmp(w->wire, "q8") == 0;
@@ -46,8 +99,28 @@ int gang_conf_of(struct gang_conf *c, const struct gang_words *w, struct err *e)
         return err_set(e, E_INVALID, "step-timeout of %lld ms: must be 1 s to a day",
                        (long long)w->step_ms);
     if ((rc = gang_check(c, e)) != OK) return rc;
+    if (word(w->devices) && (rc = read_devices(&c->shape, w->devices, e)) != OK) return rc;
+    if (word(w->comm) && (rc = read_way(c, w->comm, e)) != OK) return rc;
     return word(w->split) ? read_shares(c->shape.shares, w->split, w->tp > 1 ? w->tp : w->pp, e)
                           : OK;
+}
+
+int gang_check_device(const struct gang_conf *c, const char *device, struct err *e)
+{
+    const struct gang_shape *s = &c->shape;
+    const char *leader = s->devices[0];
+    bool gpu = device && strcmp(device, "cpu") != 0;
+
+    if (!gpu || s->tp * s->pp < 2) return OK;
+    if (*leader && strcmp(leader, device) != 0)
+        return err_set(e, E_INVALID, "device %s, but devices begins with %s: name one of them",
+                       device, leader);
+    if (!*leader && s->tp > 1)
+        return err_set(e, E_INVALID,
+                       "tp %d: device %s is the leader's alone; name those of all members: devices "
+                       "%s,%s",
+                       s->tp, device, device, device);
+    return OK;
 }
 
 int gang_threads(const struct gang_conf *c, int given)

@@ -37,12 +37,17 @@ struct gang_words {
     int tp, pp;
     bool ep;
     const char *transport, *hosts, *agent, *listen, *program;
-    const char *split; /* "3,1" */
-    const char *wire;  /* "f32", "q8" */
+    const char *split;   /* "3,1" */
+    const char *wire;    /* "f32", "q8" */
+    const char *devices; /* "cuda,cpu": of each member, or one of all */
+    const char *comm;    /* "auto", "host", "ipc", "nccl" */
     int64_t step_ms;
 };
 /* E_INVALID names the word. Borrows the texts. */
 int gang_conf_of(struct gang_conf *c, const struct gang_words *w, struct err *e);
+/* Does the leader's device, as another flag names it (NULL: none does), go with the configuration?
+ * E_INVALID. */
+int gang_check_device(const struct gang_conf *c, const char *device, struct err *e);
 /* Threads of a member where none are given: its part of this machine. */
 int gang_threads(const struct gang_conf *c, int given);
 /* gang_open as a source; the configuration stays where it is. */

@@ -67,7 +67,7 @@ struct settings {
     char *device, *isa, *numa, *kv_type;
     int64_t tp, pp, step_timeout_ms; /* members of each model's gang: gang/launch.h */
     bool ep;
-    char *split, *hosts, *transport, *wire, *agent, *gang_listen, *remote_tern;
+    char *split, *hosts, *transport, *wire, *agent, *gang_listen, *remote_tern, *devices, *comm;
     struct gang_conf gang; /* the same; set by settings_gang */
     int64_t threads, gpu_layers, ctx, kv_tokens, max_batch, max_seqs, max_requests,
         max_queue_tokens;

@@ -15,12 +15,11 @@ int settings_gang(struct settings *s, struct err *e)
                             .program = s->remote_tern,
                             .split = s->split,
                             .wire = s->wire,
+                            .devices = s->devices,
+                            .comm = s->comm,
                             .step_ms = s->step_timeout_ms };
     int rc = gang_conf_of(&s->gang, &w, e);
 
-    if (rc == OK && s->tp * s->pp > 1 && strcmp(s->device, "cpu") != 0 && s->gpu_layers != 0 &&
-        s->tp > 1)
-        rc = err_set(e, E_INVALID, "tp %d: members compute on CPUs, but device is '%s'; use pp",
-                     (int)s->tp, s->device);
+    if (rc == OK) rc = gang_check_device(&s->gang, s->gpu_layers == 0 ? "cpu" : s->device, e);
     return rc;
 }

@@ -182,6 +182,11 @@ const struct knob settings_knobs[] = {
               "tcp" },
     { .name = "wire", .kind = KNOB_CHOICE, .at = AT(wire), .choices = "f32|q8", .dflt = "f32",
       .help = "form of sums between members; q8: 8 bits, for slow networks" },
+    { .name = "devices", .kind = KNOB_TEXT, .at = AT(devices), .dflt = "",
+      .help = "device of each member, or one of all: cuda,cpu; default: cpu" },
+    { .name = "comm", .kind = KNOB_CHOICE, .at = AT(comm), .choices = "auto|host|ipc|nccl", .dflt = "auto",
+      .help = "how sums of members on GPUs travel: through the host, over CUDA IPC, by NCCL; auto: the best "
+              "that works" },
     { .name = "agent", .kind = KNOB_TEXT, .at = AT(agent), .dflt = "ssh -o BatchMode=yes %h",
       .help = "command that runs another on the host %h, to start members there" },
     { .name = "gang-listen", .kind = KNOB_TEXT, .at = AT(gang_listen), .dflt = "",

@@ -107,7 +107,10 @@ int workerflags_of_model(const struct model_opt *o, struct arena *a, const char 
 
 void workerflags_engine(const struct settings *s, struct engine_opt *o)
 {
-    *o = (struct engine_opt){ .device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device,
+    const char *leader = s->gang.shape.devices[0]; /* of a gang; empty: not named */
+    const char *device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device;
+
+    *o = (struct engine_opt){ .device = *leader ? leader : device,
                               .n_threads = gang_threads(&s->gang, (int)s->threads),
                               .isa = s->isa,
                               .numa = s->numa,

@@ -99,6 +99,8 @@ CASES = {
     "hosts": ("a,b", "a,b", SAME),
     "transport": ("tcp", "tcp", SAME),
     "wire": ("q8", "q8", SAME),
+    "devices": ("cpu,cpu", "cpu,cpu", SAME),
+    "comm": ("host", "host", SAME),
     "agent": ("rsh %h", "rsh %h", SAME),
     "gang-listen": ("127.0.0.1", "127.0.0.1", SAME),
     "remote-tern": ("/opt/tern", "/opt/tern", SAME),
@@ -160,7 +162,7 @@ CASES = {
     "metrics-compat": ("vllm", "vllm", SAME),
 }
 # What another setting requires.
-WITH = {"ep": ["--tp", "2"], "split": ["--tp", "2"], "tls-cert": ["--tls-key", PEM], "tls-key": ["--tls-cert", PEM], "alias": ["-m", MODEL]}
+WITH = {"ep": ["--tp", "2"], "split": ["--tp", "2"], "devices": ["--pp", "2"], "tls-cert": ["--tls-key", PEM], "tls-key": ["--tls-cert", PEM], "alias": ["-m", MODEL]}
 # Defaults that stand for something else: never 0 and never "auto" as an effective value.
 SCALE = ["threads", "ctx", "max-seqs", "max-batch", "kv-tokens", "max-requests", "max-queue-tokens", "memory-limit",
          "max-connections", "max-tenant-bodies", "models-max", "isa", "numa", "kv-type", "rate-per-min", "concurrency"]
@@ -223,7 +225,7 @@ def check_table():
 
 # Not together with the others: TLS would hide the effects, a folder or names that are not there end the start, and
 # one process shows its statistics at once.
-ALONE = {"config", "tp", "pp", "ep", "split", "hosts", "agent", "remote-tern", "model-key-command", "tls-cert", "tls-key", "vram-only", "cpu-moe", "n-cpu-moe", "place", "models-dir", "preload", "isolate", "api-key-file", "nats", "park-dir", "host", "socket",
+ALONE = {"config", "tp", "pp", "ep", "split", "devices", "hosts", "agent", "remote-tern", "model-key-command", "tls-cert", "tls-key", "vram-only", "cpu-moe", "n-cpu-moe", "place", "models-dir", "preload", "isolate", "api-key-file", "nats", "park-dir", "host", "socket",
          "peers", "peer-ca", "policy", "policy-script", "heartbeat-ms", "detect-ms", "stall-ms"}
 
 
