@@ -64,6 +64,7 @@ static void foreign_leave(struct backend *be)
 {
     struct foreign *f = foreign_of(be);
 
+    if (f->g.way == GROUP_IPC && f->g.meet) f->g.meet(f->g.arg);
     mem_free(f->staging);
     f->staging = NULL;
     f->left = true;

@@ -73,6 +73,8 @@ struct sum_group {
     void (*sum)(void *arg, float *x, size_t n, int wire);
     /* Any thread: has the group ended? The device then stops waiting for others. */
     bool (*is_lost)(void *arg);
+    /* GROUP_IPC: returns when all members have let go of each other's memory, or the group has ended. */
+    void (*meet)(void *arg);
     void *arg;
 };
 

@@ -7,8 +7,9 @@
 #include <string.h>
 
 enum {
-    TRIAL = 4099,    /* numbers: no multiple of anything */
-    TRIAL_MS = 20000 /* processes that share a GPU take turns of milliseconds on it */
+    TRIAL = 4099,     /* numbers: no multiple of anything */
+    TRIAL_MS = 20000, /* processes that share a GPU take turns of milliseconds on it */
+    MEET_MS = 2000    /* for the others to let go of shared memory at the end */
 };
 
 /* ---- what the device calls ---- */
@@ -27,6 +28,15 @@ static bool is_lost(void *arg)
     struct comm_link *k = ((struct devgroup *)arg)->comm->link;
 
     return k->is_aborted(k);
+}
+
+/* Of a group that never was complete nobody else would come. */
+static void meet(void *arg)
+{
+    struct devgroup *g = arg;
+
+    g->comm->timeout_ns = MEET_MS * 1000000ull;
+    if (g->opened && !is_lost(g)) comm_barrier(g->comm, NULL);
 }
 
 /* ---- agreeing ---- */
@@ -91,6 +101,7 @@ static int join(struct devgroup *g, const struct group_offer *all, enum group_wa
                                .timeout_ns = timeout_ns,
                                .sum = sum_by_host,
                                .is_lost = is_lost,
+                               .meet = meet,
                                .arg = g };
 
     return g->be ? g->be->group_join(g->be, &group, e) : OK;
@@ -186,6 +197,7 @@ int devgroup_open(struct devgroup *g, struct comm *c, struct backend *be,
     if (rc == OK) rc = comm_reserve(c, opt->max, e);
     c->timeout_ns = timeout_ns;
     mem_free(all);
+    g->opened = rc == OK;
     if (rc != OK) devgroup_release(g);
     return rc;
 }

@@ -22,6 +22,7 @@ struct devgroup {
     struct backend *be; /* borrowed; NULL: this member computes in host memory */
     struct devgroup_opt opt;
     enum group_way way;
+    bool opened;
 };
 
 /* be: the member's device, or one whose memory is the host's. g stays where it is. */

@@ -220,8 +220,8 @@ static void run(const char *name, enum group_way way)
 
     assert_int_equal(w.g.way, way);
     if (s->run(&w, &e) != OK) fail_msg("%s: %s", name, e.code ? e.msg : w.failed.msg);
+    close_world(&w); /* both let go of shared memory at the same time */
     wait_member(pid);
-    close_world(&w);
 }
 
 static void sums_through_the_host_are_right(void **state)

@@ -170,12 +170,17 @@ cudaError_t cu_comm_wait(struct cuda *c, cudaEvent_t event)
 
 /* ---- memory ---- */
 
-static void free_ipc(struct cuda *c, struct cu_comm *m)
+static void unmap_peers(struct cu_comm *m)
 {
     for (int i = 0; i < GROUP_IPC_MAX; i++) {
         if (m->peers[i]) cudaIpcCloseMemHandle(m->peers[i]);
         m->peers[i] = NULL;
     }
+}
+
+static void free_ipc(struct cuda *c, struct cu_comm *m)
+{
+    unmap_peers(m);
     if (m->shared) cu_mem_free(c, m->shared, m->shared_bytes, MEM_SCRATCH);
     if (m->words) cu_mem_free(c, m->words, m->words_bytes, MEM_SCRATCH);
     if (m->status) cudaFreeHost(m->status);
@@ -390,6 +395,9 @@ void cu_group_leave(struct cuda *c)
         else m->nccl.leave(m->nccl_comm);
     }
     drop_slot(m->slot);
+    /* CUDA wants memory to be unmapped everywhere before its owner frees it. */
+    unmap_peers(m);
+    if (m->g.way == GROUP_IPC && m->g.size > 1 && m->g.meet) m->g.meet(m->g.arg);
     free_ipc(c, m);
     free_host(m);
     mem_free(m);
