@@ -67,13 +67,18 @@ LUA_LIBS  := $(if $(filter 0,$(shell pkg-config --exists lua5.4 2>/dev/null; ech
 PLUG_SRC  := $(filter src/nats/% src/luapolicy/%,$(SRC))
 $(B)/src/luapolicy/%.o: CFLAGS += $(shell pkg-config --cflags lua5.4 2>/dev/null)
 LIB_SRC := $(filter-out $(CLI_SRC) $(SERVE_SRC) $(PULL_SRC) $(MPI_SRC) $(NCCL_SRC) $(PLUG_SRC),$(SRC))
-# Sanitized builds take the kernels of one instruction set from the plain build where compiling them again would take minutes and show
-# nothing: ThreadSanitizer and the fuzz targets all of them, AddressSanitizer those of AVX-VNNI (the same sources as those of AVX2).
+# Variants take objects from the plain build where compiling them again would take minutes and show nothing. The kernels of one
+# instruction set: ThreadSanitizer and the fuzz targets all of them, AddressSanitizer those of AVX-VNNI (the same sources as those of
+# AVX2). ThreadSanitizer also folders whose code works on data of one thread alone. Hard mode all that does not see its two headers.
 PLAIN_ISA := $(if $(SAN),$(if $(findstring thread,$(SAN))$(findstring fuzzer,$(SAN)),$(ISA_$(ARCH)),avxvnni))
-PLAIN_OBJ := $(patsubst %.c,build/%.o,$(filter $(foreach i,$(PLAIN_ISA),%_$(i).c),$(LIB_SRC)))
-LIB_OBJ := $(foreach s,$(LIB_SRC:%.c=%.o),$(if $(filter build/$(s),$(PLAIN_OBJ)),build,$(B))/$(s))
-SERVE_OBJ := $(SERVE_SRC:%.c=$(B)/%.o)
-CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
+PLAIN_DIR := $(if $(findstring thread,$(SAN)),cli convert quant jinja toolcall loadtest)
+HARD_SRC  := $(if $(HARD),$(patsubst build/%.d,%.c,$(shell grep -rlE --include='*.d' 'src/(engine/hard|net/conn)\.h' build/src)))
+PLAIN_SRC := $(sort $(filter $(foreach i,$(PLAIN_ISA),%_$(i).c) $(foreach d,$(PLAIN_DIR),src/$(d)/%),$(SRC)) $(if $(HARD),$(filter-out $(HARD_SRC),$(SRC))))
+PLAIN_OBJ := $(PLAIN_SRC:%.c=build/%.o)
+objects    = $(patsubst %.c,build/%.o,$(filter $(PLAIN_SRC),$(1))) $(patsubst %.c,$(B)/%.o,$(filter-out $(PLAIN_SRC),$(1)))
+LIB_OBJ   := $(call objects,$(LIB_SRC))
+SERVE_OBJ := $(call objects,$(SERVE_SRC))
+CLI_OBJ   := $(call objects,$(CLI_SRC))
 PULL_OBJ := $(PULL_SRC:%.c=$(B)/%.o)
 # Those that need no libcurl: the readers of foreign bytes, for tests and fuzz targets.
 PULL_PLAIN := $(foreach m,hubreply part store,$(B)/src/pull/$(m).o)
@@ -182,7 +187,7 @@ $(B)/%.o: %.c $(B)/flags
 $(PLAIN_OBJ): build/%.o: %.c
 	@mkdir -p $(@D)
 	$(SAY) CC $@
-	$(Q)gcc $(subst $(OPT),-O2 -g,$(filter-out $(SAN),$(CFLAGS))) $(call isa_flags,$(notdir $<)) -MMD -MP -c -o $@ $<
+	$(Q)gcc $(subst $(OPT),-O2 -g,$(filter-out $(SAN) -DTERN_HARD,$(CFLAGS))) $(call isa_flags,$(notdir $<)) -MMD -MP -c -o $@ $<
 
 # The page's files as C arrays.
 $(B)/web.inc: $(wildcard web/*) tools/embed.sh
@@ -250,15 +255,24 @@ $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libcore.a
 $(B)/bench/cluster_sim: $(B)/src/cluster/place.o $(B)/src/cluster/affinity.o
 $(B)/bench/cluster_sim: BENCH_OBJ := $(B)/src/cluster/place.o $(B)/src/cluster/affinity.o
 
-# Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
-# With sanitizers the kernels are tested by tests/ops alone, not again by whole programs per instruction set.
-TEST_SCRIPTS := $(filter-out $(if $(SAN),tests/cli/isa.sh),$(wildcard tests/cli/*.sh))
+# Unit tests, and the program from outside. tests/run prints 'N passed, N failed' last. Those that take long begin first.
+# With sanitizers the kernels are tested by tests/ops alone, not again by whole programs per instruction set, and what is about the
+# library's ABI, other languages, examples, texts, every flag by a process of its own and how progress is shown is tested without.
+PLAIN_ONLY := tests/abi/run tests/examples/run tests/examples/readme tests/python/run tests/parity/run tests/soak/run \
+              $(foreach t,docs isa knobs loading manual,tests/cli/$(t).sh)
+TEST_LIST  := tests/api/run tests/abuse/run tests/cluster/run tests/mutants/run tests/soak/chaos $(PLAIN_ONLY) $(wildcard tests/cli/*.sh) $(FAULTS) $(TESTS)
+LONG       := tests/abuse/run tests/cluster/run tests/api/run tests/soak/chaos tests/cli/parallel.sh $(foreach t,engine http grammar,$(B)/tests/fault/fault_$(t)) \
+              tests/cli/convert.sh tests/soak/run tests/cli/isolate.sh tests/cli/loading.sh $(foreach t,test_supervisor ops/test_gemm ops/test_attend,$(B)/tests/$(t)) \
+              tests/python/run tests/cli/isa.sh tests/examples/readme tests/cli/names.sh tests/cli/sealed.sh tests/cli/pull.sh $(foreach t,http variants conn shard runtime,$(B)/tests/test_$(t))
+long_first  = $(filter $(1),$(LONG)) $(filter-out $(LONG),$(1))
+TEST_LIST  := $(call long_first,$(filter-out $(if $(SAN),$(PLAIN_ONLY)),$(sort $(TEST_LIST))))
 test: all tests tools $(if $(SAN),,lib)
-	TERN_BUILD=$(B) tests/run $(FAULTS) tests/api/run tests/abuse/run tests/mutants/run $(if $(SAN),,tests/abi/run tests/examples/run tests/examples/readme tests/python/run tests/parity/run) $(TEST_SCRIPTS) $(TESTS) $(if $(SAN),,tests/soak/run) tests/soak/chaos tests/cluster/run
+	TERN_BUILD=$(B) tests/run $(TEST_LIST)
 
 # The server under people's own clients, and the page in a browser: Node, npm packages, Chromium.
+CLIENT_LIST := tests/clients/run tests/page/run
 clients: all
-	TERN_BUILD=$(B) tests/run tests/clients/run tests/page/run
+	TERN_BUILD=$(B) tests/run $(CLIENT_LIST)
 
 stress: all
 	TERN_BUILD=$(B) tests/soak/run 3600 stress
@@ -294,8 +308,27 @@ unit: tests
 fault: $(FAULTS)
 	TERN_BUILD=$(B) tests/run $(FAULTS)
 
+ASAN_MAKE = $(MAKE) B=build/asan OPT='-O1 -g1 -Wno-format-truncation' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer'
 asan:
-	$(MAKE) B=build/asan OPT='-O1 -g1 -Wno-format-truncation' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+	+$(ASAN_MAKE) test
+asan-build: all
+	+$(ASAN_MAKE) all tests tools
+
+# Every file through the other compiler, whose warnings differ. It makes no code here: the fuzz targets are built and run with clang.
+clang:
+	$(MAKE) B=build/clang CC=clang OPT=-O2 clang-files
+CLANG_SRC := $(filter-out $(MPI_SRC) $(if $(PULL_LIBS),,$(PULL_SRC)) $(if $(NATS_LIBS),,src/nats/%) $(if $(LUA_LIBS),,src/luapolicy/%),$(SRC)) \
+             $(TEST_SRC) $(FAULT_SRC) $(FUZZ_SRC) $(TOOL_SRC) $(BENCH_SRC) $(wildcard tests/mutants/*.c) tests/support.c tests/fault/fault.c
+clang-files: $(CLANG_SRC:%.c=$(B)/%.seen) $(if $(MPI_LIBS),$(B)/tern-mpi.so)
+$(B)/%.seen: %.c $(B)/flags
+	@mkdir -p $(@D)
+	$(SAY) CC $@
+	$(Q)$(CC) $(CFLAGS) $(call isa_flags,$(notdir $<)) -fsyntax-only -MMD -MP -MF $(@:.seen=.d) -MT $@ $<
+	@touch $@
+$(B)/src/luapolicy/%.seen: CFLAGS += $(shell pkg-config --cflags lua5.4 2>/dev/null)
+$(B)/src/server/web.seen: $(B)/web.inc
+$(B)/src/cli/version.seen: $(B)/commit.inc
+.PHONY: asan-build clang-files
 
 # Damaged models: structured mutants of GGUF files, Hugging Face folders and ONNX files, through load and two tokens,
 # with sanitizers and leak checks. make mutants N=20000 SEED=1
@@ -303,31 +336,34 @@ N ?= 2000
 SEED ?= 1
 .PHONY: mutants
 mutants:
-	$(MAKE) B=build/asan OPT='-O1 -g1 -Wno-format-truncation' SAN='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer' build/asan/tests/mutants/mutants
+	+$(ASAN_MAKE) build/asan/tests/mutants/mutants
 	build/asan/tests/mutants/mutants $(SEED) $(N)
 
 # The threaded ones, and the whole server under chaos; ThreadSanitizer and the rest do not go together.
 TSAN_TESTS := jobs manifest sealed prepare runtime workers engine_ends engine_fail engine_live api par compile ops chan pool pool_life pool_park pool_room tiers lifecycle registry confine http conn conn_limit loop worker link supervisor
-tsan:
-	$(MAKE) B=build/tsan OPT='-O1 -g1' SAN='-fsanitize=thread' tsan-run
-.PHONY: tsan-run
-tsan-run: $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS))) $(B)/tern
-	TERN_BUILD=$(B) tests/run $(filter-out $(B)/tern,$^) tests/soak/chaos tests/soak/jobs
+TSAN_LIST  := $(call long_first,tests/soak/chaos tests/soak/jobs $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS))))
+TSAN_MAKE   = $(MAKE) B=build/tsan OPT='-O1 -g1' SAN='-fsanitize=thread'
+tsan: tsan-build
+	TERN_BUILD=build/tsan tests/run $(TSAN_LIST:$(B)/%=build/tsan/%)
+tsan-build: all
+	+$(TSAN_MAKE) $(filter build/tsan/%,$(TSAN_LIST:$(B)/%=build/tsan/%)) build/tsan/tern
 
 # Hard mode (src/engine/hard.h): few KV blocks, preemptions all the time, tiny chunks, outboxes, reads and writes; every
 # invariant is checked after every round. The same answers are expected.
 HARD_TESTS := engine engine_ends engine_fail engine_live engine_state guided compile kv prefix sched sim chan stream pool onnx encoder tern api health http conn conn_limit
-# With -O1 clang unrolls fewer loops than it is asked to.
-HARD_MAKE = $(MAKE) B=build/hard CC=clang OPT='-O1 -g1 -Wno-pass-failed' HARD=1
-hard:
-	$(HARD_MAKE) hard-run
-.PHONY: hard hard-run
-hard-run: $(foreach t,$(HARD_TESTS),$(filter %/test_$(t),$(TESTS))) $(B)/tern
-	TERN_BUILD=$(B) tests/run $(filter-out $(B)/tern,$^) tests/api/run tests/soak/chaos
+HARD_LIST  := $(call long_first,tests/api/run tests/soak/chaos $(foreach t,$(HARD_TESTS),$(filter %/test_$(t),$(TESTS))))
+hard: hard-build
+	TERN_BUILD=build/hard tests/run $(HARD_LIST:$(B)/%=build/hard/%)
+hard-build: all
+	$(MAKE) B=build/hard OPT='-O1 -g1' HARD=1 $(filter build/hard/%,$(HARD_LIST:$(B)/%=build/hard/%)) build/hard/tern
+.PHONY: hard hard-build tsan-build
 
-# Everything with the other compiler, whose warnings differ. One build serves both this and hard mode.
-clang:
-	$(HARD_MAKE) all tests tools
+# Every test of every build, in one row, so that no processor waits for the last test of one before the next begins.
+check-tests: all tests tools lib
+	$(MAKE) hard-build tsan-build asan-build
+	tests/run B=$(B) $(CLIENT_LIST) $(TEST_LIST) B=build/hard $(HARD_LIST:$(B)/%=build/hard/%) \
+	  B=build/tsan $(TSAN_LIST:$(B)/%=build/tsan/%) B=build/asan $(filter-out $(PLAIN_ONLY),$(TEST_LIST:$(B)/%=build/asan/%))
+.PHONY: check-tests
 
 # Compiled where a cross compiler is at hand; the kernels also run under qemu where that is.
 arm64:
@@ -467,5 +503,5 @@ uninstall:
 clean:
 	rm -rf build
 
--include $(PULL_OBJ:.o=.d) $(MUTANTS_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(FAULT_SRC:%.c=$(B)/%.d) $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/support.d $(EVEX_OBJ:.o=.d) $(B)/tests/fault/fault.d $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d) \
+-include $(PULL_OBJ:.o=.d) $(PLUG_SRC:%.c=$(B)/%.d) $(MUTANTS_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(FAULT_SRC:%.c=$(B)/%.d) $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/support.d $(EVEX_OBJ:.o=.d) $(B)/tests/fault/fault.d $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d) \
          $(CUDA_OBJ:.o=.d)

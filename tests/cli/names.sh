@@ -45,6 +45,7 @@ Y
 # ---- every command ----
 for i in 1 2 3 4 5; do echo "Once upon a time there was a frog."; done >"$TMP/text"
 for name in hf:Org/Tales-GGUF hf.co/Org/Tales-GGUF hf:Org/Tales-GGUF@main:Q8_0 "file:$M" Org/Tales-GGUF tales; do
+  sampled || continue
   for verb in "inspect $name" "show $name" "verify $name" "run -m $name -p Hi -n 1 -q" "run $name Hi -n 1 -q" "tokenize -m $name --file $TMP/text" \
     "embed -m $name hello" "template -m $name --json {\"messages\":[]}" "eval ppl -m $name --file $TMP/text --ctx 16" \
     "bench -m $name -p 8 -n 2 -r 1" "quantize $name $TMP/q.gguf --type Q8_0" "convert $name $TMP/folder" "imatrix -m $name -f $TMP/text -o $TMP/i --ctx 8"; do

@@ -571,7 +571,7 @@ static void record_all_reduce(struct backend *be, const struct tensor *x, int wi
 {
     if (x->rows <= 0) return;
     if (x->rows > 1 && x->stride != (size_t)x->cols) {
-        refuse_op(be, E_INTERNAL, "a sum of rows of %d numbers that lie %zu apart", x->cols,
+        record_refuse(be, E_INTERNAL, "a sum of rows of %d numbers that lie %zu apart", x->cols,
                   x->stride);
         return;
     }
