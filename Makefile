@@ -69,8 +69,10 @@ $(B)/src/luapolicy/%.o: CFLAGS += $(shell pkg-config --cflags lua5.4 2>/dev/null
 LIB_SRC := $(filter-out $(CLI_SRC) $(SERVE_SRC) $(PULL_SRC) $(MPI_SRC) $(NCCL_SRC) $(PLUG_SRC),$(SRC))
 # Variants take objects from the plain build where compiling them again would take minutes and show nothing. The kernels of one
 # instruction set: ThreadSanitizer and the fuzz targets all of them, AddressSanitizer those of AVX-VNNI (the same sources as those of
-# AVX2). ThreadSanitizer also folders whose code works on data of one thread alone. Hard mode all that does not see its two headers.
-PLAIN_ISA := $(if $(SAN),$(if $(findstring thread,$(SAN))$(findstring fuzzer,$(SAN)),$(ISA_$(ARCH)),avxvnni))
+# AVX2) and those that this machine cannot run. ThreadSanitizer also folders whose code works on data of one thread alone. Hard mode all that does not see its two headers.
+CPU_HAS   := $(if $(SAN),$(shell grep -m1 '^flags' /proc/cpuinfo 2>/dev/null))
+CANNOT    := $(if $(filter avx512_vnni,$(CPU_HAS)),,avx512) $(if $(filter amx_tile,$(CPU_HAS)),,amx)
+PLAIN_ISA := $(if $(SAN),$(if $(findstring thread,$(SAN))$(findstring fuzzer,$(SAN)),$(ISA_$(ARCH)),avxvnni $(if $(CPU_HAS),$(CANNOT))))
 PLAIN_DIR := $(if $(findstring thread,$(SAN)),cli convert quant jinja toolcall loadtest)
 HARD_SRC  := $(if $(HARD),$(patsubst build/%.d,%.c,$(shell grep -rlE --include='*.d' 'src/(engine/hard|net/conn)\.h' build/src)))
 PLAIN_SRC := $(sort $(filter $(foreach i,$(PLAIN_ISA),%_$(i).c) $(foreach d,$(PLAIN_DIR),src/$(d)/%),$(SRC)) $(if $(HARD),$(filter-out $(HARD_SRC),$(SRC))))
