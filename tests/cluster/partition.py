@@ -42,9 +42,9 @@ try:
     s = Submitter(gateways, "partition", timeout=8)
     n = 0
     for cut, what in ((0, "NATS"), (2, "a gateway and its worker")):
-        flow = s.flow(range(n, n + 20), 0.25, 60)
-        n += 20
-        time.sleep(1)
+        flow = s.flow(range(n, n + 12), 0.25, 60)
+        n += 12
+        time.sleep(0.7)
         hosts.set_link(cut, False)
         t0 = time.time()
         if cut == 0:

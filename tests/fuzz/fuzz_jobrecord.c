@@ -25,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
             strcmp(r.error, again.error) || !str_eq(r.body, again.body))
             abort();
         jobrecord_write_json(&r, &w, true);
-        if (!(root = jsonr_load(buf_str(&json), 0, NULL)) || !json_is_object(root)) abort();
+        if (!(root = jsonr_load(buf_str(&json), JSON_ALLOW_NUL, NULL)) || !json_is_object(root))
+            abort();
         json_decref(root);
     } else if (!e.msg[0] || (rc != E_FORMAT && rc != E_UNSUPPORTED)) {
         abort();
