@@ -251,15 +251,21 @@ def test_full():
     c = Client(nats)
     made = c.js("STREAM.CREATE.tern-jobs", name="tern-jobs", subjects=["tern.jobs.*.*"], retention="workqueue", max_msgs=3, discard="new", storage="file")
     assert "error" not in made, made
-    g = Gateway(folder, "full-gateway", "--nats", nats.url).start()
-    started.append(g)
+    worker = Fake(lambda _: (200, b'{"id": "a"}'))
+    worker.awake.clear()
+    g = Gateway(folder, "full-gateway", "--nats", nats.url, "--peers", worker.url).start()
+    started.extend([worker, g])
     assert broker.wait_streams(nats)
     assert wait_for(lambda: g.status()["durable"]["connected"])
     got = [g.ask("POST", "/v1/completions", durable(f"{i}")) for i in range(4)]
     check("a queue that is full refuses with 429 and Retry-After", [r[0] for r in got] == [202, 202, 202, 429] and refusal(*got[3]) is None, got[3])
     check("/status says how many wait", wait_for(lambda: g.status()["durable"]["queued"] == 3), g.status()["durable"])
     first = json.loads(got[0][1])["id"]
-    check("after a cancel there is room", g.ask("POST", f"/v1/jobs/{first}/cancel", {})[0] == 200 and g.ask("POST", "/v1/completions", durable("4"))[0] == 202)
+    check("after a cancel there is room", g.ask("POST", f"/v1/jobs/{first}/cancel", {})[0] == 200 and (last := g.ask("POST", "/v1/completions", durable("4")))[0] == 202)
+    gone = c.js("CONSUMER.DELETE.tern-jobs.tern-gateways")
+    worker.awake.set()
+    jobs = [wait_job(g, json.loads(r[1])["id"]) for r in (got[1], got[2], last)]
+    check("a consumer that somebody removed is made again", gone.get("success") and all(j["status"] == "completed" for j in jobs), (gone, jobs))
     c.close()
     g.stop()
     nats.stop()
