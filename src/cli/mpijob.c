@@ -1,9 +1,9 @@
 #include "cli/mpijob.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,7 +22,7 @@
 
 #define JOB_ENV "TERN_MPI_JOB"
 
-enum { HIGH_FD = 10, END_MS = 500, CHILDREN = 256 };
+enum { HIGH_FD = 10, END_MS = 500, RANKS = 128, LOOKS = 50, LOOK_MS = 100 };
 
 /* ---- the command ---- */
 
@@ -156,6 +156,8 @@ struct job {
     const int *fds;
     int n_fds;
     bool asked; /* to end */
+    pid_t ranks[RANKS];
+    int rank_fds[RANKS], n_ranks; /* pidfds: mpirun itself takes seconds to end the rest of a job */
 };
 
 /* Before mpirun starts: its environment has the name. */
@@ -231,21 +233,46 @@ static bool has_ended(struct job *j, int ms)
     return poll(&p, 1, ms) > 0;
 }
 
-/* What mpirun has started on this machine; on other hosts its agents do the same. */
-static void kill_ranks(const struct job *j)
+/* What mpirun has started on this machine; on other hosts its agents, which are among these, do the same. */
+static void each_rank(struct job *j, void (*fn)(struct job *j, pid_t pid))
 {
-    char path[64], text[CHILDREN * 8] = "", *end;
-    FILE *f;
+    char path[300], text[RANKS * 8], *end;
+    struct dirent *d;
+    DIR *tasks;
 
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)j->pid, (int)j->pid);
-    if (!(f = fopen(path, "re"))) return;
-    if (fgets(text, sizeof text, f))
-        for (char *p = text; *p; p = end) {
-            long pid = strtol(p, &end, 10);
-            if (end == p || pid < 2) break;
-            kill((pid_t)pid, SIGKILL);
-        }
-    fclose(f);
+    snprintf(path, sizeof path, "/proc/%d/task", (int)j->pid);
+    if (!(tasks = opendir(path))) return;
+    while ((d = readdir(tasks))) {
+        FILE *f;
+        snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", (int)j->pid, d->d_name);
+        if (d->d_name[0] == '.' || !(f = fopen(path, "re"))) continue;
+        if (fgets(text, sizeof text, f))
+            for (char *p = text; *p; p = end) {
+                long pid = strtol(p, &end, 10);
+                if (end == p || pid < 2) break;
+                fn(j, (pid_t)pid);
+            }
+        fclose(f);
+    }
+    closedir(tasks);
+}
+
+static void kill_rank(struct job *j, pid_t pid)
+{
+    (void)j;
+    kill(pid, SIGKILL);
+}
+
+static void add_rank(struct job *j, pid_t pid)
+{
+    int fd;
+
+    for (int i = 0; i < j->n_ranks; i++)
+        if (j->ranks[i] == pid) return;
+    if (j->n_ranks == RANKS || (fd = (int)syscall(SYS_pidfd_open, pid, 0)) < 0) return;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    j->ranks[j->n_ranks] = pid;
+    j->rank_fds[j->n_ranks++] = fd;
 }
 
 /* Rank 0 has ended: no rank goes on. */
@@ -254,7 +281,7 @@ static int end_job(struct job *j)
     int status = 0;
 
     if (!j->asked || !has_ended(j, END_MS)) {
-        kill_ranks(j);
+        each_rank(j, kill_rank);
         if (!has_ended(j, END_MS)) kill(j->pid, SIGTERM); /* it cleans up, later than we can wait */
     }
     return waitpid(j->pid, &status, WNOHANG) == j->pid && WIFEXITED(status) ? WEXITSTATUS(status)
@@ -271,18 +298,32 @@ static void pass_signal(struct job *j)
     else kill(j->pid, SIGTERM); /* there is nothing to end in order yet */
 }
 
+/* Has a rank ended that nobody asked to? */
+static bool has_lost_rank(const struct job *j, const struct pollfd *p)
+{
+    for (int i = 0; i < j->n_ranks; i++)
+        if (p[i].revents && !j->asked) return true;
+    return false;
+}
+
+/* Ranks are looked for while the job starts: rank 0 may be there before the others. */
 static int watch_job(struct job *j)
 {
-    for (;;) {
-        struct pollfd p[3] = { { j->pidfd, POLLIN, 0 },
-                               { j->signals, POLLIN, 0 },
-                               { j->control >= 0 ? j->control : j->listener, POLLIN, 0 } };
+    struct pollfd p[3 + RANKS];
 
-        if (poll(p, 3, -1) < 0 && errno != EINTR) return 1;
+    for (int looks = 0;;) {
+        bool looking = j->leader && looks < LOOKS;
+        p[0] = (struct pollfd){ j->pidfd, POLLIN, 0 };
+        p[1] = (struct pollfd){ j->signals, POLLIN, 0 };
+        p[2] = (struct pollfd){ j->control >= 0 ? j->control : j->listener, POLLIN, 0 };
+        for (int i = 0; i < j->n_ranks; i++)
+            p[3 + i] = (struct pollfd){ j->asked ? -1 : j->rank_fds[i], POLLIN, 0 };
+        if (poll(p, 3 + (nfds_t)j->n_ranks, looking ? LOOK_MS : -1) < 0 && errno != EINTR) return 1;
         if (p[1].revents) pass_signal(j);
-        if (p[2].revents && j->control < 0) hand_over(j);
-        else if (p[2].revents) return end_job(j);
-        if (p[0].revents) return end_job(j);
+        if (p[0].revents || has_lost_rank(j, p + 3)) return end_job(j);
+        if (p[2].revents && j->control >= 0) return end_job(j);
+        if (p[2].revents) hand_over(j);
+        if (j->leader && looks < LOOKS) looks++, each_rank(j, add_rank);
     }
 }
 

@@ -4,10 +4,10 @@
  *                                          └───► rank 1, ...: other members
  *
  * mpirun closes the descriptors of what it starts, so rank 0 gets them over a Unix socket whose name is
- * in its environment. After that the first process only watches: when rank 0 ends, for whatever reason,
- * the rest of the job is killed and the process ends; when the process ends, so does the job. SIGTERM
- * asks rank 0 by MPIJOB_END to end in order; SIGTERM of mpirun, which has lost a rank, ends rank 0 at
- * once. */
+ * in its environment. After that the first process only watches: when a rank of this machine ends that
+ * was not asked to, the rest of the job is killed and the process ends; when the process ends, so does
+ * the job. SIGTERM asks rank 0 by MPIJOB_END to end in order; SIGTERM of mpirun, which has lost a rank,
+ * ends rank 0 at once. */
 #ifndef TERN_CLI_MPIJOB_H
 #define TERN_CLI_MPIJOB_H
 
