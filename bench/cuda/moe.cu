@@ -32,8 +32,7 @@ static std::vector<struct weight> weights(int n, enum dtype t, int rows, int col
     char *p = (char *)device(bytes * (size_t)n);
     std::vector<struct weight> w((size_t)n);
 
-    for (int e = 0; e < n; e++)
-        {
+    for (int e = 0; e < n; e++) {
         struct weight &k = w[(size_t)e];
         k.type = t, k.rows = rows, k.cols = cols, k.n = 1;
         k.packed = p + (size_t)e * bytes, k.packed_bytes = bytes;

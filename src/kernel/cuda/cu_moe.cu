@@ -11,15 +11,27 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define FEW_TOKENS 4 /* up to so many tokens every choice is multiplied by itself */
+#define FEW_TOKENS 4   /* up to so many tokens every choice is multiplied by itself */
 #define SOME_EACH 4    /* average choices of an expert up to which the kernel `some` is faster */
 #define SOME_COLS 5120 /* columns up to which 8 rows of x fit into its shared memory */
 #define SORT_THREADS 1024
 #define SUM_THREADS 256
 
-static int env_int(const char *name, int dflt) { const char *v = getenv(name); return v ? atoi(v) : dflt; }
-static int some_each(void) { static int v = env_int("MOE_SOME", SOME_EACH); return v; }
-static int few_tokens(void) { static int v = env_int("MOE_FEW", FEW_TOKENS); return v; }
+static int env_int(const char *name, int dflt)
+{
+    const char *v = getenv(name);
+    return v ? atoi(v) : dflt;
+}
+static int some_each(void)
+{
+    static int v = env_int("MOE_SOME", SOME_EACH);
+    return v;
+}
+static int few_tokens(void)
+{
+    static int v = env_int("MOE_FEW", FEW_TOKENS);
+    return v;
+}
 static_assert(MOE_MAX_EXPERTS <= SORT_THREADS, "an expert a thread");
 
 /* ---- sorting choices ---- */
@@ -209,8 +221,7 @@ static int wide_tokens(const struct moe *m)
 static void refuse_smem(const struct moe *m)
 {
     cu_fail(m->c, E_UNSUPPORTED,
-            "%s: the device has too little shared memory for the experts' kernels",
-            m->c->be.name);
+            "%s: the device has too little shared memory for the experts' kernels", m->c->be.name);
 }
 
 /* Few: a block for each (tiles, choice). Otherwise blocks for each (tiles, split, expert). */
@@ -369,7 +380,8 @@ static bool sum_few(struct moe *m, const struct tensor *out, const float *weight
     struct moe_args a = {};
     struct moe_total s = {};
 
-    if (!is_few(m) || o->weigh_inputs || o->n_zero || run_end(m, &r, 1, NULL, 0) < o->n) return false;
+    if (!is_few(m) || o->weigh_inputs || o->n_zero || run_end(m, &r, 1, NULL, 0) < o->n)
+        return false;
     a.rows = o->down->rows;
     a.cols = o->down->cols;
     a.ids = m->ids;

@@ -21,10 +21,10 @@
 
 #include "kernel/cuda/cu_layout.cuh"
 
-#define MOE_WARPS 8   /* warps of a block of few, at most */
+#define MOE_WARPS 8      /* warps of a block of few, at most */
 #define MOE_SUM_WARPS 24 /* warps of a block of few_sum */
-#define MOE_TOKENS 64 /* tokens that a block of many or wide takes at once */
-#define MOE_BLOCK 4   /* warps of a block of many */
+#define MOE_TOKENS 64    /* tokens that a block of many or wide takes at once */
+#define MOE_BLOCK 4      /* warps of a block of many */
 
 /* The order of rows of x: F32; F16 in the order of columns; F16 in the order of lanes (many); F16
  * in the order of mma steps (wide). */
@@ -70,7 +70,7 @@ struct moe_total {
 struct moe_kernel {
     void (*few)(const struct moe_args);
     void (*few_sum)(const struct moe_args, const struct moe_total); /* of all experts */
-    void (*many)(const struct moe_args); /* NULL: wide reads the type */
+    void (*many)(const struct moe_args);                            /* NULL: wide reads the type */
     /* Launches for nt tokens at a time. false: too little shared memory. NULL: it cannot read the
      * type. */
     bool (*wide)(struct cuda *c, const char *name, const struct moe_args *a, int nt);

@@ -8,9 +8,9 @@
  * are there enough blocks of 64 by 64 results (f32_tile). */
 #include "kernel/cuda/cu_layout.cuh"
 
-#define TILE 64      /* f32_tile: tokens and rows of a block */
-#define DEEP 16      /* f32_tile: columns at a time */
-#define SPLIT 8      /* f32_split: warps of a block */
+#define TILE 64        /* f32_tile: tokens and rows of a block */
+#define DEEP 16        /* f32_tile: columns at a time */
+#define SPLIT 8        /* f32_split: warps of a block */
 #define SPLIT_MAX 2048 /* tokens up to which f32_split is faster */
 
 struct f32_dev {
@@ -158,7 +158,8 @@ template <typename E> static __global__ void __launch_bounds__(256) f32_tile(con
 
 /* ---- launching ---- */
 
-template <typename E, int ROWS, int TOKENS> static void launch_split(struct cuda *c, const f32_dev &a)
+template <typename E, int ROWS, int TOKENS>
+static void launch_split(struct cuda *c, const f32_dev &a)
 {
     dim3 grid(cu_div_up(a.rows, ROWS), cu_div_up(a.tokens, TOKENS));
 

@@ -413,9 +413,14 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK)
 /* The kernels of a type that `wide` cannot read. */
 template <class W> static const struct moe_kernel *moe_kernel_of(const char *name)
 {
-    static const struct moe_kernel k = {
-        moe_few<W>, moe_few_sum<W>, moe_many<W>, NULL, NULL, W::UNIT, W::NATURAL ? MOE_ROWS : MOE_LANES, name
-    };
+    static const struct moe_kernel k = { moe_few<W>,
+                                         moe_few_sum<W>,
+                                         moe_many<W>,
+                                         NULL,
+                                         NULL,
+                                         W::UNIT,
+                                         W::NATURAL ? MOE_ROWS : MOE_LANES,
+                                         name };
     return &k;
 }
 #endif

@@ -14,13 +14,13 @@
 
 #define SOME_WARPS 8
 #define SOME_STATIC 1024 /* shared memory beside the dynamic part: the rings' barriers */
-#define SOME_TILES 64 /* tiles of a block, at most: its sums are in shared memory */
+#define SOME_TILES 64    /* tiles of a block, at most: its sums are in shared memory */
 
 /* How the blocks of a launch divide an expert's rows, and their shared memory. */
 struct some_plan {
-    int parts;             /* blocks of an expert */
-    int stages;            /* of a warp's ring */
-    int x_row;             /* numbers from one token's x to the next */
+    int parts;                          /* blocks of an expert */
+    int stages;                         /* of a warp's ring */
+    int x_row;                          /* numbers from one token's x to the next */
     int at_x, at_init, at_min, at_part; /* bytes, after the ring */
 };
 
@@ -149,7 +149,8 @@ static __global__ void __launch_bounds__(32 * SOME_WARPS, 2)
     ring.open(mem, bars, p.stages, warp, lane);
     __syncthreads();
     cu_wait_previous();
-    int begin = a.first[e], n = a.first[e + 1] - begin, end = w.n * w.units * (warp + 1) / SOME_WARPS;
+    int begin = a.first[e], n = a.first[e + 1] - begin,
+        end = w.n * w.units * (warp + 1) / SOME_WARPS;
     for (int at = 0; at < n; at += 8) {
         int m = min(8, n - at), next = w.n * w.units * warp / SOME_WARPS;
         for (int i = 0; i < p.stages; i++) {

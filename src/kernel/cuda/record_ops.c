@@ -572,7 +572,7 @@ static void record_all_reduce(struct backend *be, const struct tensor *x, int wi
     if (x->rows <= 0) return;
     if (x->rows > 1 && x->stride != (size_t)x->cols) {
         record_refuse(be, E_INTERNAL, "a sum of rows of %d numbers that lie %zu apart", x->cols,
-                  x->stride);
+                      x->stride);
         return;
     }
     *push_all_reduce(room_for(be, 0), x->rows) =

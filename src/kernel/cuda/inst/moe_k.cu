@@ -5,7 +5,8 @@
 template <int T> static const struct moe_kernel *k_of(const char *name)
 {
     static const struct moe_kernel k = {
-        moe_few<moe_tiles<T>>, moe_few_sum<moe_tiles<T>>, NULL, moe_wide_run<packed_k<T>>, moe_some_run<mv_tiles<T>>, moe_tiles<T>::UNIT, MOE_LANES, name
+        moe_few<moe_tiles<T>>,     moe_few_sum<moe_tiles<T>>, NULL,      moe_wide_run<packed_k<T>>,
+        moe_some_run<mv_tiles<T>>, moe_tiles<T>::UNIT,        MOE_LANES, name
     };
     return &k;
 }

@@ -3,9 +3,11 @@
 
 template <int T, class W> static const struct moe_kernel *plain_of(const char *name)
 {
-    static const struct moe_kernel k = { moe_few<moe_rows<T>>, moe_few_sum<moe_rows<T>>,
+    static const struct moe_kernel k = { moe_few<moe_rows<T>>,
+                                         moe_few_sum<moe_rows<T>>,
                                          moe_many<moe_rows<T>>,
-                                         moe_wide_run<W>, NULL,
+                                         moe_wide_run<W>,
+                                         NULL,
                                          moe_rows<T>::UNIT,
                                          MOE_ROWS,
                                          name };
