@@ -158,11 +158,22 @@ static inline double gap_after_nth(double *x, int n_all, int n)
     return n < n_all ? x[n - 1] - x[n] : INFINITY;
 }
 
-static inline double score_expert(const struct route_opt *o, double x, double bias)
+/* The scores by which o orders n experts, so that a relative error of the logits changes them about as
+ * much: the softmax counts only where a bias is added to it. */
+static inline void score_experts(double *score, const float *logits, int n,
+                                 const struct route_opt *o)
 {
-    if (o->route == ROUTE_SIGMOID) return 1 / (1 + exp(-x)) + bias;
-    if (o->route == ROUTE_SQRT_SOFTPLUS) return sqrt(log1p(exp(x))) + bias;
-    return x;
+    double top = -INFINITY, sum = 0;
+
+    for (int i = 0; i < n; i++) top = fmax(top, (double)logits[i]);
+    for (int i = 0; i < n; i++) sum += exp((double)logits[i] - top);
+    for (int i = 0; i < n; i++) {
+        double x = (double)logits[i], bias = o->bias ? (double)o->bias[i] : 0;
+        score[i] = x;
+        if (o->route == ROUTE_SIGMOID) score[i] = 1 / (1 + exp(-x)) + bias;
+        else if (o->route == ROUTE_SQRT_SOFTPLUS) score[i] = sqrt(log1p(exp(x))) + bias;
+        else if (o->bias) score[i] = n * (exp(x - top) / sum + bias);
+    }
 }
 
 static inline double routing_margin(const float *logits, int n, const struct route_opt *o)
@@ -171,8 +182,7 @@ static inline double routing_margin(const float *logits, int n, const struct rou
                                                                                  last;
     int each = o->n_groups > 1 ? n / o->n_groups : n;
 
-    for (int i = 0; i < n; i++)
-        score[i] = score_expert(o, (double)logits[i], o->bias ? (double)o->bias[i] : 0);
+    score_experts(score, logits, n, o);
     for (int i = 0; i < n / each && o->n_groups > 1; i++) {
         group[i] = 0;
         memcpy(some, score + i * each, (size_t)each * sizeof *some);

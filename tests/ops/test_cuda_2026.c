@@ -200,6 +200,12 @@ static void fill_choice(struct choice *x, const struct kvview *kv, int rate, int
     gpu->put(gpu, x->g.bits, x->c.bits, x->bytes);
 }
 
+/* A key or an entry may round to the next number of a type with few digits. */
+static double tolerance_of(enum dtype t)
+{
+    return t == DT_F32 ? 5e-5 : t == DT_F8_E4M3 ? 2e-2 : 3e-3;
+}
+
 static void compare_selected(struct cache *k, struct attend_opt o, int rows)
 {
     struct choice keys = choice_new(rows);
@@ -217,7 +223,7 @@ static void compare_selected(struct cache *k, struct attend_opt o, int rows)
         struct both q = both_new(k->c.n_tokens, o.n_heads * o.head_dim, 4, 1.5f);
         struct both out = both_new(k->c.n_tokens, o.n_heads * o.head_dim_v, 4, 1);
         ref->attend(ref, &out.c, &q.c, &k->c, 0, &o), gpu->attend(gpu, &out.g, &q.g, &k->g, 0, &og);
-        assert_both_close("attention over selected keys", &out, 5e-5);
+        assert_both_close("attention over selected keys", &out, tolerance_of(k->c.type));
         both_free(&q), both_free(&out);
     }
     both_free(&sinks), both_free(&slopes);
@@ -461,11 +467,7 @@ static void compressed_attention_agrees(void **state)
         cache_open(&k, kv_types[t], 1, dim, dim * (1 + 2 * halves));
         fill_compressed(&k, &c, &g);
         if (kv_types[t] == DT_F32) compare_rows(&k);
-        /* an entry may round to the next number of a type with few digits */
-        compare_compressed(&k, &c, &g, shapes[s].heads,
-                           kv_types[t] == DT_F32       ? 5e-5
-                           : kv_types[t] == DT_F8_E4M3 ? 2e-2
-                                                       : 3e-3);
+        compare_compressed(&k, &c, &g, shapes[s].heads, tolerance_of(kv_types[t]));
         cache_close(&k);
         both_free(&bias), both_free(&norm), both_free(&freq);
     }

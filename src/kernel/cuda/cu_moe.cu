@@ -9,29 +9,13 @@
 #include "kernel/cuda/cu_moe.cuh"
 
 #include <math.h>
-#include <stdlib.h>
 
-#define FEW_TOKENS 4   /* up to so many tokens every choice is multiplied by itself */
+#define FEW_TOKENS 2   /* up to so many tokens every choice is multiplied by itself */
 #define SOME_EACH 4    /* average choices of an expert up to which the kernel `some` is faster */
 #define SOME_COLS 5120 /* columns up to which 8 rows of x fit into its shared memory */
 #define SORT_THREADS 1024
 #define SUM_THREADS 256
 
-static int env_int(const char *name, int dflt)
-{
-    const char *v = getenv(name);
-    return v ? atoi(v) : dflt;
-}
-static int some_each(void)
-{
-    static int v = env_int("MOE_SOME", SOME_EACH);
-    return v;
-}
-static int few_tokens(void)
-{
-    static int v = env_int("MOE_FEW", FEW_TOKENS);
-    return v;
-}
 static_assert(MOE_MAX_EXPERTS <= SORT_THREADS, "an expert a thread");
 
 /* ---- sorting choices ---- */
@@ -441,7 +425,7 @@ static int choose_some(const struct moe *m)
     const struct experts_opt *o = m->o;
     double missed = pow(1 - 1.0 / o->n, m->n_choices);
 
-    if (m->n_choices > some_each() * o->n || !has_some(o->gate, o->n) || !has_some(o->up, o->n) ||
+    if (m->n_choices > SOME_EACH * o->n || !has_some(o->gate, o->n) || !has_some(o->up, o->n) ||
         !has_some(o->down, o->n))
         return 0;
     return (int)((1 - missed) * o->n + 0.5) + 1;
@@ -454,7 +438,7 @@ static bool uses_few(const struct moe *m)
     const struct moe_kernel *k = kernel_of(m->o->up);
     bool fills = (long long)m->n_choices * m->o->up->rows >= 128ll * m->c->n_sm;
 
-    return m->x->rows <= few_tokens() && !(k->wide && k->many && fills);
+    return m->x->rows <= FEW_TOKENS && !(k->wide && k->many && fills);
 }
 
 void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x,

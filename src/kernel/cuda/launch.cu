@@ -5,11 +5,9 @@
  * cu.cuh. ops.inc declares the launchers and fills their table, so an operation without one does
  * not compile. */
 #include "kernel/cuda/record.cuh"
-#include <stdlib.h>
 
 /* Up to so many tokens matvec is faster than the tensor cores' GEMM, though it could do more. */
 #define MATVEC_TOKENS 4
-#define MATVEC_SMALL 12000000 /* numbers of a small product */
 static_assert(MATVEC_TOKENS <= CU_FEW, "matvec takes no more");
 static_assert((int)OP_NORM_RMS == CU_NORM_RMS && (int)OP_NORM_LAYER == CU_NORM_LAYER,
               "one numbering");
@@ -329,17 +327,6 @@ static const struct op_linear *next_linear(const struct cu_record *l)
     return n < end && n->kind == OP_LINEAR && !n->u.linear->exact ? n->u.linear : NULL;
 }
 
-/* Up to how many tokens the products go to matvec: a small one takes less time than the several
- * launches of a GEMM. */
-static int matvec_tokens(const struct cu_linear *p)
-{
-    long long n = 0;
-    static long long most = getenv("MV_SMALL") ? atoll(getenv("MV_SMALL")) : MATVEC_SMALL;
-
-    for (int i = 0; i < p->n_jobs; i++) n += (long long)p->jobs[i].w->rows * p->jobs[i].w->cols;
-    return n <= most ? CU_FEW : MATVEC_TOKENS;
-}
-
 /* Exact: in F32 if the weight types allow it. Otherwise matvec for few tokens and GEMM for more;
  * both dequantize on the way. */
 static void launch_linear(struct cuda *c, const struct op_linear *o)
@@ -352,7 +339,7 @@ static void launch_linear(struct cuda *c, const struct op_linear *o)
         p.next = &after;
     }
     if (o->exact && cu_linear_f32(c, &p)) return;
-    if (p.x.rows <= matvec_tokens(&p)) cu_matvec(c, &p);
+    if (p.x.rows <= MATVEC_TOKENS) cu_matvec(c, &p);
     else cu_gemm(c, &p);
 }
 

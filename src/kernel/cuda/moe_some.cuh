@@ -170,15 +170,18 @@ static __global__ void __launch_bounds__(32 * SOME_WARPS, 2)
 }
 
 /* Divides the rows of an expert so that the blocks of `used` experts are on the GPU all at once, two
- * on an SM: a few blocks more would take as long again. false: x does not fit into shared memory. */
+ * on an SM: a few blocks more would take as long again. If nearly all experts are chosen, some have
+ * many more choices than others, and two rounds of shorter blocks even that out. false: x does not fit
+ * into shared memory. */
 template <class M>
 static bool some_plan_of(const struct cuda *c, const struct moe_args *a, int used,
                          struct some_plan *p, size_t *bytes)
 {
     int tiles = cu_div_up(a->rows, TILE_ROWS), most = a->pair ? SOME_TILES / 2 : SOME_TILES;
+    int rounds = 5 * used > 4 * (a->e1 - a->e0) ? 2 : 1;
     int room = (int)c->smem_max / 2 - SOME_STATIC - 1024, at;
 
-    p->parts = max(1, min(2 * c->n_sm / max(used, 1), tiles));
+    p->parts = max(1, min(rounds * 2 * c->n_sm / max(used, 1), tiles));
     p->parts = max(p->parts, cu_div_up(tiles, most));
     int each = cu_div_up(tiles, p->parts) * (a->pair ? 2 : 1);
     p->x_row = cu_round_up(a->cols - 32, 64) + 32;
