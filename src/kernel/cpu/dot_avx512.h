@@ -31,7 +31,7 @@ enum { FORM_F32, FORM_32, FORM_256 };
 
 /* Prefetches weights: those needed soon into L1, those needed later into L2. The fill buffers of L1
  * alone cannot cover the latency of memory. bytes: weights read per call. */
-enum { NEAR_BYTES = 2048, FAR_BYTES = 16384 };
+enum { NEAR_BYTES = 2048, FAR_BYTES = 32768 };
 INLINE void prefetch_weights(const char *p, const int bytes)
 {
     UNROLL
