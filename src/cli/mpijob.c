@@ -233,7 +233,8 @@ static bool has_ended(struct job *j, int ms)
     return poll(&p, 1, ms) > 0;
 }
 
-/* What mpirun has started on this machine; on other hosts its agents, which are among these, do the same. */
+/* Calls fn for every process that mpirun has started on this machine: ranks, and the agents that start and
+ * end the ranks of other hosts. */
 static void each_rank(struct job *j, void (*fn)(struct job *j, pid_t pid))
 {
     char path[300], text[RANKS * 8], *end;

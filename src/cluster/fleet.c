@@ -379,7 +379,7 @@ static void tick_worker(struct worker *w, uint64_t now)
     struct err e = { 0 };
 
     if (w->state == WORKER_GONE) {
-        /* Its lease ended while it was silent: its requests move as those of a failed one. */
+        /* The lease of a silent worker has ended: its requests move as those of a failed worker. */
         if (w->suspect && w->in_flight > 0 && w->fleet->opt.lost)
             w->fleet->opt.lost(w->fleet->opt.arg, w);
         remove_gone(w->fleet, w);

@@ -221,7 +221,7 @@ static void start_job(struct gwjob *b)
     relay_begin_job(j->g, &b->call.req, &who, &b->n_lost);
 }
 
-/* Its model may be that of a worker that is being started: a job waits for it, for a while. */
+/* No worker has the job's model: one that has it may be starting, so the job waits for some time. */
 static bool is_missing(struct gwjob *b)
 {
     if (b->call.status != 404) {
@@ -257,7 +257,7 @@ static void expire_job(struct gwjob *b)
     set_error(b, "job_expired", "the request waited for more than a day");
 }
 
-/* What was taken and is not to be run gets its answer at once. */
+/* A job that was taken but must not be run (expired, unreadable, delivered too often) is answered at once. */
 static void judge_job(struct gwjob *b)
 {
     const struct ledger_job *d = b->job;

@@ -28,7 +28,7 @@ def load_once(argv, pattern, end, pause):
     return seen
 def load(name, argv, pattern, end, pause):
     global failed
-    for _ in range(4): # a busy machine may run the program for longer than was meant
+    for _ in range(40): # a busy machine may run the program for longer than was meant
         seen = load_once(argv, pattern, end, pause)
         if re.search(pattern, seen): break
     found = re.search(pattern, seen)
