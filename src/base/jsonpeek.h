@@ -25,8 +25,8 @@ struct jsonpeek_member {
  * several with one name the last. If the text is no object, or a name has escapes, all are UNKNOWN. */
 void jsonpeek_members(struct str json, struct jsonpeek_member *m, int n);
 
-/* The same in pieces, for a thread that must not be held by a long text: the text and m stay until
- * the last of them. */
+/* jsonpeek_members in pieces, for a thread that must not be held by a long text: json and m must be
+ * valid until the last piece. */
 struct jsonpeek_scan {
     struct str json;
     struct jsonpeek_member *m;

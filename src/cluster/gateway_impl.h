@@ -71,8 +71,8 @@ enum relay_kind {
 /* Answers q with the reply of a worker, now or later. */
 void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who,
                  enum relay_kind kind);
-/* The same for a durable job. *n_lost counts workers that had it when they were lost: q is answered then.
- * It must be valid until q is answered. */
+/* relay_begin for a durable job. If a worker is lost while it has the job, *n_lost is increased and q is
+ * answered. n_lost must be valid until q is answered. */
 void relay_begin_job(struct gateway *g, struct http_req *q, const struct gw_who *who, int *n_lost);
 void relay_worker_lost(struct gateway *g, struct worker *w); /* its streams move */
 void relay_workers_changed(struct gateway *g);               /* those that wait try again */

@@ -502,8 +502,8 @@ struct backend {
 
     /* ---- sums over the members of a stage (group.h) ---- */
 
-    /* What this device can do; takes the memory that the others read. NULL, and the three after it: the
-     * device computes in host memory, where the communicator sums. */
+    /* Fills in the ways of summing that this device has, and allocates the buffer that other members read.
+     * This and the next three are NULL for a device in host memory: there the communicator sums. */
     int (*group_offer)(struct backend *be, struct group_offer *out, const struct group_ask *ask,
                        struct err *e);
     /* Joins, in the way that all members have chosen. After a failure, or to take another way, join
@@ -562,14 +562,14 @@ int backend_open(struct backend **out, const struct backend_opt *opt, struct err
  * device itself is not opened. */
 int backend_check(const char *device, struct err *e);
 void backend_close(struct backend *be); /* NULL is allowed */
-/* What the device is, without opening it. E_NOTFOUND, E_DEVICE, E_UNSUPPORTED. */
+/* Describes the device without opening it. E_NOTFOUND, E_DEVICE, E_UNSUPPORTED. */
 int backend_card(struct device_card *out, const struct backend_opt *opt, struct err *e);
 
 /* The CPU backend; called by backend_open. */
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e);
 /* Whether backend_opt.isa may have this value: OK, or an error that names the sets of this CPU. */
 int cpu_check_isa(const char *name, struct err *e);
-/* Its card; called by backend_card. */
+/* The card of the CPU; called by backend_card. */
 void cpu_card(struct device_card *out, const struct backend_opt *opt);
 /* The instruction set that a CPU backend with these options uses, or NULL: this CPU lacks it. */
 const char *cpu_isa_name(const struct backend_opt *opt);

@@ -13,7 +13,7 @@ extern "C" {
 #define IPC_BLOCKS 32 /* of every launch: flags are those of a block */
 #define IPC_THREADS 512
 
-/* What the host and the kernels tell each other: page-locked memory that both see. */
+/* State that the host and the kernels share, in page-locked memory. */
 struct ipc_status {
     int stop;    /* the host: stop waiting, the gang has ended */
     int late;    /* the device: 1 + the member that did not come before the deadline */

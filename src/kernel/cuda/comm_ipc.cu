@@ -87,7 +87,7 @@ static __global__ void __launch_bounds__(IPC_THREADS)
     __shared__ unsigned epoch;
     __shared__ int bad;
     const int b = (int)blockIdx.x, t = (int)threadIdx.x;
-    /* The same for all members, whichever T their addresses allow. */
+    /* Numbers of a block: equal for all members, whichever T their addresses allow. */
     const size_t part = ((n + 3) / 4 + IPC_BLOCKS - 1) / IPC_BLOCKS * 4,
                  begin = min((size_t)b * part, n), end = min(begin + part, n);
     uint64_t start = 0;
