@@ -5,6 +5,8 @@
 #include "support.h"
 
 #include "base/budget.h"
+#include "base/clock.h"
+#include "base/credit.h"
 #include "engine/compile.h"
 #include "engine/engine.h"
 #include "engine/engine_impl.h"
@@ -339,6 +341,48 @@ static void one_tenant_takes_no_room_from_others(void **state)
     engine_close(g);
 }
 
+/* ---- credit ---- */
+
+static int build_spending(struct rules *g, struct str text, struct err *e)
+{
+    uint64_t start_ns = clock_thread_ns();
+
+    (void)e;
+    while (clock_thread_ns() - start_ns <= CREDIT_MAX_NS) continue;
+    g->root = rules_add(g, STR("root"), rules_literal(g, text));
+    return OK;
+}
+
+/* The fourth thread is held by the tenant that has spent its credit, and the other three compile for
+ * the other tenant alone. */
+static void a_tenant_that_spent_its_credit_has_one_slow_thread(void **state)
+{
+    struct engine *g = open_engine();
+    struct finished t = { .lock = PTHREAD_MUTEX_INITIALIZER }, held = t;
+    struct compile_job *jobs[4];
+    int rc;
+
+    (void)state;
+    reset_holds();
+    assert_non_null(jobs[0] = compile_of(g, 1, &t, build_spending, 0, &rc));
+    wait_until(1, count_finished, &t);
+    assert_non_null(jobs[1] = compile_of(g, 1, &held, build_held, 1, &rc));
+    wait_until(1, count_held, &held);
+    assert_non_null(jobs[2] = compile_of(g, 1, &held, build_held, 2, &rc));
+    assert_non_null(jobs[3] = compile_of(g, 2, &t, build_noted, 3, &rc));
+    wait_until(2, count_finished, &t);
+    assert_int_equal(atomic_load(&n_held), 1); /* the next one of tenant 1 waits */
+    atomic_store(&released, true);
+    wait_until(2, count_finished, &held);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(jobs[i]->rc, OK);
+        job_unref(jobs[i]);
+    }
+    release_jobs(&t);
+    release_jobs(&held);
+    engine_close(g);
+}
+
 static void a_requester_that_leaves_stops_its_compilation(void **state)
 {
     struct engine *g = open_engine();
@@ -399,6 +443,7 @@ int main(void)
         cmocka_unit_test(grammars_that_take_long_stop_nobody_else),
         cmocka_unit_test(tenants_take_turns),
         cmocka_unit_test(one_tenant_takes_no_room_from_others),
+        cmocka_unit_test(a_tenant_that_spent_its_credit_has_one_slow_thread),
         cmocka_unit_test(a_requester_that_leaves_stops_its_compilation),
         cmocka_unit_test(cached_grammars_are_bounded_by_bytes),
     };

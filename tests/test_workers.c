@@ -5,12 +5,16 @@
  * depend on time. Reads no files. */
 #include "support.h"
 
+#include "base/clock.h"
+#include "base/credit.h"
 #include "base/workers.h"
 
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { JOBS = 128 };
 
@@ -210,6 +214,90 @@ static void several_threads_run_every_job_once(void **state)
     for (int i = 0; i < 100; i++) assert_int_equal(seen[i], 1);
 }
 
+/* ---- credit ---- */
+
+static int nice_of[JOBS]; /* of the thread that ran each job */
+
+/* The niceness of a thread that was given this one: the test itself may have a higher one. */
+static int at_least(int nice)
+{
+    int own = getpriority(PRIO_PROCESS, 0);
+
+    return own > nice ? own : nice;
+}
+
+static void note_nice(struct work *w)
+{
+    nice_of[((struct job *)w)->number] = getpriority(PRIO_PROCESS, (id_t)gettid());
+    note_job(w);
+}
+
+static void spend_credit(struct work *w)
+{
+    for (uint64_t start_ns = clock_thread_ns(); clock_thread_ns() - start_ns <= CREDIT_MAX_NS;)
+        continue;
+    note_nice(w);
+}
+
+static struct workers *open_with_credit(void)
+{
+    struct workers_opt o = { .name = "test",
+                             .n_threads = 1,
+                             .nice = 1,
+                             .n_slow = 1,
+                             .max_jobs = 100,
+                             .max_group_jobs = 100,
+                             .max_bytes = 1000,
+                             .max_group_bytes = 500 };
+    struct workers *w = NULL;
+    struct err e = { 0 };
+
+    if (workers_open(&w, &o, &e) != OK) fail_msg("%s", e.msg);
+    return w;
+}
+
+/* The slow thread is held by a job of the group in debt; others do not wait for it. */
+static void a_group_that_spent_its_credit_gets_the_slow_thread_and_nobody_else_does(void **state)
+{
+    struct workers *w = open_with_credit();
+
+    (void)state;
+    for (int i = 0; i < JOBS; i++) jobs[i].work.run = note_nice;
+    jobs[0].work.run = spend_credit;
+    assert_int_equal(add(w, 0, 1, 0), OK);
+    wait_for_jobs(1);
+    assert_int_equal(nice_of[0], at_least(1));
+    jobs[2].work.run = wait_at_gate;
+    assert_int_equal(add(w, 2, 1, 0), OK);
+    sem_wait(&entered); /* the slow thread has it, */
+    assert_int_equal(add(w, 3, 1, 0), OK);
+    for (int i = 4; i < 10; i++) assert_int_equal(add(w, i, (uint32_t)i, 0), OK);
+    wait_for_jobs(6); /* and other groups go on, */
+    for (int i = 4; i < 10; i++) assert_int_equal(nice_of[i], at_least(1));
+    assert_int_equal(workers_n_waiting(w), 1); /* but not the next job of this one */
+    sem_post(&gate);
+    wait_for_jobs(2);
+    assert_int_equal(nice_of[3], at_least(CREDIT_NICE));
+    workers_close(w);
+}
+
+static void used_credit_drains_with_time(void **state)
+{
+    struct credit c = { 0 };
+    uint64_t s = UINT64_C(1000000000);
+
+    (void)state;
+    assert_false(credit_is_spent(&c, 5 * s));
+    credit_charge(&c, CREDIT_MAX_NS, 5 * s);
+    assert_false(credit_is_spent(&c, 5 * s));
+    credit_charge(&c, 2 * s / CREDIT_REFILL, 5 * s);
+    assert_true(credit_is_spent(&c, 6 * s));
+    assert_false(credit_is_spent(&c, 7 * s));
+    assert_int_equal(credit_used(&c, 7 * s), CREDIT_MAX_NS);
+    assert_int_equal(credit_used(&c, 1000 * s), 0);
+    assert_true(credit_is_spent(&c, 0)); /* a clock that another thread read earlier */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +308,9 @@ int main(void)
         cmocka_unit_test_setup(taking_the_only_job_leaves_an_empty_queue, reset),
         cmocka_unit_test_setup(closing_runs_what_waits_and_jobs_see_that_they_should_stop, reset),
         cmocka_unit_test_setup(several_threads_run_every_job_once, reset),
+        cmocka_unit_test_setup(
+            a_group_that_spent_its_credit_gets_the_slow_thread_and_nobody_else_does, reset),
+        cmocka_unit_test(used_credit_drains_with_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,8 @@
  *
  * There are two lanes with threads of their own: one for small bodies, and one with a lower
  * priority for large ones. A small request thus never waits for a large one, and the compute threads
- * of the engines lose little to them. In each lane tenants take turns (base/workers.h). */
+ * of the engines lose little to them. In each lane tenants take turns (base/workers.h). A tenant that
+ * keeps sending large bodies has them read by a thread of still lower priority (base/credit.h). */
 #include "api/call.h"
 
 #include "api/dialect.h"
@@ -34,9 +35,9 @@
 
 enum {
     SMALL_BODY = 32 << 10, /* bytes; up to here the first lane */
-    LARGE_NICE = 5,      /* of the threads of the second lane; at 19 a busy machine starves them */
-    SWEEP_MS = 20,       /* interval of looking for deadlines that have passed */
-    UNKNOWN_FIELDS = 256 /* names that are remembered as logged */
+    LARGE_NICE = 5,        /* of the threads of the second lane */
+    SWEEP_MS = 20,         /* interval of looking for deadlines that have passed */
+    UNKNOWN_FIELDS = 256   /* names that are remembered as logged */
 };
 
 /* ---- on a request thread ---- */
@@ -433,6 +434,7 @@ int api_start_threads(struct api *a, struct err *e)
     o.name = "tern-large";
     o.n_threads = n_large;
     o.nice = LARGE_NICE;
+    o.n_slow = 1;
     if ((rc = workers_open(&a->lanes[1], &o, e)) != OK) return rc;
     if (!(a->sweep = loop_timer(a->opt.loop, on_sweep, a))) return err_nomem(e, "a timer");
     return OK;

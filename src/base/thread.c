@@ -1,6 +1,8 @@
 /* thread.c - starting threads, and locks with a condition variable. */
 #include "base/thread.h"
 
+#include "base/clock.h"
+
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -31,6 +33,15 @@ void lock_destroy(pthread_mutex_t *lock, pthread_cond_t *news)
 {
     pthread_cond_destroy(news);
     pthread_mutex_destroy(lock);
+}
+
+void lock_wait_ms(pthread_mutex_t *lock, pthread_cond_t *news, int ms)
+{
+    uint64_t until_ns = clock_ns() + (uint64_t)ms * 1000000u;
+    struct timespec until = { .tv_sec = (time_t)(until_ns / 1000000000u),
+                              .tv_nsec = (long)(until_ns % 1000000000u) };
+
+    pthread_cond_timedwait(news, lock, &until);
 }
 
 int thread_start(pthread_t *out, const char *name, void *(*run)(void *arg), void *arg,

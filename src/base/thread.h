@@ -10,6 +10,8 @@
  * the monotonic clock: they do not jump when the date is set. what: whose lock, for the error. */
 int lock_init(pthread_mutex_t *lock, pthread_cond_t *news, const char *what, struct err *e);
 void lock_destroy(pthread_mutex_t *lock, pthread_cond_t *news);
+/* Waits for news, at most so long. Like all such waits it may end early. */
+void lock_wait_ms(pthread_mutex_t *lock, pthread_cond_t *news, int ms);
 
 /* name: at most 15 characters. The error names it. */
 int thread_start(pthread_t *out, const char *name, void *(*run)(void *arg), void *arg,

@@ -5,17 +5,26 @@
  *            job        job        job
  *            job                   job
  *
+ * With slow threads the ring has groups for two kinds of threads: each takes the first group of its
+ * own. A group passes from one kind to the other when a job has been charged and as time passes, which
+ * nobody announces: a thread that finds only groups of the other kind looks again after LOOK_MS.
+ *
  * One lock protects everything; jobs run without it. */
 #include "base/workers.h"
 
+#include "base/clock.h"
+#include "base/credit.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
 #include <pthread.h>
 #include <string.h>
 
+enum { LOOK_MS = 10 };
+
 struct group {
     struct work *first, *last; /* waiting jobs */
+    struct credit credit;
     int n;
     size_t bytes;
     uint32_t next; /* group after it in the ring */
@@ -31,8 +40,14 @@ struct workers {
     int n;               /* jobs that wait */
     size_t bytes;
     bool quit;
-    pthread_t *threads; /* [n_threads] those that were started */
+    pthread_t *threads; /* [n_threads] those that were started, the slow ones last */
     int n_threads;
+};
+
+/* The argument of workers_main. */
+struct workers_thread {
+    struct workers *w;
+    bool is_slow;
 };
 
 /* ---- the ring ---- */
@@ -42,15 +57,6 @@ static void append_group(struct workers *w, uint32_t g, bool empty)
     if (empty) w->head = g;
     else w->groups[w->tail].next = g;
     w->tail = g;
-}
-
-/* Takes the first group out of the ring, which is not empty. */
-static uint32_t pop_group(struct workers *w)
-{
-    uint32_t g = w->head;
-
-    w->head = w->groups[g].next;
-    return g;
 }
 
 /* A job left its group: the numbers. */
@@ -65,35 +71,50 @@ static void count_out(struct workers *w, struct work *job)
     w->bytes -= job->bytes;
 }
 
-/* The next job in turn; NULL: none waits. With the lock held. */
-static struct work *pop_job(struct workers *w)
+/* Takes group g out of the ring; before: the one before it, or g itself at the head. */
+static void unlink_group(struct workers *w, uint32_t g, uint32_t before)
 {
+    if (g == w->head) w->head = w->groups[g].next;
+    else w->groups[before].next = w->groups[g].next;
+    if (w->tail == g) w->tail = before;
+}
+
+/* May a thread of this kind run jobs of the group? When the workers close, every thread may. */
+static bool is_for(const struct workers *w, const struct group *g, bool slow, uint64_t now_ns)
+{
+    return w->opt.n_slow == 0 || w->quit || credit_is_spent(&g->credit, now_ns) == slow;
+}
+
+/* The next job in turn for a thread of this kind; NULL: none waits. With the lock held. */
+static struct work *pop_job(struct workers *w, bool slow)
+{
+    uint64_t now_ns = w->opt.n_slow ? clock_ns() : 0;
+    uint32_t at = w->head, before = at;
+    bool only_group;
     struct work *job;
-    uint32_t at;
-    bool last_group;
 
     if (w->n == 0) return NULL;
-    last_group = w->head == w->tail;
-    at = pop_group(w);
+    while (!is_for(w, &w->groups[at], slow, now_ns)) {
+        if (at == w->tail) return NULL;
+        before = at;
+        at = w->groups[at].next;
+    }
+    only_group = w->head == w->tail;
+    unlink_group(w, at, before);
     job = w->groups[at].first;
     w->groups[at].first = job->next;
     count_out(w, job);
-    if (w->groups[at].n > 0) append_group(w, at, last_group);
+    if (w->groups[at].n > 0) append_group(w, at, only_group);
     return job;
 }
 
-/* Takes a group without jobs out of the middle of the ring. */
-static void unlink_group(struct workers *w, uint32_t g)
+/* Takes a group without jobs out of the ring. */
+static void remove_group(struct workers *w, uint32_t g)
 {
     uint32_t before = w->head;
 
-    if (g == w->head) {
-        pop_group(w);
-        return;
-    }
-    while (w->groups[before].next != g) before = w->groups[before].next;
-    w->groups[before].next = w->groups[g].next;
-    if (w->tail == g) w->tail = before;
+    while (before != g && w->groups[before].next != g) before = w->groups[before].next;
+    unlink_group(w, g, before);
 }
 
 bool workers_take(struct workers *w, struct work *job)
@@ -110,7 +131,7 @@ bool workers_take(struct workers *w, struct work *job)
         else g->first = job->next;
         if (g->last == job) g->last = before;
         count_out(w, job);
-        if (g->n == 0) unlink_group(w, job->group);
+        if (g->n == 0) remove_group(w, job->group);
     }
     pthread_mutex_unlock(&w->lock);
     return found;
@@ -118,34 +139,59 @@ bool workers_take(struct workers *w, struct work *job)
 
 /* ---- threads ---- */
 
+/* Waits for a job that this kind of thread runs; NULL: the workers close, and none is left. */
+static struct work *wait_for_job(struct workers *w, bool slow)
+{
+    struct work *job;
+
+    pthread_mutex_lock(&w->lock);
+    while (!(job = pop_job(w, slow)) && !w->quit) {
+        if (w->n == 0) pthread_cond_wait(&w->news, &w->lock);
+        else lock_wait_ms(&w->lock, &w->news, LOOK_MS);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return job;
+}
+
+static void charge_group(struct workers *w, uint32_t group, uint64_t ns)
+{
+    pthread_mutex_lock(&w->lock);
+    credit_charge(&w->groups[group].credit, ns, clock_ns());
+    pthread_mutex_unlock(&w->lock);
+}
+
 /* Jobs that wait when the workers close are run, too: their owners wait for them. */
 static void *workers_main(void *arg)
 {
-    struct workers *w = arg;
+    struct workers_thread t = *(struct workers_thread *)arg;
+    int nice = t.is_slow ? CREDIT_NICE : t.w->opt.nice;
     struct work *job;
 
-    if (w->opt.nice) thread_set_nice(w->opt.nice);
-    for (;;) {
-        pthread_mutex_lock(&w->lock);
-        while (w->n == 0 && !w->quit) pthread_cond_wait(&w->news, &w->lock);
-        job = pop_job(w);
-        pthread_mutex_unlock(&w->lock);
-        if (!job) return NULL;
+    mem_free(arg);
+    if (nice) thread_set_nice(nice);
+    while ((job = wait_for_job(t.w, t.is_slow))) {
+        uint32_t group = job->group;
+        uint64_t start_ns = t.w->opt.n_slow ? clock_thread_ns() : 0;
         job->run(job); /* the job may be gone after this */
+        if (t.w->opt.n_slow) charge_group(t.w, group, clock_thread_ns() - start_ns);
     }
+    return NULL;
 }
 
 static int start_threads(struct workers *w, struct err *e)
 {
-    int rc;
+    int n = w->opt.n_threads + w->opt.n_slow, rc = OK;
 
-    if (!(w->threads = mem_array((size_t)w->opt.n_threads, sizeof *w->threads)))
-        return err_nomem(e, "threads");
-    for (; w->n_threads < w->opt.n_threads; w->n_threads++) {
-        rc = thread_start(&w->threads[w->n_threads], w->opt.name, workers_main, w, e);
-        if (rc != OK) return rc;
+    if (!(w->threads = mem_array((size_t)n, sizeof *w->threads))) return err_nomem(e, "threads");
+    while (rc == OK && w->n_threads < n) {
+        struct workers_thread *t = mem_new(struct workers_thread);
+        if (!t) return err_nomem(e, "threads");
+        *t = (struct workers_thread){ w, w->n_threads >= w->opt.n_threads };
+        rc = thread_start(&w->threads[w->n_threads], w->opt.name, workers_main, t, e);
+        if (rc == OK) w->n_threads++;
+        else mem_free(t);
     }
-    return OK;
+    return rc;
 }
 
 int workers_open(struct workers **out, const struct workers_opt *opt, struct err *e)
@@ -228,7 +274,8 @@ static void append_job(struct workers *w, struct work *job)
     g->bytes += job->bytes;
     w->n++;
     w->bytes += job->bytes;
-    pthread_cond_signal(&w->news);
+    if (w->opt.n_slow) pthread_cond_broadcast(&w->news); /* the job is for one kind of threads */
+    else pthread_cond_signal(&w->news);
 }
 
 static int add_job(struct workers *w, struct work *job, bool bounded, struct err *e)

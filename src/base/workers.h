@@ -4,6 +4,9 @@
  * jobs delays the next job of another by the jobs that run at the moment, and no more. Within a
  * group the oldest goes first. The queue is bounded in jobs and bytes, in all and for a group.
  *
+ * With slow threads every group has a credit of processor time (base/credit.h). Jobs of a group that
+ * has spent it are run by the slow threads alone, which have a lower priority, and no other jobs are.
+ *
  * A job is embedded in what it works on. From workers_add until its run is called, or workers_take
  * has taken it back, it belongs to the queue. run must give the job back to its owner by itself, as
  * its last act: the worker does not touch it after that, so the owner may free it at once.
@@ -34,7 +37,8 @@ struct work {
 struct workers_opt {
     const char *name; /* of the threads, up to 15 bytes */
     int n_threads;
-    int nice; /* lowers the priority of the threads; 0: as that of the opener */
+    int nice;   /* lowers the priority of the threads; 0: as that of the opener */
+    int n_slow; /* further threads, for groups that have spent their credit; 0: no credit */
     int max_jobs, max_group_jobs;
     size_t max_bytes, max_group_bytes;
 };

@@ -8,6 +8,7 @@
 #include "engine/compile.h"
 
 #include "base/budget.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "engine/guided.h"
@@ -22,15 +23,23 @@ static void append_job(struct compile_queue *q, struct compile_job *j)
     q->last = &j->next;
 }
 
+/* Which tenants a thread compiles for. */
+enum whom { ANYBODY, WITH_CREDIT, WITHOUT_CREDIT };
+
 /* The oldest job of the tenant that has waited longest for its turn; NULL: none waits. With the lock
  * held. */
-static struct compile_job *pop_job(struct compiler *c, bool is_long)
+static struct compile_job *pop_job(struct compiler *c, bool is_long, enum whom whom)
 {
     struct compile_queue *q = &c->queues[is_long];
     struct compile_job **best = NULL, *j;
+    uint64_t now_ns = clock_ns();
 
-    for (struct compile_job **p = &q->first; *p; p = &(*p)->next)
-        if (!best || (*p)->group->turn[is_long] < (*best)->group->turn[is_long]) best = p;
+    for (struct compile_job **p = &q->first; *p; p = &(*p)->next) {
+        const struct compile_group *g = (*p)->group;
+        if (whom != ANYBODY && credit_is_spent(&g->credit, now_ns) != (whom == WITHOUT_CREDIT))
+            continue;
+        if (!best || g->turn[is_long] < (*best)->group->turn[is_long]) best = p;
+    }
     if (!best) return NULL;
     j = *best;
     *best = j->next;
@@ -49,27 +58,32 @@ static struct compile_group *find_group(struct compiler *c, uint32_t tenant)
     return g;
 }
 
+/* Frees tenants that have no jobs and whose credit is whole again. */
+static void drop_idle_groups(struct compiler *c, uint64_t now_ns)
+{
+    for (struct compile_group **p = &c->groups, *g; (g = *p);) {
+        if (g->n[0] || g->n[1] || credit_used(&g->credit, now_ns)) {
+            p = &g->next;
+        } else {
+            *p = g->next;
+            mem_free(g);
+        }
+    }
+}
+
 /* NULL: no memory. A new one has its turn behind those that are there. */
 static struct compile_group *find_or_add_group(struct compiler *c, uint32_t tenant)
 {
     struct compile_group *g = find_group(c, tenant);
 
-    if (g || !(g = mem_new(struct compile_group))) return g;
+    if (g) return g;
+    drop_idle_groups(c, clock_ns());
+    if (!(g = mem_new(struct compile_group))) return NULL;
     g->tenant = tenant;
     g->turn[0] = g->turn[1] = ++c->turn;
     g->next = c->groups;
     c->groups = g;
     return g;
-}
-
-static void remove_group_if_idle(struct compiler *c, struct compile_group *g)
-{
-    struct compile_group **p = &c->groups;
-
-    if (g->n[0] || g->n[1]) return;
-    while (*p != g) p = &(*p)->next;
-    *p = g->next;
-    mem_free(g);
 }
 
 /* For another job of the tenant. g NULL: it has none. */
@@ -140,7 +154,6 @@ static void finish_job(struct compiler *c, int i, struct compile_job *j)
     pthread_mutex_lock(&c->lock);
     if (i >= 0) c->running[i] = NULL;
     count_job(c, j, -1);
-    remove_group_if_idle(c, j->group);
     j->group = NULL;
     if (c->quit && j->rc == E_CANCELLED)
         j->rc = err_set(&j->err, E_SHUTDOWN, "the server is shutting down");
@@ -152,7 +165,7 @@ static void finish_job(struct compiler *c, int i, struct compile_job *j)
     j->done(j); /* passes the compiler's reference */
 }
 
-/* true: the job is over. false: it needs more than one turn. */
+/* true: the job is over. false: it needs more than one turn. The tenant pays for either. */
 static bool run_turn(struct compiler *c, struct compile_job *j)
 {
     struct budget b = { .max_steps = j->is_long ? GRAMMAR_STEPS : COMPILE_TURN,
@@ -160,7 +173,12 @@ static bool run_turn(struct compiler *c, struct compile_job *j)
                         .max_cpu_ns = COMPILE_SECONDS * UINT64_C(1000000000),
                         .cancelled = &j->dropped };
 
+    uint64_t start_ns = clock_thread_ns();
+
     j->rc = guided_compile(c->guided, &j->spec, &b, &j->g, &j->err);
+    pthread_mutex_lock(&c->lock);
+    credit_charge(&j->group->credit, clock_thread_ns() - start_ns, clock_ns());
+    pthread_mutex_unlock(&c->lock);
     return j->is_long || b.end != BUDGET_STEPS;
 }
 
@@ -185,19 +203,28 @@ static bool queue_long(struct compiler *c, int i, struct compile_job *j)
     return room;
 }
 
+/* While one of the threads could not be started, the others compile for everybody. */
+static enum whom find_whom(const struct compiler *c, int i)
+{
+    if (c->n_threads <= COMPILE_THREADS) return ANYBODY;
+    return i == COMPILE_THREADS ? WITHOUT_CREDIT : WITH_CREDIT;
+}
+
 /* The next job of thread i, or NULL: the compiler closes. The first thread gives first turns only,
- * unless it is the only one. */
+ * unless it is the only one. That a tenant has credit again is not announced: threads look. */
 static struct compile_job *wait_for_job(struct compiler *c, int i)
 {
     struct compile_job *j = NULL;
 
     pthread_mutex_lock(&c->lock);
-    for (;;) {
+    while (!c->quit) {
+        enum whom whom = find_whom(c, i);
         bool longs = i > 0 || c->n_threads == 1;
-        if (c->quit) break;
-        if (longs && (j = pop_job(c, true))) break;
-        if ((j = pop_job(c, false))) break;
-        pthread_cond_wait(&c->news, &c->lock);
+        if (longs && (j = pop_job(c, true, whom))) break;
+        if ((j = pop_job(c, false, whom))) break;
+        if (c->queues[0].first || (longs && c->queues[1].first))
+            lock_wait_ms(&c->lock, &c->news, COMPILE_LOOK_MS);
+        else pthread_cond_wait(&c->news, &c->lock);
     }
     c->running[i] = j;
     pthread_mutex_unlock(&c->lock);
@@ -216,7 +243,8 @@ static void *compile_main(void *arg)
     struct compile_job *j;
 
     mem_free(arg);
-    if (t.number > 0) thread_set_nice(COMPILE_NICE);
+    if (t.number == COMPILE_THREADS) thread_set_nice(CREDIT_NICE);
+    else if (t.number > 0) thread_set_nice(COMPILE_NICE);
     while ((j = wait_for_job(t.c, t.number)))
         if (run_turn(t.c, j) || !queue_long(t.c, t.number, j)) finish_job(t.c, t.number, j);
     return NULL;
@@ -236,10 +264,11 @@ void compiler_close(struct compiler *c)
     pthread_cond_broadcast(&c->news);
     pthread_mutex_unlock(&c->lock);
     for (int i = 0; i < c->n_threads; i++) pthread_join(c->threads[i], NULL);
-    while ((j = pop_job(c, true)) || (j = pop_job(c, false))) {
+    while ((j = pop_job(c, true, ANYBODY)) || (j = pop_job(c, false, ANYBODY))) {
         j->rc = err_set(&j->err, E_SHUTDOWN, "the server is shutting down");
         finish_job(c, -1, j);
     }
+    drop_idle_groups(c, UINT64_MAX);
     lock_destroy(&c->lock, &c->news);
     *c = (struct compiler){ 0 };
 }
@@ -265,7 +294,7 @@ static int start_threads(struct compiler *c, struct err *e)
 {
     int rc = OK;
 
-    while (rc == OK && c->n_threads < COMPILE_THREADS) rc = start_thread(c, e);
+    while (rc == OK && c->n_threads <= COMPILE_THREADS) rc = start_thread(c, e);
     return c->n_threads > 0 ? OK : rc;
 }
 

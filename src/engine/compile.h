@@ -8,7 +8,9 @@
  *
  * Tenants that wait take turns, too: one with many jobs delays the next job of another by those that
  * run at the moment. Within a tenant the oldest goes first. Jobs are bounded in number and bytes, of
- * a tenant and of all; a tenant that has none there may always have one.
+ * a tenant and of all; a tenant that has none there may always have one. One more thread, of
+ * the lowest priority, compiles for tenants that have spent their credit of processor time
+ * (base/credit.h), and for them alone.
  *
  * A job whose requester has left, and every job when the compiler closes, is stopped while it is
  * compiled. The threads start with the first grammar that is
@@ -17,15 +19,16 @@
 #ifndef TERN_ENGINE_COMPILE_H
 #define TERN_ENGINE_COMPILE_H
 
+#include "base/credit.h"
 #include "base/err.h"
 #include "grammar/grammar.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define COMPILE_THREADS 3
-#define COMPILE_NICE \
-    5 /* of the threads that give second turns; at 19 a busy machine starves them */
+#define COMPILE_THREADS 3    /* and one for tenants that have spent their credit */
+#define COMPILE_NICE 5       /* of the threads that give second turns */
+#define COMPILE_LOOK_MS 10   /* until a thread that finds only jobs for others looks again */
 #define COMPILE_TURN 2000000 /* steps of a first turn: some 20 ms */
 #define COMPILE_SECONDS 60   /* of processor time for one turn */
 /* Limits of one tenant: */
@@ -37,12 +40,13 @@
 struct guided;
 struct engine_stats;
 
-/* A tenant that has jobs. */
+/* A tenant that has jobs, or had some of late. */
 struct compile_group {
     uint32_t tenant;
     int n[2];         /* jobs at their first and second turn, the running ones included */
     uint64_t turn[2]; /* of the compiler, when a job of it began last */
     size_t bytes;     /* of the texts of its jobs */
+    struct credit credit;
     struct compile_group *next;
 };
 
@@ -74,12 +78,12 @@ struct compiler {
     struct engine_stats *stats;
     pthread_mutex_t lock; /* protects everything below */
     pthread_cond_t news;
-    pthread_t threads[COMPILE_THREADS];
-    struct compile_job *running[COMPILE_THREADS];
+    pthread_t threads[COMPILE_THREADS + 1];
+    struct compile_job *running[COMPILE_THREADS + 1];
     int n_threads;
     bool quit;
     struct compile_queue queues[2]; /* waiting for their first turn; for their second */
-    struct compile_group *groups;   /* those that have jobs */
+    struct compile_group *groups;   /* those that have jobs, or have used processor time */
     uint64_t turn;                  /* counts jobs that begin */
     int n[2];                       /* jobs at each, the running ones included */
     size_t bytes;                   /* of the texts of all jobs */
