@@ -16,6 +16,7 @@ void lock_wait_ms(pthread_mutex_t *lock, pthread_cond_t *news, int ms);
 /* name: at most 15 characters. The error names it. */
 int thread_start(pthread_t *out, const char *name, void *(*run)(void *arg), void *arg,
                  struct err *e);
-/* Raises the niceness of the calling thread only. That it cannot be changed is no error. */
+/* Raises the niceness of the calling thread only, and shortens its time slice. That they cannot be
+ * changed is no error. */
 void thread_set_nice(int nice);
 #endif

@@ -94,6 +94,7 @@ struct http_stats {
     uint64_t requests;          /* requests handed to the handler */
     uint64_t cut_off;           /* connections closed because the client read too slowly */
     uint64_t no_memory;         /* requests and connections given up because memory ran out */
+    uint64_t direct_bytes;      /* of large bodies, read without libevent in large pieces */
 };
 
 int http_open(struct http **out, struct loop *l, const struct http_opt *opt, struct err *e);

@@ -28,8 +28,8 @@ static const char *const allowed[] = {
     "futex", "futex_waitv", "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "exit",
     "exit_group", "gettid", "getpid", "getppid", "sched_yield", "sched_getaffinity",
     "sched_setaffinity", "sched_getparam", "sched_getscheduler", "sched_setscheduler",
-    "sched_get_priority_max", "sched_get_priority_min", "getpriority", "setpriority", "getcpu",
-    "arch_prctl", "restart_syscall",
+    "sched_setattr", "sched_get_priority_max", "sched_get_priority_min", "getpriority",
+    "setpriority", "getcpu", "arch_prctl", "restart_syscall",
     /* signals */
     "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait", "rt_sigsuspend", "sigaltstack", "pause",
     "signalfd4",
