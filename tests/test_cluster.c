@@ -6,6 +6,7 @@
 #include "cluster/hop.h"
 #include "cluster/place.h"
 #include "cluster/promptkey.h"
+#include "cluster/stored.h"
 #include "cluster/units.h"
 #include "net/http.h"
 #include "net/loop.h"
@@ -254,6 +255,40 @@ static void a_long_body_is_looked_at_in_pieces(void **state)
     assert_string_equal(key.model, "m");
     assert_int_equal(key.n, 3);
     buf_release(&b);
+}
+
+/* One pass finds what the gateway needs for every kind of request: of each byte once, of a bounded number
+ * of bytes in one step. */
+static void one_pass_finds_all_members(void **state)
+{
+    enum { BYTES = 4 << 20 };
+    struct buf b = { 0 };
+    struct promptlook l;
+    size_t before = 0;
+    bool last;
+
+    (void)state;
+    buf_puts(&b, "{\"input\":\"");
+    while (b.n < BYTES) buf_puts(&b, "\\\"durable\\\":true ");
+    buf_puts(&b, "\",\"durable\":true,\"stream\":true,\"previous_response_id\":\"resp_1\"}");
+    assert_false(b.failed);
+    promptlook_begin(&l, buf_str(&b));
+    do {
+        last = promptlook_step(&l);
+        assert_true(l.scan.at > before && l.scan.at - before <= PROMPTLOOK_BYTES);
+        before = l.scan.at;
+    } while (!last);
+    assert_int_equal(before, b.n);
+    assert_true(str_is(promptlook_durable(&l), "true") && promptlook_streams(&l));
+    assert_true(promptlook_durable(&l).p > b.p + BYTES);
+    assert_true(str_is(promptlook_previous(&l), "resp_1"));
+    assert_true(stored_key(STR("/v1/responses"), promptlook_previous(&l)) ==
+                stored_key(STR("/responses/resp_1/cancel"), STR("")));
+    assert_int_equal(stored_key(STR("/v1/completions"), promptlook_previous(&l)), 0);
+    buf_release(&b);
+    promptlook_begin(&l, STR("{\"durable\":\"true\",\"stream\":1,\"previous_response_id\":7}"));
+    while (!promptlook_step(&l)) continue;
+    assert_true(!promptlook_durable(&l).p && !promptlook_streams(&l) && !promptlook_previous(&l).p);
 }
 
 /* ---- the state of a worker ---- */
@@ -546,6 +581,7 @@ int main(void)
         cmocka_unit_test(texts_with_one_beginning_have_equal_hashes),
         cmocka_unit_test(with_the_tokenizer_hashes_are_those_of_token_blocks),
         cmocka_unit_test(a_long_body_is_looked_at_in_pieces),
+        cmocka_unit_test(one_pass_finds_all_members),
         cmocka_unit_test(the_state_of_a_worker_is_checked_member_by_member),
         cmocka_unit_test(the_breaker_of_a_worker_opens_and_is_tried_by_one_request),
         cmocka_unit_test(units_of_a_stream_are_passed_whole),

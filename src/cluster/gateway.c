@@ -28,7 +28,12 @@
 #include <strings.h>
 #include <sys/random.h>
 
-enum { ENDING_MS = 5, SETTLE_MS = 200, INDEX_BLOCKS = 1 << 20 };
+enum {
+    ENDING_MS = 5,
+    SETTLE_MS = 200,
+    INDEX_BLOCKS = 1 << 20,
+    OPERATOR_BYTES = 64 << 10 /* of a body of an operator */
+};
 
 /* One request while the gateway decides about it. */
 struct pass {
@@ -239,7 +244,8 @@ static int read_worker(struct pass *p, json_t **root, struct worker **out, struc
     struct str body = http_body(p->q);
     const char *url;
 
-    *root = str_json_parts(body) > 1000 ? NULL : jsonr_load(body, 0, NULL);
+    *root =
+        body.n > OPERATOR_BYTES || str_json_parts(body) > 1000 ? NULL : jsonr_load(body, 0, NULL);
     url = json_string_value(json_object_get(*root, "url"));
     if (!url)
         return err_set(e, E_INVALID, "the body must be a JSON object with the 'url' of a worker");
@@ -470,13 +476,12 @@ static void handle_request(void *arg, struct http_req *q)
         (r->limited && take_limits(&p, t, &e) != OK))
         send_error(&p, &e);
     else if (r->own) r->own(&p);
-    else if (p.g->jobs && gwjobs_is_for(q)) {
+    else if (p.g->jobs && gwjobs_is_path(http_path(q))) {
         set_cors(&p);
         gwjobs_begin(p.g->jobs, q, &p.who);
     } else {
         set_cors(&p);
-        relay_begin(p.g, q, &p.who,
-                    stored_is_work(http_path(q), http_body(q)) ? RELAY_STORE : r->kind);
+        relay_begin(p.g, q, &p.who, stored_is_work(http_path(q)) ? RELAY_STORE : r->kind);
     }
 }
 

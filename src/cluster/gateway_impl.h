@@ -43,10 +43,12 @@ struct gateway {
     struct {
         struct counter replies[GW_STATUS_CLASSES]; /* by class of status */
         struct counter retries, replays, replay_failed, by_prefix, placed, no_worker, gone;
-        struct counter hit_blocks, blocks; /* of prompts: computed by the worker before; all */
-        struct hist place_us;              /* from the whole request to a worker */
-        struct hist first_ms;              /* to the first byte of the reply */
-        struct hist pause_ms;              /* of streams that moved */
+        struct counter hit_blocks, blocks;  /* of prompts: computed by the worker before; all */
+        struct counter looks, looked_bytes; /* pieces of bodies; their bytes */
+        uint64_t look_most;                 /* bytes of one turn of the loop */
+        struct hist place_us;               /* from the whole request to a worker */
+        struct hist first_ms;               /* to the first byte of the reply */
+        struct hist pause_ms;               /* of streams that moved */
     } n;
 };
 
@@ -71,9 +73,11 @@ enum relay_kind {
 /* Answers q with the reply of a worker, now or later. */
 void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who,
                  enum relay_kind kind);
-/* relay_begin for a durable job. If a worker is lost while it has the job, *n_lost is increased and q is
- * answered. n_lost must be valid until q is answered. */
-void relay_begin_job(struct gateway *g, struct http_req *q, const struct gw_who *who, int *n_lost);
+/* relay_begin for a durable job. body: that of q; "durable": true becomes null in it, so that the worker
+ * computes the job and does not store it by itself. If a worker is lost while it has the job, *n_lost is
+ * increased and q is answered. body and n_lost must be valid until q is answered. */
+void relay_begin_job(struct gateway *g, struct http_req *q, const struct gw_who *who, char *body,
+                     int *n_lost);
 void relay_worker_lost(struct gateway *g, struct worker *w); /* its streams move */
 void relay_workers_changed(struct gateway *g);               /* those that wait try again */
 void relay_abort_all(struct gateway *g);                     /* the gateway shuts down */

@@ -11,7 +11,6 @@
 #include "cluster/gwjobs.h"
 
 #include "base/clock.h"
-#include "base/jsonpeek.h"
 #include "base/jsonw.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -184,19 +183,6 @@ static void release_job(struct gwjob *b, int delay_ms)
 /* jobcall.done, from inside the relay: the next turn goes on with it. */
 static void on_reply(struct jobcall *c) { loop_wake(((struct gwjob *)c)->jobs->g->loop); }
 
-/* Without "durable" the worker computes it: it would store it by itself otherwise. The value is
- * overwritten in place. */
-static void clear_durable(char *body, size_t n)
-{
-    struct jsonpeek_member m = { .key = "durable" };
-
-    for (;;) {
-        jsonpeek_members(str_of(body, n), &m, 1);
-        if (m.found != JSONPEEK_FOUND || m.is_text || !str_is(m.value, "true")) return;
-        memcpy(body + (m.value.p - body), "null", 4);
-    }
-}
-
 static void start_job(struct gwjob *b)
 {
     struct gwjobs *j = b->jobs;
@@ -211,14 +197,13 @@ static void start_job(struct gwjob *b)
         b->not_before = clock_ns() + PAUSE_MOST_MS * MS;
         return;
     }
-    clear_durable(body, r->body.n);
     jobcall_release(&b->call);
     b->call = (struct jobcall){ 0 };
     jobcall_init(&b->call, "durable", r->endpoint, r->id, body, r->body.n, on_reply);
     b->n_lost = 0;
     b->state = JOB_RUNNING;
     j->n_running++;
-    relay_begin_job(j->g, &b->call.req, &who, &b->n_lost);
+    relay_begin_job(j->g, &b->call.req, &who, body, &b->n_lost);
 }
 
 /* No worker has the job's model: one that has it may be starting, so the job waits for some time. */

@@ -2,7 +2,6 @@
  * operation of the ledger, answered when it is done; 202 says that the job is written. */
 #include "api/fail.h"
 #include "base/clock.h"
-#include "base/jsonpeek.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cluster/gateway_impl.h"
@@ -41,27 +40,13 @@ static const char *durable_endpoint(struct str path)
     return str_is(path, "/completions") ? "/v1/completions" : NULL;
 }
 
-static bool is_true(const struct jsonpeek_member *m)
+bool gwjobs_is_path(struct str path)
 {
-    return m->found == JSONPEEK_FOUND && !m->is_text && str_is(m->value, "true");
+    path = skip_version(path);
+    return str_is(path, "/jobs") || str_starts(path, STR("/jobs/"));
 }
 
-static bool is_durable(struct str body)
-{
-    struct jsonpeek_member m = { .key = "durable" };
-
-    if (str_find(body, STR("\"durable\"")) < 0) return false;
-    jsonpeek_members(body, &m, 1);
-    return is_true(&m);
-}
-
-bool gwjobs_is_for(const struct http_req *q)
-{
-    struct str path = skip_version(http_path(q));
-
-    if (str_is(path, "/jobs") || str_starts(path, STR("/jobs/"))) return true;
-    return http_method(q) == HTTP_POST && durable_endpoint(path) && is_durable(http_body(q));
-}
+bool gwjobs_takes(struct str path) { return durable_endpoint(path) != NULL; }
 
 /* ---- replies ---- */
 
@@ -163,25 +148,28 @@ static void on_gone(void *arg)
 
 /* ---- the operations ---- */
 
-static int fill_post(struct gwask *k, const char *endpoint, const char **param, struct err *e)
+static int fill_post(struct gwask *k, bool streams, const char **param, struct err *e)
 {
-    struct jsonpeek_member m = { .key = "stream" };
     struct str body = http_body(k->q), key = http_header(k->q, "Idempotency-Key");
     struct jobrecord r = { .created = time(NULL), .body = body };
+    size_t most = ledger_max_bytes(k->jobs->ledger);
 
-    jsonpeek_members(body, &m, 1);
-    if (is_true(&m)) {
+    if (streams) {
         *param = "stream";
         return err_set(e, E_INVALID, "stream must be false in a request with \"durable\": true");
     }
     if (key.p && (key.n == 0 || key.n > KEY_MAX))
         return err_set(e, E_INVALID, "the header Idempotency-Key must have 1 to %d bytes", KEY_MAX);
+    if (most && body.n > most) { /* before it is copied */
+        k->op.too_large = true;
+        return ledger_too_large(most, e);
+    }
     k->op.kind = LEDGER_OP_ADD;
     k->op.may_exist = key.p != NULL;
     jobrecord_make_id(k->op.id, k->name, key);
     memcpy(r.id, k->op.id, sizeof r.id);
     snprintf(r.tenant, sizeof r.tenant, "%s", k->name);
-    snprintf(r.endpoint, sizeof r.endpoint, "%s", endpoint);
+    snprintf(r.endpoint, sizeof r.endpoint, "%s", durable_endpoint(http_path(k->q)));
     jobrecord_write(&r, &k->op.data);
     return buf_check(&k->op.data, e);
 }
@@ -225,12 +213,10 @@ static int fill_one(struct gwask *k, struct str path, struct err *e)
     return OK;
 }
 
-static int fill_op(struct gwask *k, const char **param, struct err *e)
+static int fill_op(struct gwask *k, struct err *e)
 {
     struct str path = skip_version(http_path(k->q));
-    const char *endpoint = durable_endpoint(path);
 
-    if (endpoint) return fill_post(k, endpoint, param, e);
     if (str_starts(path, STR("/jobs/"))) return fill_one(k, path, e);
     if (http_method(k->q) != HTTP_GET && http_method(k->q) != HTTP_HEAD)
         return err_set(e, E_NOTFOUND, "there is nothing at this path for this method");
@@ -257,7 +243,8 @@ static void note_request(struct gwask *k, const struct gw_who *who)
     k->start_ns = http_start_ns(k->q);
 }
 
-void gwjobs_begin(struct gwjobs *j, struct http_req *q, const struct gw_who *who)
+static void begin_ask(struct gwjobs *j, struct http_req *q, const struct gw_who *who, bool posts,
+                      bool streams)
 {
     struct gwask *k = mem_new(struct gwask), none = { .jobs = j, .q = q };
     const char *param = NULL;
@@ -275,8 +262,10 @@ void gwjobs_begin(struct gwjobs *j, struct http_req *q, const struct gw_who *who
     if (j->n_asked > ASKED_MAX) {
         err_set(&e, E_STORE, "%d requests wait for NATS", ASKED_MAX);
         e.retry_ms = 1000;
+    } else if (posts) {
+        fill_post(k, streams, &param, &e);
     } else {
-        fill_op(k, &param, &e);
+        fill_op(k, &e);
     }
     if (e.code != OK) {
         fail_ask(k, &e, param);
@@ -285,4 +274,14 @@ void gwjobs_begin(struct gwjobs *j, struct http_req *q, const struct gw_who *who
     k->op.done = on_done;
     http_on_gone(q, on_gone, k);
     ledger_add_op(j->ledger, &k->op);
+}
+
+void gwjobs_begin(struct gwjobs *j, struct http_req *q, const struct gw_who *who)
+{
+    begin_ask(j, q, who, false, false);
+}
+
+void gwjobs_post(struct gwjobs *j, struct http_req *q, const struct gw_who *who, bool streams)
+{
+    begin_ask(j, q, who, true, streams);
 }

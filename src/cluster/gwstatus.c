@@ -77,6 +77,11 @@ void gateway_write_status(struct gateway *g, struct buf *out)
     jsonw_key(&w, "imbalance"), jsonw_num(&w, fleet_imbalance(g->fleet));
     jsonw_key(&w, "retries"), jsonw_int(&w, (int64_t)counter_get(&g->n.retries));
     jsonw_key(&w, "replays"), jsonw_int(&w, (int64_t)counter_get(&g->n.replays));
+    jsonw_key(&w, "bodies"), jsonw_obj(&w);
+    jsonw_key(&w, "pieces"), jsonw_int(&w, (int64_t)counter_get(&g->n.looks));
+    jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)counter_get(&g->n.looked_bytes));
+    jsonw_key(&w, "most_bytes"), jsonw_int(&w, (int64_t)g->n.look_most);
+    jsonw_end(&w);
     jsonw_key(&w, "placed"), jsonw_int(&w, (int64_t)counter_get(&g->n.placed));
     jsonw_key(&w, "placed_by_prefix"), jsonw_int(&w, (int64_t)counter_get(&g->n.by_prefix));
     if (g->script) {

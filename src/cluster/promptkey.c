@@ -11,7 +11,6 @@
 
 enum {
     EXACT_BYTES = 64 << 10, /* a larger body is not tokenized on the loop */
-    LOOK_BYTES = 256 << 10, /* of a body, at once: some tenths of a millisecond */
     TEXT_BYTES = AFFINITY_BLOCKS * AFFINITY_BYTES,
     GUESS_TOKENS = 128, /* of a completion without max_tokens */
     TOKEN_BYTES = 4,    /* of a token of text, on average */
@@ -141,7 +140,7 @@ static void make_text(struct str body, uint64_t salt, struct promptkey *out)
 
 /* ---- the members that the gateway looks at ---- */
 
-enum { M_MODEL, M_MAX, M_MAX_COMPLETION, M_N, M_SEED };
+enum { M_MODEL, M_MAX, M_MAX_COMPLETION, M_N, M_SEED, M_DURABLE, M_STREAM, M_PREVIOUS };
 
 /* The member's number, at most MOST_COUNT; without one that is 0 or more, dflt. */
 static double number_of(const struct jsonpeek_member *m, double dflt)
@@ -166,13 +165,35 @@ void promptlook_begin(struct promptlook *l, struct str body)
                                                           [M_MAX_COMPLETION] =
                                                               "max_completion_tokens",
                                                           [M_N] = "n",
-                                                          [M_SEED] = "seed" };
+                                                          [M_SEED] = "seed",
+                                                          [M_DURABLE] = "durable",
+                                                          [M_STREAM] = "stream",
+                                                          [M_PREVIOUS] = "previous_response_id" };
 
     for (int i = 0; i < PROMPTLOOK_MEMBERS; i++) l->m[i].key = keys[i];
     jsonpeek_begin(&l->scan, body, l->m, PROMPTLOOK_MEMBERS);
 }
 
-bool promptlook_step(struct promptlook *l) { return jsonpeek_step(&l->scan, LOOK_BYTES); }
+bool promptlook_step(struct promptlook *l) { return jsonpeek_step(&l->scan, PROMPTLOOK_BYTES); }
+
+static bool is_true(const struct jsonpeek_member *m)
+{
+    return m->found == JSONPEEK_FOUND && !m->is_text && str_is(m->value, "true");
+}
+
+struct str promptlook_durable(const struct promptlook *l)
+{
+    return is_true(&l->m[M_DURABLE]) ? l->m[M_DURABLE].value : (struct str){ 0 };
+}
+
+bool promptlook_streams(const struct promptlook *l) { return is_true(&l->m[M_STREAM]); }
+
+struct str promptlook_previous(const struct promptlook *l)
+{
+    const struct jsonpeek_member *m = &l->m[M_PREVIOUS];
+
+    return m->found == JSONPEEK_FOUND && m->is_text ? m->value : (struct str){ 0 };
+}
 
 void promptkey_make(const struct promptkeys *k, const struct promptlook *l, uint64_t salt,
                     struct promptkey *out)

@@ -18,6 +18,7 @@
 #include "base/jsonw.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cluster/gwjobs.h"
 #include "cluster/relay_impl.h"
 #include "cluster/stored.h"
 #include "net/loop.h"
@@ -744,17 +745,57 @@ static struct relay *open_relay(struct gateway *g, struct http_req *q, const str
     return NULL;
 }
 
+/* The body has "durable": true. true: the request is not this relay's any more. */
+static bool store_request(struct relay *r, struct str value)
+{
+    struct gateway *g = r->g;
+    struct str path = str_c(r->path);
+    struct http_req *q = r->q;
+
+    if (r->own_body) {
+        memcpy(r->own_body + (value.p - r->body.p), "null", 4);
+    } else if (g->jobs && gwjobs_takes(path)) {
+        bool streams = promptlook_streams(&r->look);
+        http_on_gone(q, NULL, NULL);
+        http_on_sent(q, NULL, NULL);
+        gwjobs_post(g->jobs, q, &r->who, streams);
+        relay_free(r);
+        return true;
+    } else if (stored_can_be_durable(path)) {
+        r->kind = RELAY_STORE;
+    }
+    return false;
+}
+
+/* A piece of the body. true: it was the last one. */
+static bool look_at_piece(struct relay *r)
+{
+    size_t before = r->look.scan.at, n;
+    bool last = promptlook_step(&r->look);
+
+    n = r->look.scan.at - before;
+    counter_add(&r->g->n.looks, 1);
+    counter_add(&r->g->n.looked_bytes, n);
+    if (n > r->g->n.look_most) r->g->n.look_most = n;
+    return last;
+}
+
 /* A long body is looked at in pieces, between which other requests have their turns. */
 static void look_at_body(struct relay *r)
 {
-    while ((r->looks = !promptlook_step(&r->look)))
+    struct str durable;
+
+    while ((r->looks = !look_at_piece(r)))
         if (loop_timer_set(r->timer, 0)) return;
+    durable = promptlook_durable(&r->look);
+    if (durable.p && strcmp(r->method, "POST") == 0 && store_request(r, durable)) return;
+    r->stored = stored_key(http_path(r->q), promptlook_previous(&r->look));
     if (r->kind != RELAY_CANCEL) promptkey_make(r->g->keys, &r->look, 0, &r->key);
     place_request(r);
 }
 
 static void begin_relay(struct gateway *g, struct http_req *q, const struct gw_who *who,
-                        enum relay_kind kind, int *n_lost)
+                        enum relay_kind kind, char *own_body, int *n_lost)
 {
     struct relay *r = open_relay(g, q, who, kind);
     struct worker *w;
@@ -773,6 +814,7 @@ static void begin_relay(struct gateway *g, struct http_req *q, const struct gw_w
         gateway_note_end(g, &end);
         return;
     }
+    r->own_body = own_body;
     r->n_lost = n_lost;
     r->key.n = 1;
     r->key.cost = 1;
@@ -780,7 +822,6 @@ static void begin_relay(struct gateway *g, struct http_req *q, const struct gw_w
     make_call_id(r);
     http_on_gone(q, on_gone, r);
     http_on_sent(q, on_sent, r);
-    r->stored = stored_key(http_path(q), r->body);
     promptlook_begin(&r->look, r->body);
     if (kind == RELAY_CANCEL && (w = find_cancelled(r))) {
         struct fleet_job job = { .cost = 1 };
@@ -795,10 +836,11 @@ static void begin_relay(struct gateway *g, struct http_req *q, const struct gw_w
 void relay_begin(struct gateway *g, struct http_req *q, const struct gw_who *who,
                  enum relay_kind kind)
 {
-    begin_relay(g, q, who, kind, NULL);
+    begin_relay(g, q, who, kind, NULL, NULL);
 }
 
-void relay_begin_job(struct gateway *g, struct http_req *q, const struct gw_who *who, int *n_lost)
+void relay_begin_job(struct gateway *g, struct http_req *q, const struct gw_who *who, char *body,
+                     int *n_lost)
 {
-    begin_relay(g, q, who, RELAY_JOB, n_lost);
+    begin_relay(g, q, who, RELAY_JOB, body, n_lost);
 }

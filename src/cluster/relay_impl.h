@@ -20,6 +20,7 @@ struct relay {
     char name[64];     /* of the tenant */
     struct buf target; /* path and query, as the client sent them */
     struct str body;
+    char *own_body;         /* of RELAY_JOB: the same bytes, to be changed; else NULL */
     struct promptlook look; /* at the body */
     bool looks;             /* at the next piece of it, soon */
     struct promptkey key;

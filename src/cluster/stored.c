@@ -1,6 +1,5 @@
 #include "cluster/stored.h"
 
-#include "base/jsonpeek.h"
 #include "cluster/affinity.h"
 #include "cluster/fleet.h"
 
@@ -24,23 +23,19 @@ static struct str skip_version(struct str path)
     return str_starts(path, STR("/v1/")) ? str_skip(path, 3) : path;
 }
 
-uint64_t stored_key(struct str path, struct str body)
+uint64_t stored_key(struct str path, struct str previous)
 {
-    struct str prefix = STR("/responses/");
-    struct buf id = { 0 };
-    uint64_t key = 0;
+    struct str prefix = STR("/responses/"), id = STR("");
 
     path = skip_version(path);
     if (str_starts(path, prefix)) {
-        struct str rest = str_skip(path, prefix.n);
-        ptrdiff_t slash = str_find(rest, STR("/"));
-        buf_put_str(&id, slash < 0 ? rest : str_take(rest, (size_t)slash));
+        ptrdiff_t slash;
+        id = str_skip(path, prefix.n);
+        if ((slash = str_find(id, STR("/"))) >= 0) id = str_take(id, (size_t)slash);
     } else if (str_is(path, "/responses")) {
-        jsonpeek_text(body, "previous_response_id", &id);
+        id = previous;
     }
-    if (id.n && !id.failed) key = hash_id(buf_str(&id));
-    buf_release(&id);
-    return key;
+    return id.n ? hash_id(id) : 0;
 }
 
 void stored_note(struct affinity *a, const char *path, const char *call, int worker)
@@ -50,15 +45,7 @@ void stored_note(struct affinity *a, const char *path, const char *call, int wor
     if (str_is(skip_version(str_c(path)), "/responses")) affinity_add(a, &key, 1, worker);
 }
 
-static bool is_durable(struct str body)
-{
-    struct jsonpeek_member m = { .key = "durable" };
-
-    jsonpeek_members(body, &m, 1);
-    return m.found == JSONPEEK_FOUND && !m.is_text && str_is(m.value, "true");
-}
-
-bool stored_is_work(struct str path, struct str body)
+bool stored_is_work(struct str path)
 {
     static const char *const below[] = { "/files", "/batches", "/jobs" };
 
@@ -67,9 +54,14 @@ bool stored_is_work(struct str path, struct str body)
         struct str p = str_c(below[i]);
         if (str_eq(path, p) || (str_starts(path, p) && path.p[p.n] == '/')) return true;
     }
-    return (str_ends(path, STR("/completions")) || str_is(path, "/responses") ||
-            str_is(path, "/embeddings")) &&
-           is_durable(body);
+    return false;
+}
+
+bool stored_can_be_durable(struct str path)
+{
+    path = skip_version(path);
+    return str_ends(path, STR("/completions")) || str_is(path, "/responses") ||
+           str_is(path, "/embeddings");
 }
 
 struct worker *stored_work_keeper(struct fleet *f)

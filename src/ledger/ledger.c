@@ -49,6 +49,7 @@ static void note_connected(struct ledger *l, bool on, const char *why)
     pthread_mutex_lock(&l->lock);
     before = l->connected;
     l->connected = on;
+    if (on) l->max_bytes = l->api->max_bytes(l->link);
     pthread_mutex_unlock(&l->lock);
     if (on && l->said) log_info("durable requests: JetStream of NATS %s answers", l->url);
     if (!on && (before || !l->said))
@@ -379,6 +380,16 @@ bool ledger_is_connected(struct ledger *l)
     on = l->connected;
     pthread_mutex_unlock(&l->lock);
     return on;
+}
+
+size_t ledger_max_bytes(struct ledger *l)
+{
+    size_t n;
+
+    pthread_mutex_lock(&l->lock);
+    n = l->max_bytes;
+    pthread_mutex_unlock(&l->lock);
+    return n;
 }
 
 int64_t ledger_n_queued(struct ledger *l)

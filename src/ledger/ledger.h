@@ -79,6 +79,9 @@ void ledger_want(struct ledger *l, int n);        /* jobs that the caller has ro
 struct ledger_job *ledger_take(struct ledger *l); /* NULL: none is there */
 void ledger_free_job(struct ledger_job *j);       /* NULL is allowed */
 bool ledger_is_connected(struct ledger *l);
+size_t ledger_max_bytes(struct ledger *l); /* of one message; 0: not known yet */
+/* E_INVALID: a message of the NATS server has at most so many bytes. */
+int ledger_too_large(size_t most, struct err *e);
 int64_t ledger_n_queued(
     struct ledger *l); /* jobs without an answer, some seconds ago; -1: not known */
 #endif

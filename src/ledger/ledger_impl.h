@@ -23,6 +23,7 @@ struct ledger {
     struct ledger_job *jobs;            /* delivered */
     int want;
     int64_t n_queued;
+    size_t max_bytes; /* of one message; 0: not known */
 
     /* the writer's: */
     struct ledger_link *link;

@@ -24,6 +24,14 @@ int ledger_away(struct err *e, const char *why)
     return E_STORE;
 }
 
+int ledger_too_large(size_t most, struct err *e)
+{
+    return err_set(e, E_INVALID,
+                   "a durable request and its answer have at most %zu bytes here (max_payload of "
+                   "the NATS server)",
+                   most);
+}
+
 static int fail_with(struct ask *a, enum ledger_result r)
 {
     struct err *e = &a->op->err;
@@ -38,10 +46,7 @@ static int fail_with(struct ask *a, enum ledger_result r)
         return E_QUEUE_FULL;
     case LEDGER_TOO_LARGE:
         a->op->too_large = true;
-        return err_set(e, E_INVALID,
-                       "a durable request and its answer have at most %zu bytes here (max_payload "
-                       "of the NATS server)",
-                       a->api->max_bytes(a->link));
+        return ledger_too_large(a->api->max_bytes(a->link), e);
     case LEDGER_MISSING: return err_set(e, E_NOTFOUND, "there is no job '%s'", a->op->id);
     case LEDGER_EXISTS:
         return err_set(e, E_CONCURRENCY, "the job '%s' has its answer already", a->op->id);

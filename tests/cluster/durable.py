@@ -77,6 +77,15 @@ def test_jobs():
     big = a.ask("POST", "/v1/completions", durable("x" * (1 << 20)))
     check("a request larger than a message is refused, 413", big[0] == 413 and json.loads(big[1])["error"]["code"] == "request_too_large", big[:2])
 
+    before = a.status()["bodies"]
+    long = {"filler": "x" * 800000, **body}
+    check("a durable request of several pieces is accepted", (r := a.ask("POST", "/v1/completions", long))[0] == 202, r)
+    after = a.status()["bodies"]
+    check("each byte of its body is looked at once, when it is accepted and when it runs, and few in one turn", after["bytes"] - before["bytes"] <= 2 * len(json.dumps(long)) + 1000
+          and after["pieces"] - before["pieces"] >= 4 and after["most_bytes"] <= 256 << 10, (before, after))
+    ids.append(json.loads(r[1])["id"])
+    check("and answered", wait_job(b, ids[-1])["response"]["body"]["choices"][0]["text"] == want, job(b, ids[-1]))
+
     more = [json.loads(g.ask("POST", "/v1/completions", durable(f"Number {i}", 1 + i))[1])["id"] for i, g in enumerate([a, b] * 4)]
     ids += more
     check("many jobs over both gateways", all(wait_job(g, i)["status"] == "completed" for i, g in zip(more, [b, a] * 4)))
