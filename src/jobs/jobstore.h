@@ -95,6 +95,10 @@ struct jobstore_page {
     int limit;
     bool oldest_first;
 };
+/* {"object":"list","data":[...]}: rows are written by the caller between the two. */
+struct jsonw;
+void jobstore_begin_list(struct jsonw *w);
+void jobstore_end_list(struct jsonw *w, const char *first, const char *last, bool more);
 int jobstore_list_files(struct jobstore *s, const struct jobstore_page *p, struct buf *out,
                         struct err *e);
 

@@ -2,19 +2,10 @@
 #include "jobs/jobstore_impl.h"
 
 #include "base/jsonw.h"
+#include "jobs/batchobject.h"
 #include "base/mem.h"
 
 #include <stdio.h>
-
-const char *batch_status_name(int status)
-{
-    static const char *const names[] = {
-        "validating", "in_progress", "finalizing", "cancelling",
-        "completed",  "failed",      "expired",    "cancelled",
-    };
-
-    return status >= 0 && status < BATCH_STATUSES ? names[status] : "failed";
-}
 
 /* ---- creating ---- */
 
@@ -90,27 +81,11 @@ enum {
     C_N_ERRORS
 };
 
-static void write_time(struct jsonw *w, const char *key, int64_t at, bool is_set)
-{
-    jsonw_key(w, key);
-    if (is_set && at) jsonw_int(w, at);
-    else jsonw_null(w);
-}
-
-static void write_text(struct jsonw *w, const char *key, struct str s)
-{
-    jsonw_key(w, key);
-    if (s.p) jsonw_str(w, s);
-    else jsonw_null(w);
-}
-
 static int write_errors(struct jobstore *s, struct jsonw *w, const char *id, struct err *e)
 {
     struct query q;
 
-    jsonw_key(w, "errors"), jsonw_obj(w);
-    jsonw_key(w, "object"), jsonw_str(w, STR("list"));
-    jsonw_key(w, "data"), jsonw_arr(w);
+    jsonw_arr(w);
     query_begin(&q, s->db,
                 "SELECT code,message,param,line FROM errors WHERE batch=? ORDER BY line");
     query_text(&q, str_c(id));
@@ -118,13 +93,14 @@ static int write_errors(struct jobstore *s, struct jsonw *w, const char *id, str
         jsonw_obj(w);
         jsonw_key(w, "code"), jsonw_str(w, query_get_text(&q, 0));
         jsonw_key(w, "message"), jsonw_str(w, query_get_text(&q, 1));
-        write_text(w, "param", query_get_text(&q, 2));
+        jsonw_key(w, "param");
+        if (query_get_text(&q, 2).p) jsonw_str(w, query_get_text(&q, 2));
+        else jsonw_null(w);
         jsonw_key(w, "line");
         if (query_get_int(&q, 3)) jsonw_int(w, query_get_int(&q, 3));
         else jsonw_null(w);
         jsonw_end(w);
     }
-    jsonw_end(w);
     jsonw_end(w);
     return query_end(&q, e);
 }
@@ -132,42 +108,39 @@ static int write_errors(struct jobstore *s, struct jsonw *w, const char *id, str
 /* One row of COLUMNS as OpenAI's batch object. */
 static int write_row(struct jobstore *s, struct query *q, struct jsonw *w, struct err *e)
 {
-    int status = (int)query_get_int(q, C_STATUS), rc = OK;
-    int64_t ended = query_get_int(q, C_ENDED);
+    struct str none = { 0 };
+    struct buf errors = { 0 };
+    struct jsonw list = { .out = &errors };
+    struct batch_object o = {
+        .endpoint = query_get_text(q, C_ENDPOINT),
+        .input = query_get_text(q, C_INPUT),
+        .window = query_get_text(q, C_WINDOW),
+        .output = query_get_int(q, C_HAS_OUTPUT) ? query_get_text(q, C_OUTPUT) : none,
+        .error = query_get_int(q, C_HAS_ERROR) ? query_get_text(q, C_ERROR) : none,
+        .metadata = query_get_text(q, C_METADATA),
+        .status = (int)query_get_int(q, C_STATUS),
+        .created = query_get_int(q, C_CREATED),
+        .in_progress = query_get_int(q, C_IN_PROGRESS),
+        .expires = query_get_int(q, C_EXPIRES),
+        .finalizing = query_get_int(q, C_FINALIZING),
+        .cancelling = query_get_int(q, C_CANCELLING),
+        .ended = query_get_int(q, C_ENDED),
+        .total = query_get_int(q, C_TOTAL),
+        .completed = query_get_int(q, C_COMPLETED),
+        .failed = query_get_int(q, C_FAILED)
+    };
     char id[STORE_ID];
+    int rc = OK;
 
     jobstore_copy(id, sizeof id, query_get_text(q, C_ID));
-    jsonw_obj(w);
-    write_text(w, "id", str_c(id));
-    write_text(w, "object", STR("batch"));
-    write_text(w, "endpoint", query_get_text(q, C_ENDPOINT));
-    if (query_get_int(q, C_N_ERRORS)) rc = write_errors(s, w, id, e);
-    else jsonw_key(w, "errors"), jsonw_null(w);
-    write_text(w, "input_file_id", query_get_text(q, C_INPUT));
-    write_text(w, "completion_window", query_get_text(q, C_WINDOW));
-    write_text(w, "status", str_c(batch_status_name(status)));
-    write_text(w, "output_file_id",
-               query_get_int(q, C_HAS_OUTPUT) ? query_get_text(q, C_OUTPUT) : (struct str){ 0 });
-    write_text(w, "error_file_id",
-               query_get_int(q, C_HAS_ERROR) ? query_get_text(q, C_ERROR) : (struct str){ 0 });
-    write_time(w, "created_at", query_get_int(q, C_CREATED), true);
-    write_time(w, "in_progress_at", query_get_int(q, C_IN_PROGRESS), true);
-    write_time(w, "expires_at", query_get_int(q, C_EXPIRES), true);
-    write_time(w, "finalizing_at", query_get_int(q, C_FINALIZING), true);
-    write_time(w, "completed_at", ended, status == BATCH_COMPLETED);
-    write_time(w, "failed_at", ended, status == BATCH_FAILED);
-    write_time(w, "expired_at", ended, status == BATCH_EXPIRED);
-    write_time(w, "cancelling_at", query_get_int(q, C_CANCELLING), true);
-    write_time(w, "cancelled_at", ended, status == BATCH_CANCELLED);
-    jsonw_key(w, "request_counts"), jsonw_obj(w);
-    jsonw_key(w, "total"), jsonw_int(w, query_get_int(q, C_TOTAL));
-    jsonw_key(w, "completed"), jsonw_int(w, query_get_int(q, C_COMPLETED));
-    jsonw_key(w, "failed"), jsonw_int(w, query_get_int(q, C_FAILED));
-    jsonw_end(w);
-    jsonw_key(w, "metadata");
-    if (query_get_text(q, C_METADATA).n) jsonw_raw(w, query_get_text(q, C_METADATA));
-    else jsonw_null(w);
-    jsonw_end(w);
+    o.id = str_c(id);
+    if (query_get_int(q, C_N_ERRORS)) {
+        rc = write_errors(s, &list, id, e);
+        if (rc == OK) rc = buf_check(&errors, e);
+        o.errors = buf_str(&errors);
+    }
+    if (rc == OK) batch_object_write(&o, w);
+    buf_release(&errors);
     return rc;
 }
 

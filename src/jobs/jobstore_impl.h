@@ -18,10 +18,6 @@ enum job_state { JOB_QUEUED, JOB_ANSWERED };
 
 /* Fixed-size copy of a text column. */
 void jobstore_copy(char *out, size_t cap, struct str s);
-/* {"object":"list","data":[...]}: rows are written by the caller between the two. */
-struct jsonw;
-void jobstore_begin_list(struct jsonw *w);
-void jobstore_end_list(struct jsonw *w, const char *first, const char *last, bool more);
 /* E_QUEUE_FULL if the number of the query, which has one tenant as its value, is above max - more. */
 int jobstore_check_limit(struct jobstore *s, const char *sql, const char *tenant, int64_t more,
                          int64_t max, const char *what, struct err *e);

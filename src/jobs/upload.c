@@ -122,7 +122,22 @@ static int open_file(struct upload *u, const char *dir, struct err *e)
     return u->fd >= 0 ? OK : jobstore_errno(e, "create", u->path);
 }
 
-struct upload *upload_open(const char *dir, struct str type, uint64_t max_bytes)
+/* Without a name: whatever ends the process, its space is free then. */
+static int open_spool(struct upload *u, const char *dir, struct err *e)
+{
+    u->fd = open(dir, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (u->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+        snprintf(u->path, sizeof u->path, "%s/tern-up-%s", dir, u->file.id);
+        u->fd = open(u->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (u->fd >= 0) unlink(u->path);
+        u->path[0] = 0;
+    }
+    u->spools = true;
+    return u->fd >= 0 ? OK : jobstore_errno(e, "create a file in", dir);
+}
+
+static struct upload *begin_upload(const char *dir, struct str type, uint64_t max_bytes,
+                                   bool spools)
 {
     struct upload *u = mem_new(struct upload);
     struct multipart_out out = { begin_part, add_data, end_part, u };
@@ -133,8 +148,18 @@ struct upload *upload_open(const char *dir, struct str type, uint64_t max_bytes)
     u->max_bytes = max_bytes;
     jobstore_make_id(u->file.id, "file-");
     u->rc = multipart_init(&u->form, type, &out, &u->err);
-    if (u->rc == OK) u->rc = open_file(u, dir, &u->err);
+    if (u->rc == OK) u->rc = spools ? open_spool(u, dir, &u->err) : open_file(u, dir, &u->err);
     return u;
+}
+
+struct upload *upload_open(const char *dir, struct str type, uint64_t max_bytes)
+{
+    return begin_upload(dir, type, max_bytes, false);
+}
+
+struct upload *upload_open_spool(const char *dir, struct str type, uint64_t max_bytes)
+{
+    return begin_upload(dir, type, max_bytes, true);
 }
 
 int upload_end(struct upload *u, struct err *e)
@@ -144,9 +169,10 @@ int upload_end(struct upload *u, struct err *e)
         u->rc = fail(u, "file", &u->err, "the form has no part 'file'");
     if (u->rc == OK && !u->has_purpose)
         u->rc = fail(u, "purpose", &u->err, "the form has no part 'purpose'");
-    if (u->rc == OK && close(u->fd) != 0) u->rc = jobstore_errno(&u->err, "close", u->path);
+    if (u->rc == OK && !u->spools && close(u->fd) != 0)
+        u->rc = jobstore_errno(&u->err, "close", u->path);
     if (u->rc == OK) {
-        u->fd = -1;
+        if (!u->spools) u->fd = -1;
         u->file.created = jobstore_now();
         if (u->expires_after) u->file.expires = u->file.created + u->expires_after;
     }

@@ -16,6 +16,7 @@ struct upload {
     struct jobstore_file file; /* id, name, purpose, bytes, created and expires */
     char path[3200];           /* of the temporary file */
     int fd;
+    bool spools; /* the file has no name; fd is open until upload_close */
     uint64_t max_bytes;
     char field[32]; /* name of the part being read; "": one that is ignored */
     bool in_file, has_file, has_purpose;
@@ -29,6 +30,8 @@ struct upload {
 
 /* dir: the store's. type: the header Content-Type. NULL: no memory. Any other error is kept. */
 struct upload *upload_open(const char *dir, struct str type, uint64_t max_bytes);
+/* The same into a file without a name in the folder dir, which exists: fd reads it after upload_end. */
+struct upload *upload_open_spool(const char *dir, struct str type, uint64_t max_bytes);
 /* The body has ended: is the form complete? OK: path is the file, to be moved or removed. */
 int upload_end(struct upload *u, struct err *e);
 void upload_close(struct upload *u); /* removes what was not moved; NULL is allowed */

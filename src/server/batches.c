@@ -1,121 +1,19 @@
 /* batches.c - /v1/batches: OpenAI's batch API. The lines are run by jobs/runner.c. */
 #include "server/work.h"
 
-#include "base/jsonr.h"
 #include "base/mem.h"
+#include "jobs/batchbody.h"
 #include "jobs/jobs.h"
-#include "jobs/batchline.h"
 #include "net/http.h"
 #include "server/server_impl.h"
 
 #include <stdio.h>
-
-enum {
-    METADATA_PAIRS = 16,
-    METADATA_KEY = 64, /* bytes, as OpenAI's */
-    METADATA_VALUE = 512,
-    WINDOW_MAX_S = 30 * 86400,
-    PARTS_MAX = 1000
-};
 
 struct post_op {
     struct work_op w; /* first */
     struct jobstore_batch b;
     struct buf metadata;
 };
-
-/* ---- the body ---- */
-
-static int read_text(const json_t *root, const char *key, char *out, size_t cap, struct err *e)
-{
-    const json_t *v = json_object_get(root, key);
-    size_t n = v ? json_string_length(v) : 0;
-
-    if (!json_is_string(v) || n == 0 || n >= cap || strlen(json_string_value(v)) != n)
-        return err_set(e, E_INVALID, "%s must be a string of 1 to %zu bytes", key, cap - 1);
-    memcpy(out, json_string_value(v), n + 1);
-    return OK;
-}
-
-/* "24h": a number and s, m, h or d. */
-static int read_window(struct jobstore_batch *b, struct err *e)
-{
-    size_t n = strlen(b->window);
-    char unit = n ? b->window[n - 1] : 0;
-    int64_t each = unit == 's'   ? 1
-                   : unit == 'm' ? 60
-                   : unit == 'h' ? 3600
-                   : unit == 'd' ? 86400
-                                 : 0;
-    int64_t count;
-
-    if (each && str_to_i64(str_of(b->window, n - 1), &count) && count > 0 &&
-        count <= WINDOW_MAX_S / each) {
-        b->window_s = count * each;
-        return OK;
-    }
-    return err_set(e, E_INVALID,
-                   "completion_window is \"%s\", but it must be a time up to 30d such as \"24h\"",
-                   b->window);
-}
-
-static int read_metadata(struct post_op *p, const json_t *root, struct err *e)
-{
-    json_t *v = json_object_get(root, "metadata"), *value;
-    const char *key;
-
-    if (!v || json_is_null(v)) return OK;
-    if (!json_is_object(v) || json_object_size(v) > METADATA_PAIRS)
-        return err_set(e, E_INVALID, "metadata must be an object of at most %d texts",
-                       METADATA_PAIRS);
-    json_object_foreach (v, key, value) {
-        if (strlen(key) <= METADATA_KEY && json_is_string(value) &&
-            json_string_length(value) <= METADATA_VALUE)
-            continue;
-        return err_set(
-            e, E_INVALID,
-            "metadata.%.64s: keys have at most %d bytes, and values are texts of at most "
-            "%d bytes",
-            key, METADATA_KEY, METADATA_VALUE);
-    }
-    jsonr_dump(&p->metadata, v, JSON_COMPACT);
-    p->b.metadata = buf_str(&p->metadata);
-    return buf_check(&p->metadata, e);
-}
-
-static int read_members(struct post_op *p, const json_t *root, struct err *e)
-{
-    struct jobstore_batch *b = &p->b;
-    int rc;
-
-    if (!json_is_object(root)) return err_set(e, E_INVALID, "the body must be a JSON object");
-    if ((rc = read_text(root, "input_file_id", b->input, sizeof b->input, e)) != OK) return rc;
-    if ((rc = read_text(root, "endpoint", b->endpoint, sizeof b->endpoint, e)) != OK) return rc;
-    if (!batchline_is_endpoint(str_c(b->endpoint)))
-        return err_set(e, E_INVALID, "endpoint is \"%s\", but it must be " BATCHLINE_ENDPOINTS,
-                       b->endpoint);
-    rc = read_text(root, "completion_window", b->window, sizeof b->window, e);
-    if (rc == OK) rc = read_window(b, e);
-    return rc == OK ? read_metadata(p, root, e) : rc;
-}
-
-static int read_body(struct post_op *p, struct str body, struct err *e)
-{
-    json_error_t je;
-    json_t *root;
-    int rc;
-
-    if (str_json_parts(body) > PARTS_MAX)
-        return err_set(e, E_INVALID, "the body has too many values");
-    if (!(root = jsonr_load(body, JSON_REJECT_DUPLICATES, &je))) {
-        if (json_error_code(&je) == json_error_out_of_memory) return err_nomem(e, "the body");
-        return err_set(e, E_INVALID, "the body is not valid JSON: %s (line %d, column %d)", je.text,
-                       je.line, je.column);
-    }
-    rc = read_members(p, root, e);
-    json_decref(root);
-    return rc;
-}
 
 /* ---- creating ---- */
 
@@ -156,7 +54,7 @@ void batches_post(struct visit *t)
         visit_fail(t, &e);
         return;
     }
-    if (read_body(p, http_body(t->q), &e) != OK) {
+    if (batchbody_read(&p->b, &p->metadata, http_body(t->q), &e) != OK) {
         visit_fail(t, &e);
         free_post(p);
         return;

@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "engine/request.h"
 #include "jobs/jobs.h"
+#include "jobs/pagequery.h"
 #include "net/http.h"
-#include "net/query.h"
 #include "pool/pool.h"
 #include "server/auth.h"
 #include "server/limit.h"
@@ -26,9 +26,7 @@ enum {
     SHORT_MS = 1000, /* after that, no line begins for so long */
     GAP_MS = 200,
     LIVE_MS = 500,
-    DURABLE_MAX = 64, /* durable requests in flight */
-    PAGE_DEFAULT = 20,
-    PAGE_MAX = 10000
+    DURABLE_MAX = 64 /* durable requests in flight */
 };
 
 /* ---- wiring ---- */
@@ -205,40 +203,19 @@ void work_add(struct work_op *w, int (*run)(struct jobstore *, struct journal_op
 
 bool work_read_id(const struct visit *t, const char *before, const char *behind, char *out)
 {
-    struct str path = str_skip(http_path(t->q), strlen(before));
-
-    path.n -= path.n >= strlen(behind) ? strlen(behind) : path.n;
-    if (path.n == 0 || path.n >= STORE_ID) return false;
-    for (size_t i = 0; i < path.n; i++)
-        if (path.p[i] <= ' ' || path.p[i] == '/' || path.p[i] > '~') return false;
-    memcpy(out, path.p, path.n);
-    out[path.n] = 0;
-    return true;
+    return pagequery_id(http_path(t->q), before, behind, out);
 }
 
 int work_read_page(struct visit *t, struct work_op *w, struct err *e)
 {
-    struct str query = http_query(t->q), v;
-    char text[32];
-    int64_t n;
+    struct pagequery p;
+    int rc = pagequery_read(&p, http_query(t->q), e);
 
-    w->limit = PAGE_DEFAULT;
-    if (query_find(query, "limit", &v)) {
-        if (!query_decode(v, text, sizeof text) || !str_to_i64(str_c(text), &n) || n < 1 ||
-            n > PAGE_MAX)
-            return err_set(e, E_INVALID, "limit must be a number from 1 to %d", PAGE_MAX);
-        w->limit = (int)n;
-    }
-    if (query_find(query, "after", &v) && !query_decode(v, w->after, sizeof w->after))
-        return err_set(e, E_INVALID, "after is not an id");
-    if (query_find(query, "purpose", &v) && !query_decode(v, w->purpose, sizeof w->purpose))
-        return err_set(e, E_INVALID, "purpose is too long");
-    if (query_find(query, "order", &v)) {
-        w->oldest_first = query_is(v, "asc");
-        if (!w->oldest_first && !query_is(v, "desc"))
-            return err_set(e, E_INVALID, "order must be \"asc\" or \"desc\"");
-    }
-    return OK;
+    w->limit = p.limit;
+    w->oldest_first = p.oldest_first;
+    memcpy(w->after, p.after, sizeof w->after);
+    memcpy(w->purpose, p.purpose, sizeof w->purpose);
+    return rc;
 }
 
 void work_begin(struct visit *t, int (*run)(struct jobstore *, struct journal_op *, struct err *),
