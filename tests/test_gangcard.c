@@ -7,6 +7,7 @@
 #include "model/gangcard.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TYPES = 1 << DT_F16 | 1 << DT_Q4_0 };
@@ -243,7 +244,109 @@ static void a_member_without_its_device_says_so(void **state)
     mem_free(a);
 }
 
+/* ---- who is alike ---- */
+
+static void members_differ_by_device_kernels_and_threads(void **state)
+{
+    struct gangcard c[3] = { cpu_card_of("avx2"), cpu_card_of("avx2"), cpu_card_of("avx2") };
+    (void)state;
+
+    assert_true(gangcards_alike(c, 3));
+    c[2].threads = 4;
+    assert_true(gangcards_alike(c, 2));
+    assert_false(gangcards_alike(c, 3));
+    c[2] = cpu_card_of("avx512");
+    assert_false(gangcards_alike(c, 3));
+    c[2] = gpu_card_of(1, 90, "one");
+    assert_false(gangcards_alike(c, 3));
+    c[0] = c[1] = gpu_card_of(2, 90, "one");
+    assert_true(gangcards_alike(c, 3));
+    c[1] = gpu_card_of(2, 80, "one");
+    assert_false(gangcards_alike(c, 3));
+}
+
+static void members_of_one_machine_or_gpu_have_one_memory(void **state)
+{
+    struct gangcard c[5] = { cpu_card_of("avx2"), gpu_card_of(1, 90, "one"), cpu_card_of("avx2"),
+                             gpu_card_of(1, 90, "one"), gpu_card_of(1, 90, "two") };
+    static const int want[5] = { 0, 1, 0, 1, 2 };
+    int got[5];
+    (void)state;
+
+    gangcards_memories(c, 5, got);
+    assert_memory_equal(got, want, sizeof got);
+    c[2].own_memory = 1;
+    gangcards_memories(c, 5, got);
+    assert_int_equal(got[2], 2);
+}
+
+/* Numbers that are given replace the measurement; without them a device is measured once. */
+static void cards_have_speed_and_memory(void **state)
+{
+    struct gang_shape shape = { .tp = 2, .pp = 1 };
+    struct gangask *a = mem_new(struct gangask);
+    struct gangcard c, d;
+    struct err e = { 0 };
+    double speeds[2];
+    (void)state;
+
+    gangask_fill(a, &shape, &(struct backend_opt){ .n_threads = 1 });
+    gangcard_fill(&c, a, 1);
+    assert_int_equal(c.threads, 1);
+    assert_true(c.memory_bytes > 0 && c.speed.read_gb_s == 0);
+    a->measure = 1;
+    gangcard_fill(&c, a, 1);
+    assert_int_equal(gangcard_check(&c, 1, &e), OK);
+    assert_true(c.speed.read_gb_s > 0 && c.speed.product_gflops > 0);
+    gangcard_fill(&d, a, 1);
+    assert_memory_equal(&c.speed, &d.speed, sizeof c.speed); /* not measured again */
+    setenv("TERN_GANG_SPEEDS", "3,1.5", 1);
+    setenv("TERN_GANG_MEMORY", "100,200", 1);
+    gangcard_fill(&c, a, 0);
+    gangcard_fill(&d, a, 1);
+    assert_true(c.speed.read_gb_s == 3 && d.speed.product_gflops == 1.5);
+    assert_true(c.memory_bytes == 100u << 20 && d.memory_bytes == 200u << 20 && d.own_memory);
+    gangspeed_compare(speeds, (struct gangspeed[2]){ c.speed, d.speed }, 2);
+    assert_true(speeds[0] == 1 && speeds[1] == 0.5);
+    gangspeed_compare(speeds, (struct gangspeed[2]){ { 100, 10, 0 }, { 50, 2.5, 0 } }, 2);
+    assert_true(speeds[0] == 1 && speeds[1] > 0.3333 && speeds[1] < 0.3334);
+    unsetenv("TERN_GANG_SPEEDS");
+    unsetenv("TERN_GANG_MEMORY");
+    c.speed.read_gb_s = -1;
+    assert_int_equal(gangcard_check(&c, 0, &e), E_FORMAT);
+    a->measure = 2;
+    assert_int_equal(gangask_read(a, a, sizeof *a, &e), E_FORMAT);
+    mem_free(a);
+}
+
 /* ---- words ---- */
+
+static void splits_are_read_from_words(void **state)
+{
+    struct gang_words w = { .tp = 2, .pp = 2, .split = "auto", .step_ms = 60000 };
+    struct gang_conf c;
+    struct err e = { 0 };
+    (void)state;
+
+    assert_int_equal(gang_conf_of(&c, &w, &e), OK);
+    assert_int_equal(c.shape.split, SPLIT_AUTO);
+    w.split = "even";
+    assert_int_equal(gang_conf_of(&c, &w, &e), OK);
+    assert_int_equal(c.shape.split, SPLIT_EVEN);
+    w.split = "";
+    assert_int_equal(gang_conf_of(&c, &w, &e), OK);
+    assert_int_equal(c.shape.split, SPLIT_DEFAULT);
+    w.split = "3,1"; /* in both stages */
+    assert_int_equal(gang_conf_of(&c, &w, &e), OK);
+    assert_int_equal(c.shape.split, SPLIT_GIVEN);
+    assert_int_equal(c.shape.shares[2], 3);
+    assert_int_equal(c.shape.shares[3], 1);
+    w.split = "3";
+    assert_int_equal(gang_conf_of(&c, &w, &e), E_INVALID);
+    w.split = "automatic";
+    assert_int_equal(gang_conf_of(&c, &w, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "auto, even, or 2 numbers"));
+}
 
 static int read_words(struct gang_conf *c, int tp, int pp, const char *devices, const char *comm,
                       struct err *e)
@@ -333,6 +436,10 @@ int main(void)
         cmocka_unit_test(cards_of_others_are_refused),
         cmocka_unit_test(questions_survive_as_bytes_and_nothing_else_does),
         cmocka_unit_test(a_member_without_its_device_says_so),
+        cmocka_unit_test(members_differ_by_device_kernels_and_threads),
+        cmocka_unit_test(members_of_one_machine_or_gpu_have_one_memory),
+        cmocka_unit_test(cards_have_speed_and_memory),
+        cmocka_unit_test(splits_are_read_from_words),
         cmocka_unit_test(devices_and_ways_are_read_from_words),
         cmocka_unit_test(wrong_words_are_named),
         cmocka_unit_test(the_leaders_device_goes_with_the_list),

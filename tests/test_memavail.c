@@ -1,4 +1,4 @@
-/* How much memory there is (pool/memavail, pool/membudget): the machine, control groups of both
+/* How much memory there is (base/memavail, pool/membudget): the machine, control groups of both
  * versions, files that make no sense, and models that do not fit.
  *
  * Each test writes the files of a machine into a folder that stands for "/". */
@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 #include "pool/membudget.h"
 
 #include <stdio.h>

@@ -17,6 +17,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST = 6, TOKENS = 150, DECODED = 4 };
@@ -444,6 +445,107 @@ static void shares_are_uneven_where_members_are(void **state)
     check_divided(path, &pp, 1e-6);
 }
 
+/* By speeds that are given in place of measured ones: uneven within a stage, between stages, and both. */
+static void parts_by_speed_give_the_same_logits(void **state)
+{
+    struct odd o = { 8, 4, 16, 256, 64, 4, DT_F32 };
+    const char *path = write_odd(&o);
+    struct gang_shape s;
+    (void)state;
+
+    setenv("TERN_GANG_SPEEDS", "3,1,1,2", 1);
+    for (int tp = 1; tp <= 2; tp++)
+        for (int pp = 1; pp <= 2; pp++) {
+            if (tp * pp == 1) continue;
+            s = shape(tp, pp);
+            s.split = SPLIT_AUTO;
+            check_divided(path, &s, tp > 1 ? 1e-4 : 1e-6);
+        }
+    unsetenv("TERN_GANG_SPEEDS");
+}
+
+/* The part of each member, by the seats of the runner. */
+static void find_seats(const char *path, struct gang_shape *s, struct gang_seat *out)
+{
+    struct gang_world w;
+    struct load_opt o = options(DT_F32);
+    struct loadplan *p = NULL;
+    struct runner *r = NULL;
+    struct err e = { 0 };
+    const struct gang_seat *seats;
+    int n;
+
+    start_gang(&w, s);
+    o.gang = w.gang;
+    o.shard = parallel_shard(s, 0);
+    if (loadplan_read(&p, path, &e) != OK || loadplan_make(p, &o, &e) != OK ||
+        runner_open(&r, p, &e) != OK)
+        fail_msg("%s", e.msg);
+    seats = parallel_seats(r, &n);
+    memcpy(out, seats, (size_t)n * sizeof *out);
+    assert_int_equal(loadplan_bytes(p).weights, seats[0].weight_bytes); /* of the part as it is */
+    runner_close(r);
+    end_gang(&w);
+    loadplan_close(p);
+}
+
+static void members_that_are_alike_have_equal_parts(void **state)
+{
+    struct odd o = { 8, 8, 16, 256, 64, 4, DT_F32 };
+    const char *path = write_odd(&o);
+    struct gang_shape tp = shape(2, 1), pp = shape(1, 2);
+    struct gang_seat seats[2];
+    char memory[64];
+    (void)state;
+
+    setenv("TERN_GANG_SPEEDS", "3,1", 1);
+    find_seats(path, &tp, seats);
+    assert_int_equal(seats[0].weight_bytes, seats[1].weight_bytes);
+    find_seats(path, &pp, seats);
+    assert_int_equal(seats[0].end_layer, 2);
+    tp.split = pp.split = SPLIT_AUTO;
+    find_seats(path, &tp, seats);
+    assert_true(seats[0].weight_bytes > 2 * seats[1].weight_bytes);
+    find_seats(path, &pp, seats);
+    assert_int_equal(seats[0].end_layer, 3);
+    assert_int_equal(seats[1].first_layer, 3);
+    /* A member with memory for one layer has one, also by default. */
+    snprintf(memory, sizeof memory, "%.3f,900", (double)seats[0].scratch_bytes / 1e6 + 0.8);
+    setenv("TERN_GANG_MEMORY", memory, 1);
+    pp.split = SPLIT_DEFAULT;
+    find_seats(path, &pp, seats);
+    assert_int_equal(seats[0].end_layer, 1);
+    unsetenv("TERN_GANG_SPEEDS");
+    unsetenv("TERN_GANG_MEMORY");
+}
+
+static void a_model_that_fits_nowhere_is_refused_before_loading(void **state)
+{
+    struct odd o = { 8, 8, 16, 256, 64, 4, DT_F32 };
+    struct gang_shape s = shape(2, 1);
+    struct gang_world w;
+    struct load_opt opt = options(DT_F32);
+    struct loadplan *p = NULL;
+    struct runner *r = NULL;
+    struct err e = { 0 };
+    (void)state;
+
+    setenv("TERN_GANG_SPEEDS", "1,1", 1);
+    setenv("TERN_GANG_MEMORY", "0.1,0.1", 1);
+    s.split = SPLIT_AUTO;
+    start_gang(&w, &s);
+    opt.gang = w.gang;
+    opt.shard = parallel_shard(&s, 0);
+    assert_int_equal(loadplan_read(&p, write_odd(&o), &e), OK);
+    assert_int_equal(loadplan_make(p, &opt, &e), OK);
+    assert_int_equal(runner_open(&r, p, &e), E_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "do not fit into what is free (member 0: 0 MiB"));
+    loadplan_close(p);
+    end_gang(&w);
+    unsetenv("TERN_GANG_SPEEDS");
+    unsetenv("TERN_GANG_MEMORY");
+}
+
 /* ---- what a member reads ---- */
 
 static void a_member_reads_its_rows_where_the_file_has_them(void **state)
@@ -629,6 +731,9 @@ int main(void)
         cmocka_unit_test(orders_out_of_step_are_errors),
         cmocka_unit_test(shapes_that_do_not_divide_evenly_give_the_same_logits),
         cmocka_unit_test(shares_are_uneven_where_members_are),
+        cmocka_unit_test(parts_by_speed_give_the_same_logits),
+        cmocka_unit_test(members_that_are_alike_have_equal_parts),
+        cmocka_unit_test(a_model_that_fits_nowhere_is_refused_before_loading),
         cmocka_unit_test(folders_divide_with_the_same_logits),
         cmocka_unit_test(devices_with_memory_of_their_own_take_part),
         cmocka_unit_test(experts_divide_whole),

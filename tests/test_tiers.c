@@ -1,7 +1,7 @@
 /* Tiers of models: the rules, the prediction of the next model, and what the page cache holds of files. */
 #include "pool_world.h"
 
-#include "pool/memavail.h"
+#include "base/memavail.h"
 #include "pool/modelbytes.h"
 #include "pool/tiers.h"
 

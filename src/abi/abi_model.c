@@ -11,7 +11,7 @@
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "format/modelref.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 #include "pool/modelname.h"
 #include "pool/pool.h"
 #include "pool/prompter.h"

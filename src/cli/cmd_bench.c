@@ -392,6 +392,32 @@ static double comm_share(const struct bench_comm *c)
     return c->step_ns ? (double)c->comm_ns / (double)c->step_ns : 0;
 }
 
+/* The part of each member: its layers, and its share of all weights. */
+static void put_parts(struct jsonw *w, const struct bench *b)
+{
+    int n;
+    const struct gang_seat *seats = parallel_seats(b->runner, &n);
+    double all = 0;
+
+    for (int i = 0; i < n; i++) all += (double)seats[i].weight_bytes;
+    jsonw_key(w, "gang"), jsonw_arr(w);
+    for (int i = 0; i < n; i++) {
+        const struct gang_seat *s = &seats[i];
+        jsonw_obj(w);
+        jsonw_key(w, "rank"), jsonw_int(w, s->rank);
+        jsonw_key(w, "host"), jsonw_str(w, str_c(s->host));
+        jsonw_key(w, "device"), jsonw_str(w, str_c(s->device));
+        jsonw_key(w, "layers"), jsonw_arr(w);
+        jsonw_int(w, s->first_layer), jsonw_int(w, s->end_layer);
+        jsonw_end(w);
+        jsonw_key(w, "share"), jsonw_num(w, all > 0 ? (double)s->weight_bytes / all : 0);
+        jsonw_key(w, "weight_bytes"), jsonw_int(w, (int64_t)s->weight_bytes);
+        jsonw_key(w, "kv_bytes"), jsonw_int(w, (int64_t)s->kv_bytes);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
+}
+
 static void put_members(struct jsonw *w, const struct bench *b)
 {
     struct parallel_stats s = { .members = 1, .tp = 1, .pp = 1, .sums = "none" };
@@ -407,6 +433,7 @@ static void put_members(struct jsonw *w, const struct bench *b)
     jsonw_key(w, "prompt_comm_share"), jsonw_num(w, comm_share(&b->prompt_comm));
     jsonw_key(w, "decode_comm_share"), jsonw_num(w, comm_share(&b->decode_comm));
     jsonw_key(w, "comm_bytes"), jsonw_int(w, (int64_t)s.bytes);
+    put_parts(w, b);
 }
 
 /* Bytes of weights that decoding reads per second. */

@@ -11,7 +11,7 @@
 #include "model/onnxrunner.h"
 #include "model/hparams.h"
 #include "kernel/stateview.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 #include "pool/membudget.h"
 
 #include <stdio.h>

@@ -21,8 +21,13 @@ struct gangflags {
     { "--tp", NULL, ARG_INT, &(g)->tp, "N", "divide every layer among N members (1)" },               \
         { "--pp", NULL, ARG_INT, &(g)->pp, "N", "divide the layers among N stages (1)" },             \
         { "--ep", NULL, ARG_FLAG, &(g)->ep, NULL, "divide whole experts among the members of --tp" }, \
-        { "--split",   NULL,   ARG_STR,                                                               \
-          &(g)->split, "LIST", "shares of the members, or without --tp of the stages: 3,1 (equal)" }, \
+        { "--split",                                                                                  \
+          NULL,                                                                                       \
+          ARG_STR,                                                                                    \
+          &(g)->split,                                                                                \
+          "LIST",                                                                                     \
+          "parts of the members, or without --tp of the stages: auto, even, 3,1 (even, or "           \
+          "auto)" },                                                                                  \
         { "--hosts", NULL,                                                                            \
           ARG_STR,   &(g)->hosts,                                                                     \
           "LIST",    "hosts of the members, the first this one: a,b (all members on this machine)" }, \

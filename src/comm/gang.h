@@ -16,11 +16,18 @@ enum gang_way { WAY_AUTO, WAY_HOST, WAY_IPC, WAY_NCCL, WAYS };
 
 enum { GANG_DEVICE = 16 }; /* bytes of a device's name with its end: "cuda:1023" */
 
+/* Who says how large the parts of the members are. DEFAULT: equal parts where the members are alike,
+ * else AUTO: by their speed and memory (model/gangsplit.h). */
+enum gang_split { SPLIT_DEFAULT, SPLIT_EVEN, SPLIT_AUTO, SPLIT_GIVEN, SPLITS };
+
 /* How the model is divided; see model/shard.h. */
 struct gang_shape {
     int tp, pp;
     bool ep;
-    int shares[COMM_MAX];
+    enum gang_split split;
+    int shares[COMM_MAX]; /* by rank: of the members of each stage; with tp 1 of the stages. All 0:
+                           * equal */
+    int layers[COMM_MAX]; /* of each stage; all 0: by the shares of the stages, or equal */
     enum comm_wire wire;
     enum gang_way way;
     char devices[COMM_MAX][GANG_DEVICE]; /* of each member; empty: the CPU, of the leader its own */

@@ -6,20 +6,28 @@
 
 #include <string.h>
 
-/* "3,1": one share for each. */
-static int read_shares(int *out, const char *list, int n, struct err *e)
+/* "auto", "even", or "3,1": one share for each member of a stage, the same in all stages; without tp
+ * for each stage. */
+static int read_split(struct gang_shape *g, const char *list, struct err *e)
 {
     struct str rest = str_c(list);
+    int n = g->tp > 1 ? g->tp : g->pp, got = 0;
 
-    for (int i = 0; rest.n; i++) {
+    g->split = strcmp(list, "auto") == 0 ? SPLIT_AUTO : SPLIT_EVEN;
+    if (g->split == SPLIT_AUTO || strcmp(list, "even") == 0) return OK;
+    g->split = SPLIT_GIVEN;
+    while (rest.n) {
         ptrdiff_t comma = str_find(rest, STR(","));
         struct str one = comma < 0 ? rest : str_take(rest, (size_t)comma);
         int64_t v;
-        if (!str_to_i64(one, &v) || v < 1 || v > 1000 || i >= n)
-            return err_set(e, E_INVALID, "split %s: must be %d numbers from 1 to 1000", list, n);
-        out[i] = (int)v;
+        if (!str_to_i64(one, &v) || v < 1 || v > 1000 || got >= n) break;
+        g->shares[got++] = (int)v;
         rest = str_skip(rest, one.n + 1);
     }
+    if (rest.n || got != n)
+        return err_set(e, E_INVALID, "split %s: must be auto, even, or %d numbers from 1 to 1000",
+                       list, n);
+    for (int i = n; i < g->tp * g->pp; i++) g->shares[i] = g->shares[i - n];
     return OK;
 }
 
@@ -101,8 +109,7 @@ int gang_conf_of(struct gang_conf *c, const struct gang_words *w, struct err *e)
     if ((rc = gang_check(c, e)) != OK) return rc;
     if (word(w->devices) && (rc = read_devices(&c->shape, w->devices, e)) != OK) return rc;
     if (word(w->comm) && (rc = read_way(c, w->comm, e)) != OK) return rc;
-    return word(w->split) ? read_shares(c->shape.shares, w->split, w->tp > 1 ? w->tp : w->pp, e)
-                          : OK;
+    return word(w->split) ? read_split(&c->shape, w->split, e) : OK;
 }
 
 int gang_check_device(const struct gang_conf *c, const char *device, struct err *e)

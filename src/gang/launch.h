@@ -37,7 +37,7 @@ struct gang_words {
     int tp, pp;
     bool ep;
     const char *transport, *hosts, *agent, *listen, *program;
-    const char *split;   /* "3,1" */
+    const char *split;   /* "auto", "even", "3,1" */
     const char *wire;    /* "f32", "q8" */
     const char *devices; /* "cuda,cpu": of each member, or one of all */
     const char *comm;    /* "auto", "host", "ipc", "nccl" */

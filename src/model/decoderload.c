@@ -356,6 +356,39 @@ static int place_decoder(struct loadplan *p, struct err *e)
     return measure_memory(p, &dec, e);
 }
 
+/* The members' parts are known by now: the leader's own may be another than the one that was planned.
+ * Sizes of context, KV cache and batch stay. */
+static int plan_again(struct loadplan *p, struct err *e)
+{
+    struct decoder_opt dec = decoder_opt_of(p);
+    struct place_need need = { .path = source_path(p->source),
+                               .dec = &dec,
+                               .most = p->opt.room.device_bytes };
+    const struct shard *s = p->shard;
+    int rc = shard_make(&p->shard, &p->arena, s->whole, s->list, &p->opt.shard, e);
+
+    if (rc != OK) return rc;
+    need.hp = p->hp = &p->shard->hp;
+    need.weights = p->weights = &p->shard->weights;
+    place_set_layers(&p->place, &p->opt.backend, p->hp->n_layers);
+    if ((rc = fit_gpu(p, &need, e)) != OK) return rc;
+    if (p->refused.code != OK) {
+        if (e) *e = p->refused;
+        return p->refused.code;
+    }
+    return measure_memory(p, &dec, e);
+}
+
+/* The leader: the members are there, compared, and told to load. */
+static int start_members(struct loadplan *p, uint64_t *number, struct err *e)
+{
+    bool uneven = false;
+    int rc = parallel_meet(p, number, &uneven, e);
+
+    if (rc == OK && uneven) rc = plan_again(p, e);
+    return rc == OK ? parallel_announce(p, number, e) : rc;
+}
+
 /* Said when the model is opened: after the plan, others may still be unloaded to make room. */
 static void warn_of_cpu_layers(const struct loadplan *p)
 {
@@ -383,25 +416,26 @@ static int start_gang(struct loadplan *p, struct err *e)
 static int open_decoder(struct runner **out, struct loadplan *p, struct err *e)
 {
     struct model_input in = { .source = p->source,
-                              .hp = p->hp,
-                              .weights = p->weights,
-                              .experts = p->place.experts,
                               .allow_nan = p->opt.allow_nan,
                               .progress = p->opt.progress };
     struct decoder_opt dec = decoder_opt_of(p);
     struct model *m = NULL;
+    uint64_t number = 0;
     int rc;
 
+    if (!p->opt.gang && (rc = start_gang(p, e)) != OK) return rc;
+    if (p->opt.gang && (rc = start_members(p, &number, e)) != OK) return rc;
+    in.hp = p->hp;
+    in.weights = p->weights;
+    in.experts = p->place.experts;
     in.shares = place_layers(&p->place, &in.n_shares);
     warn_of_cpu_layers(p);
-    if (!p->opt.gang && (rc = start_gang(p, e)) != OK) return rc;
-    if (p->opt.gang && (rc = parallel_announce(p, e)) != OK) return rc;
     if ((rc = model_open(&m, &in, e)) != OK) return rc;
     if ((rc = decoder_open(out, m, &dec, e)) != OK) {
         model_close(m);
         return rc;
     }
-    if (p->opt.gang && (rc = parallel_open(out, p, e)) != OK) {
+    if (p->opt.gang && (rc = parallel_open(out, p, number, e)) != OK) {
         runner_close(*out);
         *out = NULL;
         return rc;

@@ -1,12 +1,17 @@
 /* gangcard.c - cards of members: made, checked as bytes, compared. */
 #include "model/gangcard.h"
 
+#include "base/cores.h"
+#include "base/memavail.h"
 #include "kernel/group.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool ends(const char *s, size_t cap) { return memchr(s, 0, cap) != NULL; }
+
+static bool is_gpu(const struct gangcard *c) { return strcmp(c->dev.kind, "cpu") != 0; }
 
 /* ---- questions ---- */
 
@@ -18,6 +23,7 @@ void gangask_fill(struct gangask *a, const struct gang_shape *shape, const struc
     a->magic = GANGCARD_MAGIC;
     a->size = sizeof *a;
     a->reference = opt->reference;
+    a->n_threads = opt->n_threads;
     snprintf(a->version, sizeof a->version, "%s", TERN_VERSION);
     snprintf(a->isa, sizeof a->isa, "%s", isa ? isa : "");
     memcpy(a->devices, shape->devices, sizeof a->devices);
@@ -52,17 +58,54 @@ int gangask_read(struct gangask *a, const void *p, size_t n, struct err *e)
     for (int i = 0; i < COMM_MAX; i++)
         if (!ends(a->devices[i], sizeof a->devices[i]))
             return err_set(e, E_FORMAT, "the question of the leader has a text without an end");
-    if (!ends(a->isa, sizeof a->isa) || a->reference > 1)
+    if (!ends(a->isa, sizeof a->isa) || a->reference > 1 || a->measure > 1 || a->n_threads < 0 ||
+        a->n_threads > 1 << 16)
         return err_set(e, E_FORMAT, "the question of the leader has values out of range");
     return OK;
 }
 
 /* ---- cards ---- */
 
+/* The number of this rank in a list with commas, in an environment variable. */
+static bool read_given(const char *name, int rank, double *out)
+{
+    const char *p = getenv(name);
+    char *end;
+
+    for (; p && rank > 0; rank--) p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL;
+    if (!p || !*p) return false;
+    *out = strtod(p, &end);
+    return end > p && *out > 0 && *out < 1e9;
+}
+
+static void fill_memory(struct gangcard *c, int rank)
+{
+    struct memavail m;
+    double given;
+
+    memavail_read(&m, "");
+    c->memory_bytes = is_gpu(c) ? c->dev.total_bytes : m.free;
+    if (is_gpu(c) && c->speed.free_bytes) c->memory_bytes = c->speed.free_bytes;
+    if (c->memory_bytes == 0) c->memory_bytes = UINT64_MAX;
+    if (!read_given("TERN_GANG_MEMORY", rank, &given)) return;
+    c->memory_bytes = (uint64_t)(given * 1048576);
+    c->own_memory = 1;
+}
+
+static int fill_speed(struct gangcard *c, const struct backend_opt *opt, int rank, struct err *e)
+{
+    double given;
+
+    if (!read_given("TERN_GANG_SPEEDS", rank, &given)) return gangspeed_measure(&c->speed, opt, e);
+    c->speed.read_gb_s = c->speed.product_gflops = given;
+    return OK;
+}
+
 void gangcard_fill(struct gangcard *c, const struct gangask *a, int rank)
 {
     struct backend_opt opt = { .device = a->devices[rank][0] ? a->devices[rank] : NULL,
                                .reference = a->reference,
+                               .n_threads = a->n_threads,
                                .isa = a->isa[0] && !a->reference ? a->isa : NULL };
     struct group_offer host;
     struct err e = { 0 };
@@ -76,7 +119,17 @@ void gangcard_fill(struct gangcard *c, const struct gangask *a, int rank)
     memcpy(c->host, host.host, sizeof c->host);
     c->code = cpu && !a->reference ? cpu_check_isa(opt.isa, &e) : OK;
     if (c->code == OK) c->code = backend_card(&c->dev, &opt, &e);
+    if (cpu) c->threads = a->n_threads ? a->n_threads : cores_find()->n;
+    if (c->code == OK && a->measure) c->code = fill_speed(c, &opt, rank, &e);
+    if (c->code == OK) fill_memory(c, rank);
     if (c->code != OK) snprintf(c->text, sizeof c->text, "%.255s", e.msg);
+}
+
+/* Not negative, and a number. */
+static bool is_speed(const struct gangspeed *s)
+{
+    return s->read_gb_s >= 0 && s->read_gb_s < 1e9 && s->product_gflops >= 0 &&
+           s->product_gflops < 1e12;
 }
 
 int gangcard_check(const struct gangcard *c, int rank, struct err *e)
@@ -90,15 +143,13 @@ int gangcard_check(const struct gangcard *c, int rank, struct err *e)
         return err_set(e, E_UNSUPPORTED, "%s is another build of tern %s", who, TERN_VERSION);
     if (!ends(c->text, sizeof c->text) || !ends(c->host, sizeof c->host) ||
         !ends(c->dev.kind, sizeof c->dev.kind) || !ends(c->dev.name, sizeof c->dev.name) ||
-        c->code > 0)
+        c->code > 0 || c->threads < 0 || !is_speed(&c->speed))
         return err_set(e, E_FORMAT, "the card of %s is damaged", who);
     if (c->code != OK) return err_set(e, c->code, "%s: %s", who, c->text);
     return OK;
 }
 
 /* ---- who can work with whom ---- */
-
-static bool is_gpu(const struct gangcard *c) { return strcmp(c->dev.kind, "cpu") != 0; }
 
 /* "member 1 (cuda, NVIDIA H200)" */
 struct card_name {
@@ -124,6 +175,30 @@ static bool same_card(const struct gangcard *a, const struct gangcard *b)
 {
     return strcmp(a->host, b->host) == 0 &&
            memcmp(a->dev.card, b->dev.card, sizeof a->dev.card) == 0;
+}
+
+bool gangcards_alike(const struct gangcard *cards, int n)
+{
+    for (int r = 1; r < n; r++)
+        if (!same_kind(&cards[0], &cards[r]) || cards[0].threads != cards[r].threads ||
+            strcmp(cards[0].dev.name, cards[r].dev.name) != 0)
+            return false;
+    return true;
+}
+
+/* Members of one machine share its memory, those on one GPU the GPU's. */
+void gangcards_memories(const struct gangcard *cards, int n, int *memories)
+{
+    int next = 0;
+
+    for (int r = 0; r < n; r++) {
+        memories[r] = -1;
+        for (int k = 0; k < r && memories[r] < 0; k++)
+            if (is_gpu(&cards[k]) == is_gpu(&cards[r]) && same_card(&cards[k], &cards[r]) &&
+                !cards[r].own_memory)
+                memories[r] = memories[k];
+        if (memories[r] < 0) memories[r] = next++;
+    }
 }
 
 /* Two members of one stage. */

@@ -54,6 +54,16 @@ int loadorder_fill(struct loadorder *o, const struct loadplan *p, const struct g
 
 static bool ends(const char *s, size_t cap) { return memchr(s, 0, cap) != NULL; }
 
+/* Shares and layers that the arithmetic of a division bears. */
+static bool are_parts(const struct gang_shape *g)
+{
+    for (int i = 0; i < COMM_MAX; i++)
+        if (g->shares[i] < 0 || g->shares[i] > 1 << 16 || g->layers[i] < 0 ||
+            g->layers[i] > 1 << 16)
+            return false;
+    return (int)g->split >= 0 && g->split < SPLITS;
+}
+
 int loadorder_read(struct loadorder *o, const void *p, size_t n, struct err *e)
 {
     const struct gang_shape *g = &o->shape;
@@ -74,7 +84,8 @@ int loadorder_read(struct loadorder *o, const void *p, size_t n, struct err *e)
             return err_set(e, E_FORMAT, "the order to load has a text without an end");
     if (g->tp < 1 || g->pp < 1 || g->tp > COMM_MAX || g->pp > COMM_MAX ||
         g->tp * g->pp > COMM_MAX || (g->wire != COMM_F32 && g->wire != COMM_Q8) ||
-        (int)g->way < 0 || g->way >= WAYS || o->kv_type < 0 || o->kv_type >= DT_COUNT)
+        (int)g->way < 0 || g->way >= WAYS || !are_parts(g) || o->kv_type < 0 ||
+        o->kv_type >= DT_COUNT)
         return err_set(e, E_FORMAT, "the order to load has values out of range");
     return OK;
 }

@@ -76,7 +76,7 @@ static int load(struct member *m, struct comm_link *link, struct err *e)
     uint64_t start;
     int rc = take_order(m, &m->all, &o, e);
 
-    if (rc == OK && o.kind == ORDER_CARD) {
+    while (rc == OK && o.kind == ORDER_CARD) {
         if ((rc = show_card(m, (size_t)o.bytes, link->rank, e)) != OK) return rc;
         rc = take_order(m, &m->all, &o, e);
     }

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/decoder.h"
-#include "model/gangcard.h"
+#include "model/gangmeet.h"
 #include "model/loadorder.h"
 #include "model/stagerun.h"
 
@@ -41,22 +41,10 @@ struct shard_opt parallel_shard(const struct gang_shape *g, int rank)
         .tp = g->tp, .pp = g->pp, .tp_rank = rank % g->tp, .stage = rank / g->tp, .ep = g->ep
     };
 
-    memcpy(o.shares, g->shares, sizeof o.shares);
+    memcpy(o.layers, g->layers, sizeof o.layers);
+    if (g->tp == 1) memcpy(o.shares, g->shares, sizeof o.shares);
+    else memcpy(o.shares, g->shares + o.stage * g->tp, (size_t)g->tp * sizeof *o.shares);
     return o;
-}
-
-/* ---- orders ---- */
-
-/* The order and its body to every member. */
-static int send_order(struct comm *all, enum order_kind kind, uint64_t number, const void *body,
-                      size_t n, struct err *e)
-{
-    struct order o = { ORDER_MAGIC, (uint32_t)kind, number, n, 0 };
-    int rc;
-
-    o.hash = order_hash(&o, body);
-    if ((rc = comm_broadcast(all, 0, &o, sizeof o, e)) != OK) return rc;
-    return comm_broadcast(all, 0, (void *)body, n, e);
 }
 
 /* ---- a step ---- */
@@ -105,7 +93,7 @@ static int start_step(struct runner *r, const struct batch *b, struct err *e)
     p->step = (struct stepplan){ .b = *b, .micro = piece_tokens(p, b) };
     p->step.b.seq_len = p->seq_end; /* pieces of a sequence use the rotary scaling of all of it */
     n = stepplan_write(p->body, &p->step.b, p->step.micro);
-    rc = send_order(&p->s.all, ORDER_STEP, p->number++, p->body, n, e);
+    rc = gangmeet_send(&p->s.all, ORDER_STEP, p->number++, p->body, n, e);
     p->step_ns += clock_ns() - start;
     return rc == OK ? OK : lose(p, rc, e);
 }
@@ -120,12 +108,12 @@ static void place_columns(struct parallel *p, const float *from, int n_out, int 
                (size_t)n * sizeof *from);
 }
 
-/* The columns of member r, as shard.c divides them. */
+/* The columns of member r of the last stage, as shard.c divides them. */
 static struct span columns_of(const struct parallel *p, int r)
 {
-    struct shard_opt o = p->s.shard->opt;
+    const struct gang_shape *g = &p->gang->shape;
+    struct shard_opt o = parallel_shard(g, (g->pp - 1) * g->tp + r);
 
-    o.tp_rank = r;
     return shard_vocab(p->s.shard->whole, &o);
 }
 
@@ -173,7 +161,7 @@ static void copy_states(struct runner *r, int to, int from)
     int32_t body[2] = { to, from };
     struct err e = { 0 };
 
-    if (send_order(&p->s.all, ORDER_COPY, p->number++, body, sizeof body, &e) != OK)
+    if (gangmeet_send(&p->s.all, ORDER_COPY, p->number++, body, sizeof body, &e) != OK)
         log_error("state was not copied: %s", e.msg); /* the next step fails with the same reason */
     if (p->s.local->lim.n_slots) runner_copy_state(p->s.local, to, from);
 }
@@ -207,7 +195,7 @@ static void close_parallel(struct runner *r)
 
     if (p->gang && !gang_is_lost(p->gang, NULL)) {
         atomic_store(&p->gang->ends, true); /* members that go now are not lost */
-        if (send_order(&p->s.all, ORDER_END, p->number++, "", 0, NULL) != OK)
+        if (gangmeet_send(&p->s.all, ORDER_END, p->number++, "", 0, NULL) != OK)
             atomic_store(&p->gang->ends, false);
     }
     stagerun_release(&p->s);
@@ -223,43 +211,6 @@ static void close_parallel(struct runner *r)
 
 /* ---- opening ---- */
 
-/* What the members have to be, by the whole model. */
-static struct gangneeds needs_of(const struct loadplan *p)
-{
-    struct gangneeds n = { .experts = p->shard->whole->moe.n > 0,
-                           .reference = p->opt.backend.reference };
-
-    for (int i = 0; i < p->weights->n; i++) {
-        const struct weight_item *w = &p->weights->items[i];
-        if (!row_is_vector(w->r)) n.types |= (uint64_t)1 << layout_type(&w->lay, w->t);
-    }
-    return n;
-}
-
-/* The card of every member, and whether they fit together. Nothing is loaded yet. */
-static int compare_members(struct loadplan *p, struct comm *all, struct err *e)
-{
-    const struct gang_shape *shape = &p->opt.gang->shape;
-    struct gangneeds needs = needs_of(p);
-    struct gangask *ask = mem_new(struct gangask);
-    struct gangcard *cards = mem_array((size_t)all->size, sizeof *cards);
-    int rc = ask && cards ? OK : err_nomem(e, "the cards of a gang's members");
-
-    if (rc == OK) {
-        gangask_fill(ask, shape, &p->opt.backend);
-        gangcard_fill(&cards[0], ask, 0);
-        rc = send_order(all, ORDER_CARD, 0, ask, sizeof *ask, e);
-    }
-    /* a driver that starts takes seconds */
-    for (int r = 1; r < all->size && rc == OK; r++)
-        rc = comm_recv_within(all, r, &cards[r], sizeof *cards, 0, e);
-    for (int r = 0; r < all->size && rc == OK; r++) rc = gangcard_check(&cards[r], r, e);
-    if (rc == OK) rc = gangcards_match(cards, shape, &needs, e);
-    mem_free(cards);
-    mem_free(ask);
-    return rc;
-}
-
 /* The leader's own device is that of its plan. */
 static int note_device(struct loadplan *p, struct err *e)
 {
@@ -272,17 +223,28 @@ static int note_device(struct loadplan *p, struct err *e)
                    to);
 }
 
-int parallel_announce(struct loadplan *p, struct err *e)
+int parallel_meet(struct loadplan *p, uint64_t *number, bool *uneven, struct err *e)
+{
+    struct gang *g = p->opt.gang;
+    struct comm all = { 0 };
+    int rc = note_device(p, e);
+
+    if (rc == OK) rc = comm_open(&all, g->link, g->shape.step_ns, e);
+    if (rc == OK) rc = gangmeet(p, &all, number, uneven, e);
+    if (rc == OK && *uneven) p->opt.shard = parallel_shard(&g->shape, 0);
+    comm_release(&all);
+    return rc;
+}
+
+int parallel_announce(struct loadplan *p, uint64_t *number, struct err *e)
 {
     struct gang *g = p->opt.gang;
     struct loadorder *o = mem_new(struct loadorder);
     struct comm all = { 0 };
-    int rc = note_device(p, e);
+    int rc = o ? loadorder_fill(o, p, &g->shape, e) : err_nomem(e, "the order to load");
 
-    if (rc == OK) rc = o ? loadorder_fill(o, p, &g->shape, e) : err_nomem(e, "the order to load");
     if (rc == OK) rc = comm_open(&all, g->link, g->shape.step_ns, e);
-    if (rc == OK) rc = compare_members(p, &all, e);
-    if (rc == OK) rc = send_order(&all, ORDER_LOAD, 1, o, sizeof *o, e);
+    if (rc == OK) rc = gangmeet_send(&all, ORDER_LOAD, (*number)++, o, sizeof *o, e);
     comm_release(&all);
     mem_free(o);
     return rc;
@@ -314,7 +276,7 @@ static int group_members(struct parallel *p, struct err *e)
     int rc, heard;
 
     if (p->s.shard->opt.tp < 2) return OK;
-    if ((rc = send_order(&p->s.all, ORDER_GROUP, p->number++, "", 0, e)) != OK) return rc;
+    if ((rc = gangmeet_send(&p->s.all, ORDER_GROUP, p->number++, "", 0, e)) != OK) return rc;
     rc = stagerun_group(&p->s, &p->gang->shape, e);
     heard = hear_members(p, rc == OK ? e : NULL);
     return rc == OK ? heard : rc;
@@ -350,7 +312,7 @@ static int whole_slots(const struct loadplan *p)
     return 0;
 }
 
-int parallel_open(struct runner **out, struct loadplan *plan, struct err *e)
+int parallel_open(struct runner **out, struct loadplan *plan, uint64_t number, struct err *e)
 {
     struct gang *g = plan->opt.gang;
     struct parallel *p = mem_new(struct parallel);
@@ -359,7 +321,8 @@ int parallel_open(struct runner **out, struct loadplan *plan, struct err *e)
     int rc;
 
     if (!p) return err_nomem(e, "the runner of a gang"); /* the decoder stays the caller's */
-    *p = (struct parallel){ .r = *local, .plan = plan, .gang = g, .local = local, .number = 2 };
+    *p =
+        (struct parallel){ .r = *local, .plan = plan, .gang = g, .local = local, .number = number };
     p->r.start = start_step;
     p->r.wait = wait_step;
     p->r.copy_state = copy_states;

@@ -16,10 +16,13 @@
 
 /* The shard of the leader. */
 struct shard_opt parallel_shard(const struct gang_shape *g, int rank);
+/* Compares the members and chooses their parts. *number is that of the next order. *uneven: the leader's
+ * part is another than the plan's, which has to be made again. */
+int parallel_meet(struct loadplan *p, uint64_t *number, bool *uneven, struct err *e);
 /* Tells the members to load, with the sizes of the plan. */
-int parallel_announce(struct loadplan *p, struct err *e);
+int parallel_announce(struct loadplan *p, uint64_t *number, struct err *e);
 /* Waits until all have loaded; *r is the leader's decoder, and becomes the runner of all. */
-int parallel_open(struct runner **r, struct loadplan *p, struct err *e);
+int parallel_open(struct runner **r, struct loadplan *p, uint64_t number, struct err *e);
 
 /* ---- other members ---- */
 

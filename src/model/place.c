@@ -185,6 +185,16 @@ int place_open(struct place *p, const struct backend_opt *opt, int n_layers, con
     return rc;
 }
 
+void place_set_layers(struct place *p, const struct backend_opt *opt, int n_layers)
+{
+    int n = opt->gpu_layers, last = p->n_shares - 1;
+
+    if (n <= 0 || n > n_layers) n = n_layers;
+    if (last > 0) p->shares[0].n_layers = n_layers - n;
+    p->shares[last].n_layers = last > 0 ? n : n_layers;
+    p->lack = 0;
+}
+
 /* The CPU has no available_bytes: everything stays there. */
 int place_fit_gpu(struct place *p, const struct backend_opt *opt, const struct place_need *need,
                   struct err *e)

@@ -53,6 +53,9 @@ static inline const struct backend_share *place_layers(const struct place *p, in
     *n = p->n_shares - skip;
     return p->shares + skip;
 }
+/* The model has another number of layers than the place was opened for: they lie as place_open puts
+ * them. Not with experts of their own place. */
+void place_set_layers(struct place *p, const struct backend_opt *opt, int n_layers);
 void place_release(struct place *p); /* a zeroed one is allowed */
 
 /* The device that makes logits. */

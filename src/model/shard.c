@@ -75,11 +75,31 @@ struct span shard_vocab(const struct hparams *hp, const struct shard_opt *o)
 /* The stage's layers, by the shares where they are the stages'. */
 static struct span stage_of(const struct hparams *hp, const struct shard_opt *o)
 {
+    struct span given = { 0, o->layers[o->stage] };
+
+    for (int i = 0; i < o->stage; i++) given.at += o->layers[i];
+    if (o->layers[0]) return given;
     return o->tp > 1 ? shard_stage(hp, o->stage, o->pp)
                      : divide(o, hp->n_layers, 1, o->stage, o->pp);
 }
 
 /* ---- what can be divided ---- */
+
+/* Layers of the stages, where they are given: all of the model's, and one for each at least. */
+static int check_stages(const struct hparams *hp, const struct shard_opt *o, struct err *e)
+{
+    int64_t sum = 0;
+    int least = 1;
+
+    for (int i = 0; i < o->pp; i++) {
+        sum += o->layers[i];
+        if (o->layers[i] < least) least = o->layers[i];
+    }
+    if (!o->layers[0] && sum == 0) return OK;
+    if (least == 1 && sum == hp->n_layers) return OK;
+    return err_set(e, E_INVALID, "pp %d: stages of %lld layers of this %s model's %d", o->pp,
+                   (long long)sum, hp->arch, hp->n_layers);
+}
 
 static int refuse_heads(const struct hparams *hp, int l, const char *what, int n, int groups,
                         int tp, struct err *e)
@@ -206,6 +226,7 @@ int shard_check(const struct hparams *hp, const struct shard_opt *o, struct err 
     if (o->pp > hp->n_layers)
         return err_set(e, E_UNSUPPORTED, "pp %d: this %s model has %d layers", o->pp, hp->arch,
                        hp->n_layers);
+    if ((rc = check_stages(hp, o, e)) != OK) return rc;
     if ((rc = check_forms(hp, o, e)) != OK) return rc;
     if (o->ep && hp->moe.n == 0)
         return err_set(e, E_UNSUPPORTED, "ep: this %s model has no experts", hp->arch);
@@ -575,6 +596,7 @@ int shard_make(struct shard **out, struct arena *a, const struct hparams *hp,
     layers = stage_of(hp, opt);
     *s = (struct shard){ .opt = *opt,
                          .whole = hp,
+                         .list = whole,
                          .first = (int)layers.at,
                          .end = (int)(layers.at + layers.n),
                          .has_embd = opt->stage == 0,

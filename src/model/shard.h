@@ -34,6 +34,7 @@ struct shard_opt {
     /* Relative speeds of the tp members, or without these of the pp stages: what each gets is in
      * this proportion. All 0: equal. */
     int shares[COMM_MAX];
+    int layers[COMM_MAX]; /* of each stage; all 0: by shares, or equal */
 };
 
 /* The member's part of one layer, as ranges of the whole layer's. */
@@ -51,10 +52,11 @@ enum { SHARD_DEVICES = 8 }; /* as many as a model has parts */
 struct shard {
     struct shard_opt opt;
     const struct hparams *whole;
-    struct hparams hp;          /* the member's; hp.shard is this shard */
-    struct weight_list weights; /* the member's */
-    int first, end;             /* layers of the stage */
-    struct shard_layer *layers; /* [end - first] */
+    const struct weight_list *list; /* of the whole model */
+    struct hparams hp;              /* the member's; hp.shard is this shard */
+    struct weight_list weights;     /* the member's */
+    int first, end;                 /* layers of the stage */
+    struct shard_layer *layers;     /* [end - first] */
     struct span exp_ff, experts, vocab;
     bool has_embd, has_head; /* of the first and the last stage */
     struct comm *group;      /* the members of the stage; NULL: this member alone */

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "format/source.h"
 #include "model/loadplan.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 #include "pool/registry.h"
 
 enum {

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "kv/park.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 
 #include <errno.h>
 #include <string.h>

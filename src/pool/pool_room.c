@@ -2,7 +2,7 @@
  * of it is for its KV cache. On the pool's thread. */
 #include "pool/pool_impl.h"
 
-#include "pool/memavail.h"
+#include "base/memavail.h"
 #include "pool/modelbytes.h"
 #include "pool/registry.h"
 

@@ -7,7 +7,7 @@
 #include "pool/pool_impl.h"
 
 #include "base/log.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/cores.h"
 #include "base/numa.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 
 void facts_read_machine(struct settings_facts *f, const struct settings *s)
 {

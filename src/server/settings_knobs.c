@@ -173,7 +173,8 @@ const struct knob settings_knobs[] = {
     { .name = "ep", .kind = KNOB_BOOL, .at = AT(ep), .dflt = "false",
       .help = "divide whole experts among the members of tp instead of cutting each" },
     { .name = "split", .kind = KNOB_TEXT, .at = AT(split), .dflt = "",
-      .help = "shares of the members, or without tp of the stages: 3,1; default: equal" },
+      .help = "parts of the members, or without tp of the stages: auto, even or 3,1; default: even where "
+              "members are alike, else auto" },
     { .name = "hosts", .kind = KNOB_TEXT, .at = AT(hosts), .dflt = "",
       .help = "hosts of the members, the first this one: a,b; default: all members on this machine" },
     { .name = "transport", .kind = KNOB_CHOICE, .at = AT(transport), .choices = "auto|shm|tcp|mpi",

@@ -10,7 +10,7 @@
 #include "engine/info.h"
 #include "engine/stats.h"
 #include "net/http.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 #include "pool/pool.h"
 #include "pool/prompter.h"
 #include "server/auth.h"

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "engine/stats.h"
 #include "net/loop.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -66,6 +66,27 @@ done
 agrees "parallel: over tcp" tests/golden/hf/qwen2 --tp 2 --pp 2 --transport tcp
 agrees "parallel: whole experts" tests/golden/hf/glm4_moe --tp 2 --ep
 agrees "parallel: uneven shares" tests/golden/hf/phi3 --tp 2 --split 3,1
+agrees "parallel: four members of a stage" tests/golden/hf/phi3 --tp 4
+agrees "parallel: parts by a measurement" tests/golden/hf/qwen2 --tp 2 --pp 2 --split auto
+# Parts by speeds that are given in place of the measurement.
+parts() { # NAME SPEEDS PYTHON flags...: an expression over the list of the members' parts
+  local name=$1 speeds=$2 want=$3
+  shift 3
+  TERN_GANG_SPEEDS=$speeds works "$name" -- "$TERN" bench -m $M -p 32 -n 4 -r 1 --threads 1 -o json "$@"
+  python3 - "$TMP/out" "$want" <<'PY' && ok "$name: as fast members have more" || not_ok "$name: $(cat "$TMP/out")"
+import json, sys
+g = json.load(open(sys.argv[1]))["gang"]
+sys.exit(not eval(sys.argv[2]))
+PY
+}
+parts "parallel: auto by heads" 3,1 'g[0]["share"] > 1.6 * g[1]["share"] and abs(g[0]["share"] + g[1]["share"] - 1) < 1e-6' --tp 2 --split auto
+parts "parallel: auto by layers" 3,1 'g[0]["layers"] == [0, 10] and g[1]["layers"] == [10, 12]' --pp 2 --split auto
+parts "parallel: auto by both" 3,1,1,1 'g[0]["layers"] == g[1]["layers"] == [0, 9] and g[0]["share"] > g[1]["share"] and g[2]["share"] == g[3]["share"]' --tp 2 --pp 2 --split auto
+parts "parallel: alike members have equal parts" 3,1 'g[0]["share"] == g[1]["share"]' --tp 2
+TERN_GANG_SPEEDS=3,1 agrees "parallel: logits of uneven automatic parts" tests/golden/hf/phi3 --tp 2 --split auto
+TERN_GANG_SPEEDS=1,3,2,1 agrees "parallel: logits of automatic parts of four members" tests/golden/hf/qwen2 --tp 2 --pp 2 --split auto --transport tcp
+TERN_GANG_MEMORY=1,1 fails_with "parallel: a model that fits no member" "do not fit into what is free" "member 1: 1 MiB" -- \
+  "$TERN" bench -m $M -p 32 -n 4 -r 1 --threads 1 --tp 2 --split auto
 # A host that an agent reaches: here a shell that runs the command on this machine.
 cat >"$TMP/agent" <<'SH'
 #!/bin/sh

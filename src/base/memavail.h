@@ -1,7 +1,7 @@
 /* memavail.h - how much memory this process can still take: what the machine has, what its control
  * groups allow, what its limits allow. */
-#ifndef TERN_POOL_MEMAVAIL_H
-#define TERN_POOL_MEMAVAIL_H
+#ifndef TERN_BASE_MEMAVAIL_H
+#define TERN_BASE_MEMAVAIL_H
 
 #include <stdint.h>
 

@@ -9,7 +9,7 @@
  *
  * The files belong to the kernel, but a container may show others: sizes are bounded, numbers are
  * checked, and what is not understood does not limit. */
-#include "pool/memavail.h"
+#include "base/memavail.h"
 
 #include "base/str.h"
 
