@@ -546,6 +546,84 @@ static void a_model_that_fits_nowhere_is_refused_before_loading(void **state)
     unsetenv("TERN_GANG_MEMORY");
 }
 
+/* Steps of one token of several sequences, whole and in pieces: the logits are those of one process, and
+ * pieces change no bit. Each sequence has two blocks. */
+enum { SEQS = 6, STEPS = 20 };
+
+static void decode_several(const char *path, const struct gang_shape *s, int pieces, float *out)
+{
+    int32_t ids[SEQS], pos[SEQS], seq[SEQS], rows[SEQS], table[SEQS * 2];
+    struct load_opt o = options(DT_F32);
+    struct gang_world w;
+    struct loadplan *p = NULL;
+    struct runner *r = NULL;
+    struct err e = { 0 };
+    const float *logits = NULL;
+
+    o.kv_tokens = SEQS * 2 * KV_BLOCK, o.n_ctx = 2 * KV_BLOCK, o.max_seqs = SEQS;
+    if (s) {
+        start_gang(&w, s);
+        o.gang = w.gang;
+        o.shard = parallel_shard(s, 0);
+    }
+    if (loadplan_read(&p, path, &e) != OK || loadplan_make(p, &o, &e) != OK ||
+        runner_open(&r, p, &e) != OK)
+        fail_msg("%s", e.msg);
+    if (s) parallel_force_pieces(r, pieces);
+    for (int i = 0; i < SEQS; i++)
+        seq[i] = rows[i] = i, table[2 * i] = i, table[2 * i + 1] = SEQS + i;
+    for (int t = 0; t < STEPS; t++) {
+        struct batch b = { .n_tokens = SEQS,
+                           .ids = ids,
+                           .pos = pos,
+                           .seq = seq,
+                           .n_seqs = SEQS,
+                           .table = table,
+                           .table_stride = 2,
+                           .n_out = SEQS,
+                           .out_rows = rows };
+        for (int i = 0; i < SEQS; i++) ids[i] = (t * 7 + i * 13) % 96, pos[i] = t;
+        if (runner_run(r, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
+    }
+    memcpy(out, logits, (size_t)SEQS * (size_t)p->facts.n_vocab * sizeof *out);
+    runner_close(r);
+    if (s) end_gang(&w);
+    loadplan_close(p);
+}
+
+static void decode_in_pieces_gives_the_same_logits(void **state)
+{
+    static const char *const names[] = { NULL, "mamba2", "qwen3_next" };
+    struct odd o = { 8, 4, 32, 256, 64, 4, DT_Q8_0 };
+    struct gang_shape s = shape(1, 2);
+    char folder[64];
+    (void)state;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        enum { MOST_VOCAB = 4096 };
+        size_t bytes = sizeof(float) * SEQS * MOST_VOCAB;
+        float *one = mem_alloc(bytes), *got = mem_alloc(bytes);
+        const char *path;
+        if (names[i]) snprintf(folder, sizeof folder, "tests/golden/hf/%s", names[i]);
+        path = names[i] ? repo(folder) : write_odd(&o);
+        memset(one, 0, bytes);
+        decode_several(path, NULL, 0, one);
+        for (int pieces = 0; pieces <= SEQS; pieces++) { /* 0: by the times of steps */
+            memset(got, 0, bytes);
+            decode_several(path, &s, pieces, got);
+            assert_memory_equal(got, one, bytes);
+        }
+        s = shape(2, 2); /* sums in another order */
+        for (int pieces = 2; pieces <= 4; pieces += 2) {
+            decode_several(path, &s, pieces, got);
+            for (size_t k = 0; k < SEQS * 96; k++) assert_true(fabsf(got[k] - one[k]) < 2e-3f);
+        }
+        s = shape(1, 2);
+        mem_free(one);
+        mem_free(got);
+    }
+}
+
 /* ---- what a member reads ---- */
 
 static void a_member_reads_its_rows_where_the_file_has_them(void **state)
@@ -731,6 +809,7 @@ int main(void)
         cmocka_unit_test(orders_out_of_step_are_errors),
         cmocka_unit_test(shapes_that_do_not_divide_evenly_give_the_same_logits),
         cmocka_unit_test(shares_are_uneven_where_members_are),
+        cmocka_unit_test(decode_in_pieces_gives_the_same_logits),
         cmocka_unit_test(parts_by_speed_give_the_same_logits),
         cmocka_unit_test(members_that_are_alike_have_equal_parts),
         cmocka_unit_test(a_model_that_fits_nowhere_is_refused_before_loading),

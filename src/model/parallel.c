@@ -7,6 +7,7 @@
 #include "model/decoder.h"
 #include "model/gangmeet.h"
 #include "model/loadorder.h"
+#include "model/pieces.h"
 #include "model/stagerun.h"
 
 #include <stdio.h>
@@ -30,6 +31,9 @@ struct parallel {
     int32_t *seq_end, *n_of; /* [max_seqs] */
     struct stepplan step;    /* that was started */
     uint64_t step_ns, n_steps;
+    struct pieces pieces; /* of decode steps */
+    int forced_pieces;    /* of all steps, in tests; 0: as is fastest */
+    uint64_t start_ns;    /* of the step */
     struct gang_seat seats[COMM_MAX];
 };
 
@@ -72,12 +76,17 @@ static int lose(struct parallel *p, int rc, struct err *e)
     return rc;
 }
 
+/* One token of each sequence. */
+static bool is_decode(const struct batch *b) { return b->n_tokens == b->n_seqs; }
+
 /* Tokens of a piece: all at once where there is one stage. */
 static int piece_tokens(const struct parallel *p, const struct batch *b)
 {
     int pp = p->s.shard->opt.pp, n = b->n_tokens / (pp * PIECES);
 
     if (pp == 1 || p->r.lim.bidirectional) return b->n_tokens;
+    if (p->forced_pieces) return (b->n_tokens + p->forced_pieces - 1) / p->forced_pieces;
+    if (is_decode(b)) return pieces_tokens(&p->pieces, b->n_tokens);
     return n < PIECE_LEAST ? PIECE_LEAST : n;
 }
 
@@ -95,6 +104,7 @@ static int start_step(struct runner *r, const struct batch *b, struct err *e)
     n = stepplan_write(p->body, &p->step.b, p->step.micro);
     rc = gangmeet_send(&p->s.all, ORDER_STEP, p->number++, p->body, n, e);
     p->step_ns += clock_ns() - start;
+    p->start_ns = start;
     return rc == OK ? OK : lose(p, rc, e);
 }
 
@@ -149,6 +159,8 @@ static int wait_step(struct runner *r, const float **logits, struct err *e)
     if (rc == OK) rc = collect(p, e);
     p->step_ns += clock_ns() - start;
     p->n_steps++;
+    if (rc == OK && is_decode(&p->step.b))
+        pieces_note(&p->pieces, p->step.b.n_tokens, p->step.micro, clock_ns() - p->start_ns);
     *logits = p->logits;
     return rc == OK ? OK : lose(p, rc, e);
 }
@@ -323,6 +335,7 @@ int parallel_open(struct runner **out, struct loadplan *plan, uint64_t number, s
     if (!p) return err_nomem(e, "the runner of a gang"); /* the decoder stays the caller's */
     *p =
         (struct parallel){ .r = *local, .plan = plan, .gang = g, .local = local, .number = number };
+    p->pieces.stages = g->shape.pp;
     p->r.start = start_step;
     p->r.wait = wait_step;
     p->r.copy_state = copy_states;
@@ -398,6 +411,11 @@ const struct gang_seat *parallel_seats(const struct runner *r, int *n)
 const char *parallel_transport(const struct runner *r)
 {
     return r->close == close_parallel ? parallel_of(r)->gang->link->name : NULL;
+}
+
+void parallel_force_pieces(struct runner *r, int n)
+{
+    if (r->close == close_parallel) parallel_of(r)->forced_pieces = n;
 }
 
 struct runner *parallel_local(struct runner *r)

@@ -5,7 +5,8 @@
  * nothing: blocks, slots and the order of steps are the leader's.
  *
  * With several stages a batch is cut into pieces of consecutive tokens that follow each other through
- * the stages: while a stage works on one piece, the one before it works on the next. */
+ * the stages: while a stage works on one piece, the one before it works on the next. Decode steps are cut
+ * where that is faster (pieces.h). */
 #ifndef TERN_MODEL_PARALLEL_H
 #define TERN_MODEL_PARALLEL_H
 
@@ -50,6 +51,8 @@ struct parallel_stats {
 };
 /* false: the runner is not one of a gang. */
 bool parallel_stats(const struct runner *r, struct parallel_stats *out);
+/* For tests: every step in so many pieces, as far as it has tokens; 0: as many as are fastest. */
+void parallel_force_pieces(struct runner *r, int n);
 /* The leader's decoder; r itself if it is not one of a gang. */
 struct runner *parallel_local(struct runner *r);
 #endif
