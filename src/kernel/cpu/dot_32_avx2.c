@@ -116,12 +116,17 @@ INLINE __m256i dot_32(__m256i q, const int8_t *x, const bool is_signed)
 #endif
 }
 
-/* acc[t] += eight blocks (n of them exist) times 256 columns of T tokens; minima go to corr[t]. */
+/* Sums that a token has: several for few tokens, because a sum can be added to once in four cycles. */
+INLINE int sums_of(const int T) { return T == 1 ? 4 : T == 2 ? 2 : 1; }
+
+/* acc[t * sums ...] += eight blocks (n of them exist) times 256 columns of T tokens; minima go to
+ * corr[t]. */
 INLINE void group_32(__m256 *acc, __m256 *corr, const char *p, const struct x256 *const *x, int b,
                      int n, __m256i levels, const int T, const int kind)
 {
     const bool sign = kind == Q8_0 || has_levels(kind);
     const char *q = p + (kind == XS ? 8 : 0);
+    const int sums = sums_of(T);
     __m256 d = gather_scales(p, n, kind), m = _mm256_setzero_ps();
     _Alignas(32) float dx[4][8];
 
@@ -136,10 +141,73 @@ INLINE void group_32(__m256 *acc, __m256 *corr, const char *p, const struct x256
         if (i >= n) break;
         __m256i w = unpack_b32(q + i * step_bytes(kind), levels, kind);
         UNROLL
-        for (int t = 0; t < T; t++)
-            acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot_32(w, x[t][b].q + 32 * i, sign)),
-                                     _mm256_broadcast_ss(&dx[t][i]), acc[t]);
+        for (int t = 0; t < T; t++) {
+            const int to = t * sums + i % sums;
+            acc[to] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot_32(w, x[t][b].q + 32 * i, sign)),
+                                      _mm256_broadcast_ss(&dx[t][i]), acc[to]);
+        }
     }
+}
+
+/* Two blocks of Q4_0 or Q4_1 at p: integer sums of the first in the low half, of the second in the high
+ * half. x[0], x[1]: the first and the second 16 columns of both. */
+INLINE __m256i dot_pair(const char *p, const __m256i x[2], const int kind)
+{
+    const int head = kind == Q4_1 ? 4 : 2;
+    const __m256i low = _mm256_set1_epi8(15);
+    __m256i v = _mm256_loadu2_m128i((const __m128i *)(p + block32_bytes(kind) + head),
+                                    (const __m128i *)(p + head));
+    __m256i a = _mm256_and_si256(v, low), b = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+#ifdef DOT4
+    return DOT4(DOT4(_mm256_setzero_si256(), a, x[0]), b, x[1]);
+#else
+    v = _mm256_add_epi16(_mm256_maddubs_epi16(a, x[0]), _mm256_maddubs_epi16(b, x[1]));
+    return _mm256_madd_epi16(v, _mm256_set1_epi16(1)); /* 4 * 15 * 127 < 2^15 */
+#endif
+}
+
+/* acc[0, 1] += eight blocks of Q4_0 or Q4_1 times 256 columns of a token; x: in the order of dot_pair. */
+INLINE void group_pairs(__m256 acc[2], __m256 *corr, const char *p, const struct x256 *o,
+                        const __m256i x[4][2], const int kind)
+{
+    const __m256i two = _mm256_set1_epi32(2);
+    __m256 d = gather_halves(p, 0, 8, kind), dx = _mm256_mul_ps(d, _mm256_loadu_ps(o->d));
+    __m256i at = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+
+    *corr = _mm256_fmadd_ps(gather_minima(p, d, 8, kind), _mm256_loadu_ps(o->s), *corr);
+    UNROLL
+    for (int i = 0; i < 4; i++, at = _mm256_add_epi32(at, two)) {
+        __m256i v = dot_pair(p + 2 * i * block32_bytes(kind), x[i], kind);
+        acc[i % 2] =
+            _mm256_fmadd_ps(_mm256_cvtepi32_ps(v), _mm256_permutevar8x32_ps(dx, at), acc[i % 2]);
+    }
+}
+
+/* Two rows of Q4_0 or Q4_1 times one token. Columns: a multiple of 256. */
+INLINE void two_rows(const struct gemv *g, int r, const int kind)
+{
+    const int bytes = 8 * block32_bytes(kind);
+    const char *p = gemv_row(g, r), *q = gemv_row(g, r + 1);
+    const struct x256 *o = gemv_x(g, 0);
+    __m256 acc[4], corr[2];
+
+    UNROLL
+    for (int i = 0; i < 4; i++) acc[i] = corr[i / 2] = _mm256_setzero_ps();
+    for (int b = 0; b < g->cols / QK_K; b++, p += bytes, q += bytes) {
+        __m256i x[4][2];
+        UNROLL
+        for (int i = 0; i < 8; i++) {
+            const int8_t *at = o[b].q + 64 * (i / 2) + 16 * (i % 2);
+            x[i / 2][i % 2] = _mm256_loadu2_m128i((const __m128i *)(at + 32), (const __m128i *)at);
+        }
+        prefetch_block(p, bytes);
+        prefetch_block(q, bytes);
+        group_pairs(acc, corr, p, o + b, x, kind);
+        group_pairs(acc + 2, corr + 1, q, o + b, x, kind);
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        g->out[r + i] = sum8(_mm256_add_ps(_mm256_add_ps(acc[2 * i], acc[2 * i + 1]), corr[i]));
 }
 
 /* One row times T tokens: integer products per block, scaled and accumulated in F32. */
@@ -155,20 +223,39 @@ INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int k
     UNROLL
     for (int t = 0; t < T; t++) {
         x[t] = gemv_x(g, t0 + t);
-        acc[t] = corr[t] = _mm256_setzero_ps();
+        corr[t] = _mm256_setzero_ps();
     }
+    UNROLL
+    for (int i = 0; i < 4; i++) acc[i] = _mm256_setzero_ps();
     for (; b < g->cols / QK_K; b++, p += bytes) {
         prefetch_block(p, bytes);
         group_32(acc, corr, p, x, b, 8, levels, T, kind);
     }
     if (rest) group_32(acc, corr, p, x, b, rest, levels, T, kind);
     UNROLL
-    for (int t = 0; t < T; t++)
-        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] = sum8(_mm256_add_ps(acc[t], corr[t]));
+    for (int t = 0; t < T; t++) {
+        UNROLL
+        for (int i = 0; i < sums_of(T); i++)
+            corr[t] = _mm256_add_ps(corr[t], acc[t * sums_of(T) + i]);
+        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] = sum8(corr[t]);
+    }
 }
 
-void gemv_q4_0_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, Q4_0) }
-void gemv_q4_1_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, Q4_1) }
+/* Formats of two_rows. */
+INLINE void gemv_pairs(const struct gemv *g, const int kind)
+{
+    int r = 0;
+
+    if (g->n_tokens == 1 && g->cols % QK_K == 0) {
+        for (; r + 2 <= g->n_rows; r += 2) two_rows(g, r, kind);
+        if (r < g->n_rows) row_32(g, r, 0, 1, kind);
+        return;
+    }
+    GEMV_EACH_ROW(row_32, g, kind)
+}
+
+void gemv_q4_0_avx2(const struct gemv *g) { gemv_pairs(g, Q4_0); }
+void gemv_q4_1_avx2(const struct gemv *g) { gemv_pairs(g, Q4_1); }
 void gemv_q5_0_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, Q5_0) }
 void gemv_q5_1_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, Q5_1) }
 void gemv_q8_0_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, Q8_0) }
