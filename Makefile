@@ -111,7 +111,7 @@ all: $(B)/tern $(if $(PULL_LIBS),$(B)/tern-pull.so,no-pull) $(if $(MPI_LIBS),$(B
 # What --nats and --policy-script of the gateway open.
 $(B)/tern-nats.so: $(B)/src/nats/natskv.o $(B)/src/nats/natsledger.o $(B)/libcore.a
 	$(SAY) LD $@
-	@echo '{ global: tern_nats_1; tern_nats_ledger_1; local: *; };' >$(B)/nats.map
+	@echo '{ global: tern_nats_1; tern_nats_ledger_2; local: *; };' >$(B)/nats.map
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,--version-script=$(B)/nats.map -o $@.new $^ $(NATS_LIBS) $(LDLIBS) && mv $@.new $@
 $(B)/tern-lua.so: $(B)/src/luapolicy/luapolicy.o $(B)/libcore.a
 	$(SAY) LD $@
@@ -380,7 +380,7 @@ fuzz-build: $(FUZZERS)
 FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/grammar/% $(B)/src/toolcall/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
             $(filter $(B)/src/net/httpmsg.o $(B)/src/net/query.o $(B)/src/net/loop.o $(B)/src/worker/frame.o $(B)/src/worker/message.o \
                      $(B)/src/worker/handshake.o $(B)/src/worker/seats.o $(B)/src/worker/link%.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
-                     $(B)/src/gang/%.o $(B)/src/jobs/multipart.o $(B)/src/jobs/batchline.o $(B)/src/loadtest/load_http.o $(B)/src/member/member.o $(B)/src/ledger/jobrecord.o $(B)/src/cluster/fleet_state.o $(B)/src/cluster/promptkey.o $(B)/src/cluster/units.o $(B)/src/cluster/affinity.o \
+                     $(B)/src/gang/%.o $(B)/src/jobs/multipart.o $(B)/src/jobs/batchline.o $(B)/src/jobs/batchobject.o $(B)/src/cluster/storerec.o $(B)/src/loadtest/load_http.o $(B)/src/member/member.o $(B)/src/ledger/jobrecord.o $(B)/src/cluster/fleet_state.o $(B)/src/cluster/promptkey.o $(B)/src/cluster/units.o $(B)/src/cluster/affinity.o \
                      $(B)/src/pool/prompter.o $(B)/src/pool/promptborder.o $(B)/src/pool/chatform.o $(B)/src/server/settings%.o $(B)/src/pool/registry%.o $(B)/src/pool/modelname.o,$(LIB_OBJ) $(SERVE_OBJ)) \
             $(PULL_PLAIN) $(filter $(B)/src/comm/% $(B)/src/engine/% $(B)/src/model/% $(B)/src/kv/% $(B)/src/kernel/% $(B)/src/onnx/%,$(LIB_OBJ)) $(PLAIN_OBJ)
 $(B)/libfuzz.a: $(FUZZ_OBJ)

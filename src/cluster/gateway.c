@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "cluster/gateway_impl.h"
 #include "cluster/gwjobs.h"
+#include "cluster/gwstore.h"
 #include "cluster/script.h"
 #include "cluster/stored.h"
 #include "member/member.h"
@@ -479,10 +480,40 @@ static void handle_request(void *arg, struct http_req *q)
     else if (p.g->jobs && gwjobs_is_path(http_path(q))) {
         set_cors(&p);
         gwjobs_begin(p.g->jobs, q, &p.who);
+    } else if (p.g->store && gwstore_is_path(http_path(q))) {
+        set_cors(&p);
+        gwstore_begin(p.g->store, q, &p.who);
     } else {
         set_cors(&p);
         relay_begin(p.g, q, &p.who, stored_is_work(http_path(q)) ? RELAY_STORE : r->kind);
     }
+}
+
+/* http_opt.streams */
+static bool is_upload(void *arg, const struct http_req *q)
+{
+    return ((struct gateway *)arg)->store && gwstore_is_upload(q);
+}
+
+/* http_admit_fn: an upload is admitted before any of its bytes are read, also a small one. */
+static enum http_admission admit_body(void *arg, struct http_req *q)
+{
+    const struct tenant *t = NULL;
+    struct err e = { 0 };
+    struct pass p;
+
+    if (!is_upload(arg, q)) return HTTP_ADMIT;
+    pass_begin(&p, arg, q);
+    if (refuse_foreign(&p, false)) return HTTP_ANSWERED;
+    if (find_tenant(&p, WITH_KEY, &t, &e) != OK ||
+        (p.g->draining &&
+         err_set(&e, E_SHUTDOWN, "the gateway is shutting down and takes no more requests") !=
+             OK)) {
+        send_error(&p, &e);
+        return HTTP_ANSWERED;
+    }
+    set_cors(&p);
+    return gwstore_admit(p.g->store, q, &p.who) ? HTTP_ADMIT : HTTP_ANSWERED;
 }
 
 static void handle_bad(void *arg, struct http_req *q, int status, const char *code, const char *msg,
@@ -510,8 +541,8 @@ static void on_ending(void *arg)
     double ms = clock_ms_since(g->drain_ns);
 
     loop_timer_set(g->ending, ENDING_MS); /* first: it cannot fail then */
-    if ((g->n_relays || gwjobs_n_asked(g->jobs)) && ms < (double)g->s->drain_timeout_ms &&
-        !g->aborted)
+    if ((g->n_relays || gwjobs_n_asked(g->jobs) || gwstore_n_asked(g->store)) &&
+        ms < (double)g->s->drain_timeout_ms && !g->aborted)
         return;
     relay_abort_all(g);
     http_stop_listening(g->http);
@@ -539,6 +570,7 @@ static void on_stop_signal(void *arg)
     g->drain_ns = clock_ns();
     http_drain(g->http);
     gwjobs_drain(g->jobs);
+    gwstore_drain(g->store);
     if (!loop_timer_set(g->ending, 1)) loop_stop(g->loop);
 }
 
@@ -605,6 +637,7 @@ static void on_wake(void *arg)
 
     if (n >= 0) apply_listing(g, n);
     gwjobs_process(g->jobs);
+    gwstore_process(g->store);
 }
 
 static void on_listing(void *arg) { loop_wake(((struct gateway *)arg)->loop); } /* NATS' thread */
@@ -618,7 +651,8 @@ static int open_nats(struct gateway *g, struct err *e)
         return err_nomem(e, "the list of members");
     loop_on_wake(g->loop, on_wake, g);
     if ((rc = roster_open(&g->roster, g->s->nats, on_listing, g, e)) != OK) return rc;
-    return gwjobs_open(&g->jobs, g, e);
+    if ((rc = gwjobs_open(&g->jobs, g, e)) != OK) return rc;
+    return gwstore_open(&g->store, g, e);
 }
 
 static void on_lost(void *arg, struct worker *w) { relay_worker_lost(arg, w); }
@@ -667,7 +701,10 @@ static int open_http(struct gateway *g, struct err *e)
                           .nomem_body = FAIL_NOMEM_BODY,
                           .handler = handle_request,
                           .fail = handle_bad,
+                          .admit = admit_body,
                           .vital = is_vital,
+                          .streams = is_upload,
+                          .max_stream_bytes = UINT64_MAX / 4, /* gwstore_admit has the limit */
                           .arg = g };
 
     return http_open(&g->http, g->loop, &o, e);
@@ -721,6 +758,7 @@ static void gateway_close(struct gateway *g)
 {
     roster_close(g->roster); /* its thread wakes the loop */
     if (g->fleet) relay_abort_all(g);
+    gwstore_close(g->store);
     gwjobs_close(g->jobs);
     fleet_close(g->fleet);
     http_close(g->http);

@@ -11,6 +11,7 @@
 #include "server/auth.h"
 
 struct gwjobs;
+struct gwstore;
 struct limit;
 struct member;
 struct roster;
@@ -30,6 +31,7 @@ struct gateway {
     struct script *script;   /* NULL: the built-in policy */
     struct roster *roster;   /* NULL: no NATS */
     struct gwjobs *jobs;     /* durable requests; NULL: no NATS */
+    struct gwstore *store;   /* files and batches; NULL: no NATS */
     struct member *members;  /* [FLEET_MAX] of the last listing */
     struct promptkeys *keys; /* tokenizers, for exact hashes */
     struct relay *relays;

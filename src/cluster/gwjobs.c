@@ -359,13 +359,18 @@ static void on_ledger(void *arg) { loop_wake(((struct gwjobs *)arg)->g->loop); }
 int gwjobs_open(struct gwjobs **out, struct gateway *g, struct err *e)
 {
     struct gwjobs *j = mem_new(struct gwjobs);
+    struct ledger_opt o = { .nats_url = g->s->nats,
+                            .what = "durable requests",
+                            .takes_jobs = true,
+                            .wake = on_ledger,
+                            .arg = j };
     int rc;
 
-    if (!j) return err_nomem(e, "durable requests");
+    if (!j) return err_nomem(e, o.what);
     j->g = g;
     j->timer = loop_timer(g->loop, on_tick, j);
     if (!j->timer || !loop_timer_set(j->timer, 1)) rc = err_nomem(e, "a timer");
-    else rc = ledger_open(&j->ledger, g->s->nats, on_ledger, j, e);
+    else rc = ledger_open(&j->ledger, &o, e);
     if (rc != OK) {
         loop_timer_close(j->timer);
         mem_free(j);
@@ -396,6 +401,7 @@ void gwjobs_close(struct gwjobs *j)
 
 /* ---- seeing it ---- */
 
+int gwjobs_n_running(const struct gwjobs *j) { return j ? j->n_running : 0; }
 int gwjobs_n_asked(const struct gwjobs *j) { return j ? j->n_asked : 0; }
 
 void gwjobs_write_status(struct gwjobs *j, struct jsonw *w)

@@ -24,11 +24,12 @@ enum { GWJOBS_DELIVERIES = 8, GWJOBS_AGE_S = 24 * 3600 };
 int gwjobs_open(struct gwjobs **out, struct gateway *g, struct err *e);
 /* After relay_abort_all: hands its jobs back to the queue. NULL is allowed. */
 void gwjobs_close(struct gwjobs *j);
-void gwjobs_process(struct gwjobs *j);      /* after a wake-up of the loop */
-void gwjobs_drain(struct gwjobs *j);        /* takes no more jobs */
-int gwjobs_n_asked(const struct gwjobs *j); /* requests of clients that wait for NATS */
-bool gwjobs_is_path(struct str path);       /* of requests about jobs? */
-bool gwjobs_takes(struct str path);         /* can a request of this path be a durable one? */
+void gwjobs_process(struct gwjobs *j);        /* after a wake-up of the loop */
+void gwjobs_drain(struct gwjobs *j);          /* takes no more jobs */
+int gwjobs_n_running(const struct gwjobs *j); /* durable requests */
+int gwjobs_n_asked(const struct gwjobs *j);   /* requests of clients that wait for NATS */
+bool gwjobs_is_path(struct str path);         /* of requests about jobs? */
+bool gwjobs_takes(struct str path);           /* can a request of this path be a durable one? */
 /* Answers q, a request about jobs, now or later. */
 void gwjobs_begin(struct gwjobs *j, struct http_req *q, const struct gw_who *who);
 /* The same for a request with "durable": true; streams: it also has "stream": true. */

@@ -1,10 +1,8 @@
 /* gwjobs_http.c - requests about durable jobs: a POST with "durable": true, and /v1/jobs. Each is one
  * operation of the ledger, answered when it is done; 202 says that the job is written. */
-#include "api/fail.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cluster/gateway_impl.h"
+#include "cluster/gwask.h"
 #include "cluster/gwjobs.h"
 #include "cluster/gwjobs_impl.h"
 #include "net/query.h"
@@ -12,18 +10,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { KEY_MAX = 255, ASKED_MAX = 4096, PAGE_DEFAULT = 20 };
-
-/* One request of a client. */
-struct gwask {
-    struct ledger_op op; /* first */
-    struct gwjobs *jobs;
-    struct http_req *q; /* NULL: the client has left, and the operation goes on */
-    struct gw_who who;
-    char name[64]; /* of the tenant */
-    char correlation[72], peer[96], path[160], method[16];
-    uint64_t start_ns;
-};
+enum { KEY_MAX = 255, PAGE_DEFAULT = 20 };
 
 /* ---- which requests ---- */
 
@@ -50,112 +37,37 @@ bool gwjobs_takes(struct str path) { return durable_endpoint(path) != NULL; }
 
 /* ---- replies ---- */
 
-static void end_ask(struct gwask *k, int status, const char *code, const char *gone)
-{
-    struct gw_end end = { .who = &k->who,
-                          .correlation = k->correlation,
-                          .peer = k->peer,
-                          .method = k->method,
-                          .path = k->path,
-                          .model = "",
-                          .worker = "",
-                          .code = code,
-                          .gone = gone,
-                          .status = status,
-                          .start_ns = k->start_ns };
-
-    gateway_note_end(k->jobs->g, &end);
-}
-
-static void free_ask(struct gwask *k)
-{
-    k->jobs->n_asked--;
-    buf_release(&k->op.data);
-    mem_free(k);
-}
-
-/* The words of the server's own store (server/work.c) where they differ from those of models. */
-static int send_error(struct gwask *k, const struct err *e, const char *param, const char **code)
-{
-    *code = fail_lookup(e->code).code;
-    switch (e->code) {
-    case E_NOTFOUND: *code = "not_found"; break;
-    case E_CONCURRENCY: *code = "conflict"; break;
-    case E_FORMAT:
-    case E_UNSUPPORTED: *code = "job_unreadable"; break;
-    default:
-        if (!k->op.too_large) return fail_send(k->q, e, param, k->correlation);
-        *code = "request_too_large";
-    }
-    return fail_send_status(k->q,
-                            k->op.too_large            ? 413
-                            : e->code == E_NOTFOUND    ? 404
-                            : e->code == E_CONCURRENCY ? 409
-                                                       : 500,
-                            *code, e->msg, k->correlation);
-}
-
-static void fail_ask(struct gwask *k, const struct err *e, const char *param)
-{
-    const char *code;
-    int status;
-
-    if (k->q) {
-        http_on_gone(k->q, NULL, NULL);
-        status = send_error(k, e, param, &code);
-        k->q = NULL;
-        end_ask(k, status, code, "");
-    }
-    free_ask(k);
-}
-
 /* ledger_op.done */
 static void on_done(struct ledger_op *op)
 {
     struct gwask *k = (struct gwask *)op;
+    struct gwjobs *j = k->g->jobs;
     bool post = op->kind == LEDGER_OP_ADD;
     char place[JOBRECORD_ID + 20];
-    int status;
 
     if (post) {
-        counter_add(op->rc == OK ? &k->jobs->n.accepted : &k->jobs->n.refused, 1);
+        counter_add(op->rc == OK ? &j->n.accepted : &j->n.refused, 1);
         if (op->rc == OK && !k->q) log_info("durable request %s: its client has left", op->id);
     }
     if (op->rc != OK) {
-        fail_ask(k, &op->err, NULL);
+        gwask_fail(k, &op->err);
         return;
     }
-    if (k->q) {
-        http_on_gone(k->q, NULL, NULL);
-        snprintf(place, sizeof place, "/v1/jobs/%s", op->id);
-        if (post) http_set_header(k->q, "Location", place);
-        status = http_reply(k->q, post ? 202 : 200, "application/json", op->data.p, op->data.n);
-        k->q = NULL;
-        end_ask(k, status, "", "");
-    }
-    free_ask(k);
-}
-
-static void on_gone(void *arg)
-{
-    struct gwask *k = arg;
-    const char *why = http_gone_reason(k->q);
-
-    http_end(k->q);
-    k->q = NULL;
-    end_ask(k, 499, "", why);
+    snprintf(place, sizeof place, "/v1/jobs/%s", op->id);
+    if (post && k->q) http_set_header(k->q, "Location", place);
+    gwask_reply(k, post ? 202 : 200);
 }
 
 /* ---- the operations ---- */
 
-static int fill_post(struct gwask *k, bool streams, const char **param, struct err *e)
+static int fill_post(struct gwask *k, bool streams, struct err *e)
 {
     struct str body = http_body(k->q), key = http_header(k->q, "Idempotency-Key");
     struct jobrecord r = { .created = time(NULL), .body = body };
-    size_t most = ledger_max_bytes(k->jobs->ledger);
+    size_t most = ledger_max_bytes(k->g->jobs->ledger);
 
     if (streams) {
-        *param = "stream";
+        k->param = "stream";
         return err_set(e, E_INVALID, "stream must be false in a request with \"durable\": true");
     }
     if (key.p && (key.n == 0 || key.n > KEY_MAX))
@@ -225,55 +137,17 @@ static int fill_op(struct gwask *k, struct err *e)
 
 /* ---- the beginning ---- */
 
-static void copy_str(char *out, size_t cap, struct str s)
-{
-    snprintf(out, cap, "%.*s", (int)(s.n < cap - 1 ? s.n : cap - 1), s.p ? s.p : "");
-}
-
-static void note_request(struct gwask *k, const struct gw_who *who)
-{
-    k->who = *who;
-    copy_str(k->name, sizeof k->name, str_c(who->name));
-    k->who.name = k->name;
-    copy_str(k->op.tenant, sizeof k->op.tenant, str_c(who->name));
-    copy_str(k->correlation, sizeof k->correlation, str_c(http_id(k->q)));
-    copy_str(k->peer, sizeof k->peer, str_c(http_peer(k->q)));
-    copy_str(k->path, sizeof k->path, http_path(k->q));
-    copy_str(k->method, sizeof k->method, http_method_name(k->q));
-    k->start_ns = http_start_ns(k->q);
-}
-
 static void begin_ask(struct gwjobs *j, struct http_req *q, const struct gw_who *who, bool posts,
                       bool streams)
 {
-    struct gwask *k = mem_new(struct gwask), none = { .jobs = j, .q = q };
-    const char *param = NULL;
+    struct gwask *k = mem_new(struct gwask);
     struct err e = { 0 };
 
-    if (!k) {
-        note_request(&none, who);
-        end_ask(&none, http_reply_nomem(q), "memory_admission", "");
-        return;
-    }
-    k->jobs = j;
-    k->q = q;
-    j->n_asked++;
-    note_request(k, who);
-    if (j->n_asked > ASKED_MAX) {
-        err_set(&e, E_STORE, "%d requests wait for NATS", ASKED_MAX);
-        e.retry_ms = 1000;
-    } else if (posts) {
-        fill_post(k, streams, &param, &e);
-    } else {
-        fill_op(k, &e);
-    }
-    if (e.code != OK) {
-        fail_ask(k, &e, param);
-        return;
-    }
-    k->op.done = on_done;
-    http_on_gone(q, on_gone, k);
-    ledger_add_op(j->ledger, &k->op);
+    if (!gwask_init(k, j->g, q, who, &j->n_asked)) return;
+    if (posts) fill_post(k, streams, &e);
+    else fill_op(k, &e);
+    if (e.code != OK) gwask_fail(k, &e);
+    else gwask_start(k, j->ledger, on_done);
 }
 
 void gwjobs_begin(struct gwjobs *j, struct http_req *q, const struct gw_who *who)

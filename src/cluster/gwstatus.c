@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "cluster/gateway_impl.h"
 #include "cluster/gwjobs.h"
+#include "cluster/gwstore.h"
 #include "cluster/script.h"
 #include "member/member.h"
 #include "server/settings.h"
@@ -97,6 +98,7 @@ void gateway_write_status(struct gateway *g, struct buf *out)
         jsonw_end(&w);
     }
     if (g->jobs) jsonw_key(&w, "durable"), gwjobs_write_status(g->jobs, &w);
+    if (g->store) jsonw_key(&w, "store"), gwstore_write_status(g->store, &w);
     jsonw_key(&w, "workers"), jsonw_arr(&w);
     for (int i = 0; i < fleet_n(g->fleet); i++)
         if (fleet_at(g->fleet, i)) write_worker(&w, fleet_at(g->fleet, i));
@@ -231,6 +233,7 @@ void gateway_write_metrics(struct gateway *g, struct buf *out)
         stat_gauge(out, "tern_gateway_nats_connected", "", "1: NATS answers",
                    roster_is_connected(g->roster));
     if (g->jobs) gwjobs_write_metrics(g->jobs, out);
+    if (g->store) gwstore_write_metrics(g->store, out);
     stat_hist(out, "tern_gateway_place_us", "", "request read to worker chosen", &g->n.place_us);
     stat_hist(out, "tern_gateway_first_byte_ms", "", "request read to the head of the reply",
               &g->n.first_ms);

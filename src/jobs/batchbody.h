@@ -1,4 +1,4 @@
-/* batchbody.h - the body of POST /v1/batches: {"input_file_id": ID, "endpoint": PATH,
+/* batchbody.h - the body of POST /v1/batches. {"input_file_id": ID, "endpoint": PATH,
  * "completion_window": "24h", "metadata": {...}}. */
 #ifndef TERN_JOBS_BATCHBODY_H
 #define TERN_JOBS_BATCHBODY_H

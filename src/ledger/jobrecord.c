@@ -11,7 +11,9 @@
 
 enum { LETTERS = 24, RANDOM = 15, HEAD_PARTS = 64, BODY_PARTS = 2000000 };
 
-static const char *const stream_subjects[] = { "tern.jobs", "tern.answers" };
+static const char *const stream_subjects[] = {
+    [LEDGER_JOBS] = "tern.jobs", [LEDGER_ANSWERS] = "tern.answers"
+};
 
 /* ---- names ---- */
 
@@ -47,16 +49,32 @@ static void write_letters(char *out, const unsigned char *raw, int n)
     for (int i = 0; i < n; i++) out[i] = letters[raw[i] & 63];
 }
 
+void jobrecord_new_id(char *out, const char *prefix)
+{
+    unsigned char raw[RANDOM];
+    size_t n = strlen(prefix);
+    struct timespec now;
+
+    if (getrandom(raw, RANDOM, 0) != RANDOM) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        memset(raw, 0, sizeof raw);
+        memcpy(raw, &now, sizeof now < RANDOM ? sizeof now : RANDOM);
+    }
+    memcpy(out, prefix, n);
+    write_time(out + n);
+    write_letters(out + n + 9, raw, RANDOM);
+    out[n + LETTERS] = 0;
+}
+
 void jobrecord_make_id(char out[JOBRECORD_ID], const char *tenant, struct str key)
 {
     unsigned char raw[EVP_MAX_MD_SIZE] = { 0 };
     struct buf text = { 0 };
-    struct timespec now;
     unsigned n = 0;
 
-    memcpy(out, "job_", 4);
-    out[4 + LETTERS] = 0;
     if (key.p) {
+        memcpy(out, "job_", 4);
+        out[4 + LETTERS] = 0;
         buf_puts(&text, tenant);
         buf_putc(&text, 0);
         buf_put_str(&text, key);
@@ -68,16 +86,11 @@ void jobrecord_make_id(char out[JOBRECORD_ID], const char *tenant, struct str ke
         }
         buf_release(&text); /* without memory: a job of its own */
     }
-    if (getrandom(raw, RANDOM, 0) != RANDOM) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        memcpy(raw, &now, sizeof now < RANDOM ? sizeof now : RANDOM);
-    }
-    write_time(out + 4);
-    write_letters(out + 4 + 9, raw, RANDOM);
+    jobrecord_new_id(out, "job_");
 }
 
 /* A token of a subject: names of tenants may have any character. FNV-1a, twice with other starts. */
-static void write_tenant(char out[33], const char *tenant)
+void jobrecord_tenant(char out[33], const char *tenant)
 {
     uint64_t a = 0xcbf29ce484222325u, b = 0x84222325cbf29ce4u;
 
@@ -93,7 +106,7 @@ void jobrecord_subject(char out[LEDGER_SUBJECT], enum ledger_stream st, const ch
 {
     char token[33];
 
-    write_tenant(token, tenant);
+    jobrecord_tenant(token, tenant);
     snprintf(out, LEDGER_SUBJECT, "%s.%s.%s", stream_subjects[st], token, id);
 }
 

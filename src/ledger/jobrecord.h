@@ -38,6 +38,9 @@ void jobrecord_write_json(const struct jobrecord *r, struct jsonw *w, bool whole
 bool jobrecord_is_id(struct str id);
 /* A new id; with a key (p is not NULL) the same for the same tenant and key. */
 void jobrecord_make_id(char out[JOBRECORD_ID], const char *tenant, struct str key);
+/* prefix and 24 letters, which sort by time; out has room for both and a NUL. */
+void jobrecord_new_id(char *out, const char *prefix);
+void jobrecord_tenant(char out[33], const char *tenant); /* a token of a subject */
 /* The subject of a job's message. id "*": the pattern of all jobs of the tenant. */
 void jobrecord_subject(char out[LEDGER_SUBJECT], enum ledger_stream st, const char *tenant,
                        const char *id);

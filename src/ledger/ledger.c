@@ -27,6 +27,7 @@ static const struct ledger_limits limits = { .max_jobs = LEDGER_MAX_JOBS,
                                              .max_job_bytes = INT64_C(8) << 30,
                                              .max_answers = LEDGER_MAX_ANSWERS,
                                              .answer_s = LEDGER_ANSWER_S,
+                                             .line_s = INT64_C(60) * 86400,
                                              .ack_ms = LEDGER_ACK_MS,
                                              .max_pending = MAX_PENDING };
 
@@ -51,9 +52,9 @@ static void note_connected(struct ledger *l, bool on, const char *why)
     l->connected = on;
     if (on) l->max_bytes = l->api->max_bytes(l->link);
     pthread_mutex_unlock(&l->lock);
-    if (on && l->said) log_info("durable requests: JetStream of NATS %s answers", l->url);
+    if (on && l->said) log_info("%s: JetStream of NATS %s answers", l->what, l->url);
     if (!on && (before || !l->said))
-        log_warn("durable requests are refused: NATS %s: %s; trying again", l->url, why);
+        log_warn("%s are refused: NATS %s: %s; trying again", l->what, l->url, why);
     l->said = !on;
     if (on != before) l->wake(l->arg);
 }
@@ -97,16 +98,30 @@ static bool connect_writer(struct ledger *l)
 
 static void run_op(struct ledger *l, struct ledger_op *op)
 {
-    bool waited = op->kind <= LEDGER_OP_LIST; /* by a client */
+    bool waited = (op->kind <= LEDGER_OP_LIST || op->is_waited) && !op->begun; /* by a client */
+    bool more;
 
     op->err = (struct err){ 0 };
-    if (!connect_writer(l)) op->rc = ledger_away(&op->err, "NATS is not connected");
+    op->more = false;
+    if (!connect_writer(l)) op->rc = ledger_away(&op->err, l->what, "NATS is not connected");
     else if ((waited && clock_ns() - op->added_ns > LEDGER_OP_MS * MS) ||
              (l->close_ns && clock_ns() > l->close_ns))
-        op->rc = ledger_away(&op->err, "NATS answers too slowly");
+        op->rc = ledger_away(&op->err, l->what, "NATS answers too slowly");
     else op->rc = ledger_run(l->api, l->link, op);
+    op->begun = true;
+    more = op->rc == OK && op->more;
+    if (more && l->close_ns) {
+        op->rc = ledger_away(&op->err, l->what, "the gateway ends");
+        more = false;
+    }
     pthread_mutex_lock(&l->lock);
     op->next = NULL;
+    if (more) {
+        *l->ops_end = op;
+        l->ops_end = &op->next;
+        pthread_mutex_unlock(&l->lock);
+        return;
+    }
     *l->done_end = op;
     l->done_end = &op->next;
     pthread_mutex_unlock(&l->lock);
@@ -118,7 +133,7 @@ static void count_jobs(struct ledger *l)
 {
     uint64_t n = 0, n_stuck = 0;
 
-    if (clock_ns() - l->counted_ns < COUNT_MS * MS || !connect_writer(l)) return;
+    if (!l->takes_jobs || clock_ns() - l->counted_ns < COUNT_MS * MS || !connect_writer(l)) return;
     l->counted_ns = clock_ns();
     if (l->api->count(l->link, &n, &n_stuck) != LEDGER_DONE) return;
     pthread_mutex_lock(&l->lock);
@@ -275,18 +290,21 @@ static void *run_puller(void *arg)
 
 /* ---- the loop ---- */
 
-int ledger_open(struct ledger **out, const char *nats_url, void (*wake)(void *arg), void *arg,
-                struct err *e)
+int ledger_open(struct ledger **out, const struct ledger_opt *opt, struct err *e)
 {
     struct ledger *l = mem_new(struct ledger);
     int rc;
 
-    if (!l) return err_nomem(e, "durable requests");
-    *l = (struct ledger){ .wake = wake, .arg = arg, .n_queued = -1 };
+    if (!l) return err_nomem(e, opt->what);
+    *l = (struct ledger){ .wake = opt->wake,
+                          .arg = opt->arg,
+                          .what = opt->what,
+                          .takes_jobs = opt->takes_jobs,
+                          .n_queued = -1 };
     l->ops_end = &l->ops;
     l->done_end = &l->done;
     rc = plugin_open((void **)&l->api, NATS_LIB, NATS_ENV, LEDGER_SYMBOL, NATS_PACKAGE, e);
-    if (rc == OK && strlen(nats_url) >= sizeof l->url)
+    if (rc == OK && strlen(opt->nats_url) >= sizeof l->url)
         rc = err_set(e, E_INVALID, "nats: the URL is too long");
     if (rc == OK && (rc = lock_init(&l->lock, &l->news, "durable requests", e)) == OK &&
         (rc = lock_init(&l->lock2, &l->wanted, "durable requests", e)) != OK)
@@ -295,11 +313,11 @@ int ledger_open(struct ledger **out, const char *nats_url, void (*wake)(void *ar
         mem_free(l);
         return rc;
     }
-    copy_text(l->url, sizeof l->url, nats_url);
+    copy_text(l->url, sizeof l->url, opt->nats_url);
     if ((rc = thread_start(&l->writer, "tern-ledger", run_writer, l, e)) == OK) {
         l->has_writer = true;
-        rc = thread_start(&l->puller, "tern-jobs", run_puller, l, e);
-        l->has_puller = rc == OK;
+        if (l->takes_jobs) rc = thread_start(&l->puller, "tern-jobs", run_puller, l, e);
+        l->has_puller = l->takes_jobs && rc == OK;
     }
     if (rc != OK) ledger_close(l);
     else *out = l;
@@ -328,6 +346,7 @@ void ledger_close(struct ledger *l)
 void ledger_add_op(struct ledger *l, struct ledger_op *op)
 {
     op->added_ns = clock_ns();
+    op->begun = false;
     op->next = NULL;
     pthread_mutex_lock(&l->lock);
     *l->ops_end = op;

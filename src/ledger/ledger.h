@@ -26,13 +26,14 @@ enum {
 
 enum ledger_kind {
     /* These four leave the JSON for the client in data: */
-    LEDGER_OP_ADD,    /* writes the job of the record in data, if there is none of its id */
-    LEDGER_OP_FIND,   /* the answer, or the job if it has none; E_NOTFOUND */
-    LEDGER_OP_CANCEL, /* writes an answer that says so; E_CONCURRENCY: there is one; E_NOTFOUND */
-    LEDGER_OP_LIST,   /* the tenant's jobs, by id, the greatest first */
-    LEDGER_OP_FINISH, /* writes the answer in data, if there is none, and removes the job */
-    LEDGER_OP_EXTEND, /* the job of `reply` is still being computed */
-    LEDGER_OP_RELEASE /* it is to be delivered again, after delay_ms */
+    LEDGER_OP_ADD,     /* writes the job of the record in data, if there is none of its id */
+    LEDGER_OP_FIND,    /* the answer, or the job if it has none; E_NOTFOUND */
+    LEDGER_OP_CANCEL,  /* writes an answer that says so; E_CONCURRENCY: there is one; E_NOTFOUND */
+    LEDGER_OP_LIST,    /* the tenant's jobs, by id, the greatest first */
+    LEDGER_OP_FINISH,  /* writes the answer in data, if there is none, and removes the job */
+    LEDGER_OP_EXTEND,  /* the job of `reply` is still being computed */
+    LEDGER_OP_RELEASE, /* it is to be delivered again, after delay_ms */
+    LEDGER_OP_CALL     /* run, on the writer's thread */
 };
 
 struct ledger_op {
@@ -43,6 +44,9 @@ struct ledger_op {
     struct buf data;
     bool may_exist; /* ADD: the id was made from a key; look for its answer first */
     int delay_ms, limit;
+    /* CALL: one step of an operation. more: it is called again after the others that wait. */
+    int (*run)(const struct ledger_api *api, struct ledger_link *link, struct ledger_op *op);
+    bool more, is_waited; /* is_waited: by a client, which gets an error if NATS is slow */
     void (*done)(struct ledger_op *op); /* on the loop; may free op and add others */
     /* the result */
     int rc;
@@ -50,6 +54,7 @@ struct ledger_op {
     bool is_new;    /* ADD, FINISH: data was written by this operation */
     bool too_large; /* with E_INVALID: for a message of this NATS server */
 
+    bool begun;             /* the ledger's */
     uint64_t added_ns;      /* the ledger's */
     struct ledger_op *next; /* the ledger's */
 };
@@ -66,10 +71,16 @@ struct ledger_job {
     struct ledger_job *next;
 };
 
-/* wake: called on a thread of the ledger when ledger_process or ledger_take has something.
- * E_UNSUPPORTED: tern-nats.so is missing. */
-int ledger_open(struct ledger **out, const char *nats_url, void (*wake)(void *arg), void *arg,
-                struct err *e);
+struct ledger_opt {
+    const char *nats_url;
+    const char *what; /* "durable requests": for messages; a literal */
+    bool takes_jobs;  /* false: a ledger of operations alone */
+    /* Called on a thread of the ledger when ledger_process or ledger_take has something. */
+    void (*wake)(void *arg);
+    void *arg;
+};
+/* E_UNSUPPORTED: tern-nats.so is missing. */
+int ledger_open(struct ledger **out, const struct ledger_opt *opt, struct err *e);
 /* Calls done of all operations, hands jobs that nobody took back, ends the threads. NULL is allowed. */
 void ledger_close(struct ledger *l);
 void ledger_add_op(struct ledger *l,

@@ -9,6 +9,8 @@
 struct ledger {
     const struct ledger_api *api;
     char url[256];
+    const char *what;
+    bool takes_jobs;
     void (*wake)(void *arg);
     void *arg;
     pthread_t writer, puller;
@@ -37,5 +39,6 @@ struct ledger {
 
 /* ---- ledger_ops.c: on the writer's thread ---- */
 int ledger_run(const struct ledger_api *api, struct ledger_link *link, struct ledger_op *op);
-int ledger_away(struct err *e, const char *why); /* E_STORE: nothing was written */
+/* E_STORE: nothing was written. what: "durable requests" */
+int ledger_away(struct err *e, const char *what, const char *why);
 #endif

@@ -17,9 +17,9 @@ struct ask {
     char why[256];
 };
 
-int ledger_away(struct err *e, const char *why)
+int ledger_away(struct err *e, const char *what, const char *why)
 {
-    err_set(e, E_STORE, "durable requests are not accepted now: %s", why);
+    err_set(e, E_STORE, "%s are not accepted now: %s", what, why);
     e->retry_ms = RETRY_AFTER_MS;
     return E_STORE;
 }
@@ -57,7 +57,7 @@ static int fail_with(struct ask *a, enum ledger_result r)
                 a->why);
         e->retry_ms = RETRY_AFTER_MS;
         return E_STORE;
-    default: return ledger_away(e, a->why);
+    default: return ledger_away(e, "durable requests", a->why);
     }
 }
 
@@ -309,6 +309,7 @@ int ledger_run(const struct ledger_api *api, struct ledger_link *link, struct le
     case LEDGER_OP_CANCEL: return run_cancel(&a);
     case LEDGER_OP_LIST: return run_list(&a);
     case LEDGER_OP_EXTEND: return fail_with(&a, api->extend(link, op->reply));
+    case LEDGER_OP_CALL: return op->run(api, link, op);
     case LEDGER_OP_RELEASE: return fail_with(&a, api->release(link, op->reply, op->delay_ms));
     }
     return err_set(&op->err, E_INTERNAL, "an operation of kind %d", op->kind);

@@ -1,6 +1,6 @@
 /* natsledger.c - tern-nats.so: the queue and the store of ledger/ledgerapi.h over libnats.
  *
- * Both streams are in files of the NATS server, so that a server that restarts has them. Streams and a
+ * All streams are in files of the NATS server, so that a server that restarts has them. Streams and a
  * consumer that exist are used as they are: an operator may have made them with other limits, or with
  * replicas. Acknowledgements are sent to the reply subject of a delivery by hand, so that they do not
  * depend on the subscription that took it. */
@@ -24,8 +24,10 @@ struct ledger_link {
     int has_streams;
 };
 
-static const char *const names[] = { "tern-jobs", "tern-answers" };
-static const char *const patterns[] = { "tern.jobs.*.*", "tern.answers.*.*" };
+static const char *const names[] = { "tern-jobs", "tern-answers", "tern-files", "tern-records",
+                                     "tern-lines" };
+static const char *const patterns[] = { "tern.jobs.*.*", "tern.answers.*.*", "tern.files.*.*",
+                                        "tern.records.*.*.*", "tern.lines.*.*" };
 
 static void say(char *why, size_t n, const char *what, natsStatus s)
 {
@@ -56,16 +58,30 @@ static natsStatus add_stream(struct ledger_link *l, enum ledger_stream st)
     c.Subjects = subjects;
     c.SubjectsLen = 1;
     c.Storage = js_FileStorage;
-    if (st == LEDGER_JOBS) {
+    switch (st) {
+    case LEDGER_JOBS:
         c.Description = "durable requests of tern's gateways without an answer";
         c.Retention = js_WorkQueuePolicy;
         c.Discard = js_DiscardNew;
         c.MaxMsgs = l->lim.max_jobs;
         c.MaxBytes = l->lim.max_job_bytes;
-    } else {
+        break;
+    case LEDGER_ANSWERS:
         c.Description = "answers of durable requests, one for each";
         c.MaxMsgs = l->lim.max_answers;
         c.MaxAge = l->lim.answer_s * 1000 * NS;
+        break;
+    case LEDGER_FILES:
+        c.Description = "bytes of files of tern's gateways";
+        c.Discard = js_DiscardNew;
+        break;
+    case LEDGER_RECORDS:
+        c.Description = "files and batches of tern's gateways";
+        c.MaxMsgsPerSubject = 1;
+        break;
+    default:
+        c.Description = "answers of the lines of batches, one for each";
+        c.MaxAge = l->lim.line_s * 1000 * NS;
     }
     s = js_AddStream(&si, l->js, &c, NULL, &code);
     jsStreamInfo_Destroy(si);
@@ -97,8 +113,8 @@ static natsStatus make_streams(struct ledger_link *l)
     natsStatus s = NATS_OK;
 
     if (l->has_streams) return NATS_OK;
-    if (s == NATS_OK) s = add_stream(l, LEDGER_JOBS);
-    if (s == NATS_OK) s = add_stream(l, LEDGER_ANSWERS);
+    for (int st = 0; st < LEDGER_STREAMS && s == NATS_OK; st++)
+        s = add_stream(l, (enum ledger_stream)st);
     if (s == NATS_OK) s = add_consumer(l);
     l->has_streams = s == NATS_OK;
     return s;
@@ -181,6 +197,8 @@ static enum ledger_result result_of(struct ledger_link *l, natsStatus s, jsErrCo
     if (s == NATS_OK) return LEDGER_DONE;
     if (code == JSStreamWrongLastSequenceErr) return LEDGER_EXISTS;
     if (code == JSStreamStoreFailedErr && text && strstr(text, "maximum")) return LEDGER_FULL;
+    if (code == JSInsufficientResourcesErr || code == JSStorageResourcesExceededErr)
+        return LEDGER_FULL;
     if (code == JSStreamMessageExceedsMaximumErr || s == NATS_MAX_PAYLOAD) return LEDGER_TOO_LARGE;
     if (code == JSNoMessageFoundErr || (s == NATS_NOT_FOUND && !code)) return LEDGER_MISSING;
     if (code == JSStreamNotFoundErr || code == JSConsumerNotFoundErr || s == NATS_NO_RESPONDERS) {
@@ -225,6 +243,67 @@ static enum ledger_result link_add(struct ledger_link *l, enum ledger_stream st,
     return r;
 }
 
+static enum ledger_result link_put(struct ledger_link *l, enum ledger_stream st,
+                                   const char *subject, const char *p, size_t n, uint64_t *seq,
+                                   int wait_ms, char *why, size_t n_why)
+{
+    enum ledger_result r;
+    jsPubAck *ack = NULL;
+    jsErrCode code = 0;
+    jsPubOptions o;
+    natsStatus s;
+
+    if (!begin(l, why, n_why)) return LEDGER_AWAY;
+    if (n > link_max_bytes(l)) return LEDGER_TOO_LARGE;
+    jsPubOptions_Init(&o);
+    o.MaxWait = wait_ms;
+    o.ExpectStream = names[st];
+    o.ExpectLastSubjectSeq = *seq;
+    o.ExpectNoMessage = *seq == 0;
+    s = js_Publish(&ack, l->js, subject, p, (int)n, &o, &code);
+    r = result_of(l, s, code);
+    if (r != LEDGER_DONE) say(why, n_why, "writing", s);
+    else *seq = ack->Sequence;
+    jsPubAck_Destroy(ack);
+    return r;
+}
+
+static enum ledger_result link_erase(struct ledger_link *l, enum ledger_stream st,
+                                     const char *pattern, char *why, size_t n_why)
+{
+    enum ledger_result r;
+    jsErrCode code = 0;
+    jsOptions o;
+    natsStatus s;
+
+    if (!begin(l, why, n_why)) return LEDGER_AWAY;
+    jsOptions_Init(&o);
+    o.Wait = WAIT_MS;
+    o.Stream.Purge.Subject = pattern;
+    s = js_PurgeStream(l->js, names[st], &o, &code);
+    r = result_of(l, s, code);
+    if (r != LEDGER_DONE) say(why, n_why, "removing", s);
+    return r;
+}
+
+static enum ledger_result link_last(struct ledger_link *l, enum ledger_stream st, uint64_t *seq,
+                                    char *why, size_t n_why)
+{
+    jsStreamInfo *si = NULL;
+    enum ledger_result r;
+    jsErrCode code = 0;
+    natsStatus s;
+
+    if (!begin(l, why, n_why)) return LEDGER_AWAY;
+    s = js_GetStreamInfo(&si, l->js, names[st], NULL, &code);
+    r = result_of(l, s, code);
+    if (r == LEDGER_UNSURE) r = LEDGER_AWAY;
+    if (r != LEDGER_DONE) say(why, n_why, "asking for a stream", s);
+    else *seq = si->State.LastSeq;
+    jsStreamInfo_Destroy(si);
+    return r;
+}
+
 static enum ledger_result link_get(struct ledger_link *l, enum ledger_stream st,
                                    const char *subject,
                                    void (*each)(void *arg, const struct ledger_msg *m), void *arg,
@@ -242,7 +321,8 @@ static enum ledger_result link_get(struct ledger_link *l, enum ledger_stream st,
     if (r == LEDGER_DONE) {
         struct ledger_msg m = { .subject = natsMsg_GetSubject(msg),
                                 .p = natsMsg_GetData(msg),
-                                .n = (size_t)natsMsg_GetDataLength(msg) };
+                                .n = (size_t)natsMsg_GetDataLength(msg),
+                                .seq = natsMsg_GetSequence(msg) };
         each(arg, &m);
     } else {
         say(why, n_why, "reading", s);
@@ -428,12 +508,15 @@ static enum ledger_result link_release(struct ledger_link *l, const char *reply,
 }
 
 __attribute__((visibility("default")))
-const struct ledger_api tern_nats_ledger_1 = { .open = link_open,
+const struct ledger_api tern_nats_ledger_2 = { .open = link_open,
                                                .close = link_close,
                                                .is_connected = link_is_connected,
                                                .max_bytes = link_max_bytes,
                                                .add = link_add,
                                                .get = link_get,
+                                               .put = link_put,
+                                               .erase = link_erase,
+                                               .last = link_last,
                                                .remove = link_remove,
                                                .list = link_list,
                                                .count = link_count,

@@ -139,14 +139,14 @@ class Gateway(Process):
 
     def wait_workers(self, n, seconds=300):
         end = time.time() + seconds
-        while time.time() < end:
+        while time.time() < end and self.p.poll() is None:
             try:
                 if sum(w["state"] == "ready" for w in self.status()["workers"]) >= n:
                     return self
             except (OSError, ValueError, http.client.HTTPException):
                 pass
             time.sleep(0.05)
-        raise SystemExit(f"not ok {self.name} has {n} ready workers: {self.get('/status')[1][-1500:]}\n{open(self.log).read()[-1500:]}")
+        raise SystemExit(f"not ok {self.name} has {n} ready workers: {open(self.log).read()[-1500:]}")
 
     def worker(self, url):
         return next(w for w in self.status()["workers"] if w["url"] == url)
