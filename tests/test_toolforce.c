@@ -52,7 +52,17 @@ static const struct {
     { "<function name= <param name=", "" },
     { "<|function_call|>", "" },
     { "function call <|role_sep|>", "" },
-    { "<|python_start|>", "" },
+    { "<|python_start|> tools", "" },
+    { "<longcat_tool_call> <longcat_arg_key> <longcat_think>", "<longcat_think>\n" },
+    { "<longcat_tool_call>", "" },
+    { "<function= <parameter=example_parameter_1>value_1</parameter> <think>", "" },
+    { "<function_calls>", "" },
+    { "<invoke name= <dots_function_call>", "" },
+    { "<|begin|>assistant<|think|> <|tool_calls|> <|tool_call:begin|> <|tool_call:args|>",
+      "<|end|><|begin|>assistant" },
+    { "<|begin|>assistant<|think|> <|tool_calls|> <|tool_call:begin|> <|tool_call:args|>",
+      "<|think|><|end|><|begin|>assistant" },
+    { "<tool_calls> <|extra_0|> <think>", "" },
 };
 
 enum { N_FAMILIES = sizeof families / sizeof *families, N_TOOLS = 5, STRICT = 3 };
@@ -345,6 +355,19 @@ static void forced_texts_have_the_format_of_the_family(void **state)
         { 15, "<|tool_call>call:get_weather{city:<|\"|>A<|\"|>,days:3}<tool_call|>" },
         { 23, "[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]now[ARGS]{}" },
         { 27, "{\"name\": \"now\", \"parameters\": {}}" },
+        { 35, "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"get_weather\">"
+              "]<]minimax[>[<city>A b]<]minimax[>[</city>]<]minimax[>[<days>3]<]minimax[>[</days>"
+              "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>" },
+        { 41, "Hm.</longcat_think>\n<longcat_tool_call>now\n</longcat_tool_call>" },
+        { 42, "<longcat_tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</longcat_tool_call>" },
+        { 43, "<tool_call>\n<function=get_weather>\n<parameter=city>\nA\n</parameter>\n"
+              "<parameter=days>3</parameter>\n</function>\n</tool_call>" },
+        { 44, "<function_calls>get_weather(city=\"A\", days=3)\nnow()</function_calls>" },
+        { 45, "<dots_function_call>\n<invoke name=\"now\">\n</invoke>\n</dots_function_call>" },
+        { 46, "<|think|>Hm.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>abcdefghij"
+              "<|tool_call:name|>now<|tool_call:args|>{}<|tool_call:end|><|calls|>" },
+        { 47, "<|tool_calls|><|tool_call:begin|>abcdefghij<|tool_call:name|>now<|tool_call:args|>{}"
+              "<|tool_call:end|><|calls|>" },
         { 30, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
               "to=functions.now "
               "<|constrain|>json<|message|>{}" },

@@ -60,10 +60,17 @@ static void on_args(void *arg, struct str piece)
 
 static json_t *make_tools(void)
 {
-    return json_pack("[{s:s, s:{s:s, s:{s:s, s:{s:{s:s}, s:{s:s}, s:{s:s}}}}}]", "type", "function",
-                     "function", "name", "get_weather", "parameters", "type", "object",
-                     "properties", "city", "type", "string", "days", "type", "integer", "zip",
-                     "type", "string");
+    static const char text[] =
+        "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{"
+        "\"type\":\"object\",\"$defs\":{\"P\":{\"type\":\"object\",\"properties\":{\"x\":{"
+        "\"type\":\"number\"},\"s\":{\"type\":\"string\"}}}},\"properties\":{"
+        "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},"
+        "\"zip\":{\"type\":\"string\"},\"dry\":{\"type\":\"boolean\"},"
+        "\"note\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},"
+        "\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
+        "\"at\":{\"$ref\":\"#/$defs/P\"}}}}}]";
+
+    return json_loads(text, 0, NULL);
 }
 
 /* Parses the answer in two pieces, cut at `cut` (-1: byte by byte), and compares the result. */
@@ -339,10 +346,113 @@ static void formats_of_newer_families_are_parsed(void **state)
                  "\"arguments\": {\"a\": 1}}<|message_sep|>\n\n",
                  "C:get_weather {\"a\": 1}");
     check_output(
-        "<|python_start|>", "",
+        "<|python_start|> tools", "",
         "<|python_start|><|python_end|>{\"name\": \"get_weather\", \"parameters\": {}}{\"name\": "
         "\"b\", \"parameters\": {}}",
         "C:get_weather {} | C:b {}");
+}
+
+static void values_without_quotes_get_the_types_of_the_schema(void **state)
+{
+    static const char coder[] = "<tool_call> <function= <parameter=";
+
+    (void)state;
+    check_output(coder, "",
+                 "<tool_call>\n<function=get_weather>\n<parameter=dry>\nFalse\n</parameter>\n"
+                 "<parameter=tags>\n['a', \"it's\", None]\n</parameter>\n<parameter=at>\n"
+                 "{'x': 1.5, 'ok': True}\n</parameter>\n</function>\n</tool_call>",
+                 "C:get_weather {\"dry\":false,\"tags\":[\"a\",\"it's\",null],"
+                 "\"at\":{\"x\":1.5,\"ok\":true}}");
+    /* strings stay strings, whatever they look like; of a nullable one null is none */
+    check_output(
+        coder, "",
+        "<function=get_weather><parameter=city>True</parameter><parameter=note>12</parameter>"
+        "<parameter=zip>null</parameter></function>",
+        "C:get_weather {\"city\":\"True\",\"note\":\"12\",\"zip\":\"null\"}");
+    check_output(coder, "",
+                 "<function=get_weather><parameter=note>None</parameter><parameter=days>soon"
+                 "</parameter><parameter=dry>\"no\"</parameter></function>",
+                 "C:get_weather {\"note\":null,\"days\":\"soon\",\"dry\":\"no\"}");
+    check_output(coder, "",
+                 "<function=get_weather><parameter=note>\"so\"</parameter><parameter=more>True"
+                 "</parameter></function>",
+                 "C:get_weather {\"note\":\"so\",\"more\":\"True\"}");
+    check_output(
+        "<start_function_call>", "",
+        "<start_function_call>call:get_weather{city:<escape>7<escape>,days:<escape>7<escape>,"
+        "dry:<escape>True<escape>}<end_function_call>",
+        "C:get_weather {\"city\":\"7\",\"days\":7,\"dry\":true}");
+    check_output("<|tool_call>call:", "",
+                 "<|tool_call>call:get_weather{at:{x:None,s:<|\"|>7<|\"|>},days:2}<tool_call|>",
+                 "C:get_weather {\"at\":{\"x\":null,\"s\":\"7\"},\"days\":2}");
+}
+
+static void formats_of_2026_are_parsed(void **state)
+{
+    static const char solar[] =
+        "<|begin|>assistant<|think|> <|tool_call:begin|> <|tool_call:args|> <|tool_calls|>";
+
+    (void)state;
+    check_output("<longcat_tool_call> <longcat_think>", "<longcat_think>\n",
+                 "Hm.\n</longcat_think>\n<longcat_tool_call>\n{\"name\": \"get_weather\", "
+                 "\"arguments\": " W "}\n</longcat_tool_call>",
+                 "R:Hm. | C:get_weather " W);
+    check_output(
+        "<longcat_tool_call> <longcat_arg_key>", "",
+        "Yes.<longcat_tool_call>get_weather\n<longcat_arg_key>city</longcat_arg_key>\n"
+        "<longcat_arg_value>12</longcat_arg_value>\n<longcat_arg_key>days</longcat_arg_key>\n"
+        "<longcat_arg_value>3</longcat_arg_value>\n</longcat_tool_call>",
+        "T:Yes. | C:get_weather {\"city\":\"12\",\"days\":3}");
+    check_output("<function= <parameter=example_parameter_1>value_1</parameter>", "",
+                 "<tool_call>\n<function=get_weather>\n<parameter=city>\nBern\n</parameter>\n"
+                 "</function>\n</tool_call>",
+                 "C:get_weather {\"city\":\"\\nBern\\n\"}");
+    check_output("<function_calls>", "",
+                 "I ask.<function_calls>get_weather(city=\"Bern\", days=2, dry=true)\nother(x=null)"
+                 "</function_calls>",
+                 "T:I ask. | C:get_weather {\"city\":\"Bern\",\"days\":2,\"dry\":true} | C:other "
+                 "{\"x\":null}");
+    check_output("<invoke name= <dots_function_call>", "",
+                 "<dots_function_call>\n<invoke name=\"get_weather\">\n<parameter name=\"days\">2"
+                 "</parameter>\n</invoke>\n</dots_function_call>",
+                 "C:get_weather {\"days\":2}");
+    check_output(
+        "<|tool_call_start|>", "",
+        "<|tool_call_start|>\n```python\nget_weather(days=2)\nother()\n```\n<|tool_call_end|>",
+        "C:get_weather {\"days\":2} | C:other {}");
+    check_output("<tool_calls> <|extra_0|> <think>", "",
+                 "<think>\nHm.\n</think>\n<answer>\nHello.\n</answer>", "R:Hm. | T:Hello.\n");
+    check_output("<tool_call> <response>\\n <think>", "<think>\n",
+                 "Hm.\n</think>\n\n<response>\nHello.\n</response>\n", "R:Hm. | T:Hello.\n\n");
+    check_output("]<]minimax[>[ <invoke name= <mm:think>", "",
+                 "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"get_weather\">"
+                 "]<]minimax[>[<tags>]<]minimax[>[<item>a]<]minimax[>[</item>]<]minimax[>[<item>2"
+                 "]<]minimax[>[</item>]<]minimax[>[</tags>]<]minimax[>[<at>]<]minimax[>[<x>1.5"
+                 "]<]minimax[>[</x>]<]minimax[>[<in>]<]minimax[>[<in>true]<]minimax[>[</in>"
+                 "]<]minimax[>[</in>]<]minimax[>[</at>]<]minimax[>[<city>7]<]minimax[>[</city>"
+                 "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+                 "C:get_weather {\"tags\":[\"a\",\"2\"],\"at\":{\"x\":1.5,\"in\":{\"in\":true}},"
+                 "\"city\":\"7\"}");
+    check_output(solar, "<|end|><|begin|>assistant",
+                 "<|think|>Hm.<|end|><|begin|>assistant<|content|>Hello.", "R:Hm. | T:Hello.");
+    check_output(solar, "<|think|><|end|><|begin|>assistant",
+                 "<|tool_calls|><|tool_call:begin|>a1<|tool_call:name|>f<|tool_call:args|>{}"
+                 "<|tool_call:end|><|calls|>",
+                 "C:f #a1 {}");
+    check_output(
+        "<|python_start|> tools", "",
+        "<|python_start|>I ask.<|python_end|>{\"name\": \"get_weather\", \"parameters\": {}}",
+        "T:I ask. | C:get_weather {}");
+    check_output("<|python_start|> tools", "",
+                 "<|python_start|>[get_weather(days=2)]<|python_end|>",
+                 "C:get_weather {\"days\":2}");
+    /* a mark that is a special token begins reasoning after text too */
+    check_output("<|tool_call>call: <|channel>", "", "First.<|channel>thought\nHm.<channel|>Then.",
+                 "T:First. | R:Hm. | T:Then.");
+    check_output("[BEGIN FINAL RESPONSE]", "<|assistant|>\nHere are my reasoning steps:\n",
+                 "Hm.\n[BEGIN FINAL RESPONSE]\nHello.", "R:Hm. | T:Hello.");
+    check_output("Here is my thought process:", "",
+                 "Here is my thought process: Hm. Here is my response: Hello.", "R:Hm. | T:Hello.");
 }
 
 static void arguments_are_streamed_before_they_are_complete(void **state)
@@ -467,6 +577,8 @@ int main(void)
         cmocka_unit_test(tagged_arguments_become_json_with_the_types_of_the_schema),
         cmocka_unit_test(formats_of_other_families_are_parsed),
         cmocka_unit_test(formats_of_newer_families_are_parsed),
+        cmocka_unit_test(values_without_quotes_get_the_types_of_the_schema),
+        cmocka_unit_test(formats_of_2026_are_parsed),
         cmocka_unit_test(arguments_are_streamed_before_they_are_complete),
         cmocka_unit_test(channels_of_harmony_are_separated),
         cmocka_unit_test(reasoning_is_separated_from_text),

@@ -28,8 +28,9 @@ int schema_add_any_object(struct rules *g); /* the rule of any JSON object */
  * two of them. */
 struct schema_list {
     struct rule_node *key, *is, *end, *sep;
-    struct rule_node *is_json; /* in place of `is`, before a value that is written as JSON */
-    struct rule_node *quote;   /* before and after a raw string; NULL: none */
+    struct rule_node *end_tail; /* after `end` the name comes again, and then this; NULL: not */
+    struct rule_node *is_json;  /* in place of `is`, before a value that is written as JSON */
+    struct rule_node *quote;    /* before and after a raw string; NULL: none */
     /* Strings are written raw, without escapes, and cannot contain this text. p NULL: strings are
      * written as JSON. */
     struct str until;

@@ -187,7 +187,8 @@ static struct rule_node *make_members(struct schema_build *x, const json_t *s,
             if (equals_string(v, name)) needed[list->n_children] = true;
         rules_add_child(g, list,
                         RULES_SEQ(g, form->key, rules_text(g, name), make_member_value(x, &p, form),
-                                  form->end));
+                                  form->end, form->end_tail ? rules_text(g, name) : NULL,
+                                  form->end_tail));
     }
     return list;
 }

@@ -298,7 +298,7 @@ static bool send_body(const struct toolfamily *f, struct str body, const json_t 
     case PAYLOAD_KIMI:
     case PAYLOAD_SOLAR: return toolcall_send_separated(f, body, sink);
     case PAYLOAD_PYTHON: return toolcall_send_python(body, sink) || read_json(body, sink) > 0;
-    case PAYLOAD_GEMMA: return toolcall_send_gemma(body, f->sep, sink);
+    case PAYLOAD_GEMMA: return toolcall_send_gemma(body, f->sep, tools, sink);
     default: return toolcall_send_tagged(f->tags, body, tools, sink);
     }
 }

@@ -125,6 +125,14 @@ static size_t convert_python(struct str s, struct buf *out, int depth)
     return at;
 }
 
+bool toolcall_convert_literal(struct str s, struct buf *out, bool *failed)
+{
+    size_t n = convert_python(s, out, 0);
+
+    if (out->failed) *failed = true;
+    return n && n == s.n && toolcall_is_json(buf_str(out), failed);
+}
+
 /* The length of a name; 0: none begins here. */
 static size_t name_span(struct str s)
 {
@@ -185,12 +193,16 @@ static size_t send_python_call(struct str s, struct toolcall_sink *sink)
     return sent ? at + 1 : 0;
 }
 
-/* Calls separated by commas, with or without brackets around all of them. */
+/* Calls separated by commas or by white space, with or without brackets around all of them, also in
+ * a ```python block. */
 bool toolcall_send_python(struct str body, struct toolcall_sink *sink)
 {
+    struct str fence = STR("```python"), close = STR("```");
     bool any = false;
 
     body = str_trim(body);
+    if (str_starts(body, fence)) body = str_trim(str_skip(body, fence.n));
+    if (str_ends(body, close)) body = str_trim(str_take(body, body.n - close.n));
     if (body.n > 1 && body.p[0] == '[' && body.p[body.n - 1] == ']')
         body = str_of(body.p + 1, body.n - 2);
     while ((body = str_trim(body)).n) {
@@ -218,9 +230,12 @@ struct gemma_reader {
     struct str quote;
     struct buf *out;
     int depth;
+    const json_t *params; /* the schema of all arguments; NULL: there is none */
+    const json_t *schema; /* of the current argument, if its text is no string */
 };
 
-/* The rest of a string, after its opening quote. */
+/* The rest of a string, after its opening quote. FunctionGemma writes every argument as one: the
+ * schema says which of them are not. */
 static bool gemma_convert_text(struct gemma_reader *g)
 {
     struct str rest = str_skip(g->s, g->at);
@@ -228,7 +243,10 @@ static bool gemma_convert_text(struct gemma_reader *g)
     struct jsonw w = { .out = g->out };
 
     if (end < 0) return false;
-    jsonw_str(&w, str_take(rest, (size_t)end));
+    rest = str_take(rest, (size_t)end);
+    if (g->schema && g->depth == 0)
+        toolcall_write_typed(rest, g->schema, g->params, g->out, &g->out->failed);
+    else jsonw_str(&w, rest);
     g->at += (size_t)end + g->quote.n;
     return true;
 }
@@ -275,6 +293,17 @@ static bool gemma_convert_key(struct gemma_reader *g)
     return g->at > from;
 }
 
+/* Sets the schema of the argument whose key is at `from` in out, if it excludes strings. */
+static void gemma_find_schema(struct gemma_reader *g, size_t from)
+{
+    struct str key = str_skip(buf_str(g->out), from);
+
+    g->schema = NULL;
+    if (g->depth || key.n < 2 || g->out->failed) return;
+    g->schema = json_object_getn(json_object_get(g->params, "properties"), key.p + 1, key.n - 2);
+    if (!toolcall_excludes_text(g->schema, g->params)) g->schema = NULL;
+}
+
 static bool gemma_convert_value(struct gemma_reader *g);
 
 /* The rest of "{...}" or "[...]", after the bracket. */
@@ -291,7 +320,10 @@ static bool gemma_convert_items(struct gemma_reader *g, char close)
         if (!first) buf_putc(g->out, ',');
         g->at = skip_spaces(g->s, g->at);
         if (close == '}') {
+            size_t key = g->out->n;
+            if (g->depth == 0) g->schema = NULL;
             if (!gemma_convert_key(g) || g->at >= g->s.n || g->s.p[g->at++] != ':') return false;
+            gemma_find_schema(g, key);
             buf_putc(g->out, ':');
         }
         if (!gemma_convert_value(g)) return false;
@@ -306,6 +338,7 @@ static bool gemma_convert_value(struct gemma_reader *g)
 {
     size_t from = g->at = skip_spaces(g->s, g->at), end;
     char c = g->at < g->s.n ? g->s.p[g->at] : 0;
+    struct str word;
     bool is;
 
     if (gemma_eat_quote(g)) return gemma_convert_text(g);
@@ -318,10 +351,13 @@ static bool gemma_convert_value(struct gemma_reader *g)
         return is;
     }
     for (end = from; end < g->s.n && !strchr(",}]", g->s.p[end]);) end++;
-    return gemma_copy_json(g, str_trim(str_of(g->s.p + from, end - from)), end - from);
+    word = str_trim(str_of(g->s.p + from, end - from));
+    /* a template that prints null as Python does teaches the model to do so */
+    return gemma_copy_json(g, str_is(word, "None") ? STR("null") : word, end - from);
 }
 
-bool toolcall_send_gemma(struct str body, const char *quote, struct toolcall_sink *sink)
+bool toolcall_send_gemma(struct str body, const char *quote, const json_t *tools,
+                         struct toolcall_sink *sink)
 {
     struct buf json = { 0 };
     struct gemma_reader g = { .s = str_trim(body), .quote = str_c(quote), .out = &json };
@@ -338,6 +374,7 @@ bool toolcall_send_gemma(struct str body, const char *quote, struct toolcall_sin
     if (span && str_is(str_trim(str_skip(rest, span)), "}")) /* all arguments in one object */
         return toolcall_send(name, str_take(rest, span), STR(""), sink);
     g.at = (size_t)brace + 1;
+    g.params = toolcall_find_schema(tools, str_trim(name));
     if (gemma_convert_items(&g, '}')) sent = send_converted(name, &json, sink);
     if (json.failed) sink->failed = true;
     buf_release(&json);

@@ -42,7 +42,23 @@ bool toolcall_send_separated(const struct toolfamily *f, struct str body,
 bool toolcall_send_tagged(const struct toolfamily_tags *g, struct str body, const json_t *tools,
                           struct toolcall_sink *sink);
 bool toolcall_send_python(struct str body, struct toolcall_sink *sink);
-bool toolcall_send_gemma(struct str body, const char *quote, struct toolcall_sink *sink);
+bool toolcall_send_gemma(struct str body, const char *quote, const json_t *tools,
+                         struct toolcall_sink *sink);
+/* Appends a Python literal as JSON. false: the text is not one literal and nothing else; out may
+ * then have bytes of it. */
+bool toolcall_convert_literal(struct str s, struct buf *out, bool *failed);
+
+/* The schema of the arguments of a tool; NULL: there is none. */
+const json_t *toolcall_find_schema(const json_t *tools, struct str name);
+/* The schema that a $ref names, in the schema `root`; without one the schema itself. */
+const json_t *toolcall_resolve_schema(const json_t *schema, const json_t *root);
+/* Does the schema have the type "string", alone or among others? */
+bool toolcall_is_text_schema(const json_t *schema);
+/* Does the schema say which types it allows, and is string none of them? */
+bool toolcall_excludes_text(const json_t *schema, const json_t *root);
+/* Appends a value without quotes as JSON, by its schema (NULL: by what it looks like). */
+void toolcall_write_typed(struct str value, const json_t *schema, const json_t *root,
+                          struct buf *out, bool *failed);
 /* Does the text end inside of an argument, so that a closing mark after it is part of that? */
 bool toolcall_ends_inside_value(const struct toolfamily *f, struct str body, const json_t *tools);
 #endif

@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+enum { MAX_NESTED = 32 }; /* tags inside of tags; deeper ones are text */
+
 /* ---- name, then arguments ---- */
 
 /* The content of ```json ... ```, or the text itself. */
@@ -90,35 +92,6 @@ bool toolcall_send_separated(const struct toolfamily *f, struct str body,
  * A value has no quotes, so its type must come from elsewhere: from an attribute that the model
  * writes, from the schema of the tool, or else from whether the value is JSON. */
 
-/* The schema of an argument of a tool; NULL: there is none. */
-static const json_t *find_argument_schema(const json_t *tools, struct str name, struct str key)
-{
-    json_t *tool;
-    size_t i;
-
-    json_array_foreach ((json_t *)tools, i, tool) {
-        const json_t *fn = json_object_get(tool, "function");
-        const char *is = json_string_value(json_object_get(fn, "name"));
-        if (!is || !str_is(name, is)) continue;
-        return json_object_getn(json_object_get(json_object_get(fn, "parameters"), "properties"),
-                                key.p, key.n);
-    }
-    return NULL;
-}
-
-/* Does the schema have the type "string", alone or among others? */
-static bool allows_string(const json_t *schema)
-{
-    const json_t *type = json_object_get(schema, "type");
-
-    if (json_is_string(type)) return !strcmp(json_string_value(type), "string");
-    for (size_t i = 0; i < json_array_size(type); i++) {
-        const char *one = json_string_value(json_array_get(type, i));
-        if (one && !strcmp(one, "string")) return true;
-    }
-    return false;
-}
-
 /* The type of a value that the model declares between key and value. */
 enum declared_type { DECLARED_NONE, DECLARED_STRING, DECLARED_JSON };
 
@@ -136,20 +109,25 @@ static enum declared_type read_declared_type(struct str attributes)
 /* An iterator over the arguments between tags. */
 struct tag_iter {
     const struct toolfamily_tags *g;
-    const json_t *tools;
-    struct str name; /* of the tool */
-    struct str rest; /* the text after the current argument */
+    const json_t *params; /* the schema of all arguments; NULL: there is none */
+    struct str name;      /* of the tool */
+    struct str rest;      /* the text after the current argument */
     struct str key, value;
     enum declared_type type;
     bool cut; /* the value has no closing tag */
 };
 
-/* Is the value a string, because the model declares it or the schema allows it? */
+static const json_t *find_schema(const struct tag_iter *a)
+{
+    return json_object_getn(json_object_get(a->params, "properties"), a->key.p, a->key.n);
+}
+
+/* Is the value a string whatever it looks like, because the model declares it or the schema allows
+ * it? */
 static bool is_string_value(const struct tag_iter *a)
 {
     return a->type == DECLARED_STRING ||
-           (a->type == DECLARED_NONE &&
-            allows_string(find_argument_schema(a->tools, a->name, a->key)));
+           (a->type == DECLARED_NONE && toolcall_is_text_schema(find_schema(a)));
 }
 
 /* The text between two marks. *rest moves behind the second. */
@@ -183,11 +161,30 @@ static struct str strip_cdata(struct str s)
     return str_of(t.p + open.n, t.n - open.n - close.n);
 }
 
+/* Where the closing tag of the value is. Tags inside of it are closed before it. */
+static ptrdiff_t find_nested_end(const struct tag_iter *a)
+{
+    const struct str open = str_c(a->g->key);
+    size_t at = 0;
+    int depth = 0;
+    ptrdiff_t here;
+
+    while ((here = str_find(str_skip(a->rest, at), open)) >= 0) {
+        at += (size_t)here;
+        if (at + open.n >= a->rest.n) return -1;
+        if (a->rest.p[at + open.n] != '/') depth++;
+        else if (depth-- == 0) return (ptrdiff_t)at;
+        at += open.n;
+    }
+    return -1;
+}
+
 /* Where the closing tag of the value is. The strings of a JSON value may contain the tag. */
 static ptrdiff_t find_value_end(const struct tag_iter *a)
 {
     size_t at = skip_spaces(a->rest, 0), n, end;
 
+    if (a->g->nested) return find_nested_end(a);
     if (at < a->rest.n && strchr("{[\"", a->rest.p[at]) && !is_string_value(a)) {
         n = toolcall_value_span(str_skip(a->rest, at));
         end = skip_spaces(a->rest, at + n);
@@ -214,6 +211,10 @@ static bool next_argument(struct tag_iter *a)
     a->cut = at < 0;
     a->value = a->cut ? a->rest : str_take(a->rest, (size_t)at);
     a->rest = a->cut ? STR("") : str_skip(a->rest, (size_t)at + strlen(g->end));
+    if (g->nested && !a->cut) { /* the closing tag repeats the key */
+        at = str_find(a->rest, str_c(g->key_end));
+        a->rest = at < 0 ? STR("") : str_skip(a->rest, (size_t)at + strlen(g->key_end));
+    }
     if (g->trim_lines) a->value = strip_newlines(a->value);
     a->value = strip_cdata(a->value);
     return true;
@@ -243,29 +244,75 @@ static bool split_name(const struct toolfamily_tags *g, struct str body, struct 
     return name->n && str_find(*name, STR("\n")) < 0;
 }
 
+static void write_nested(const struct tag_iter *a, const json_t *schema, struct buf *out, int depth,
+                         bool *failed);
+
+/* The value of one argument as JSON. schema: its own, or NULL. */
+static void write_value(const struct tag_iter *a, const json_t *schema, struct buf *out, int depth,
+                        bool *failed)
+{
+    struct str trimmed = str_trim(a->value);
+    struct jsonw w = { .out = out };
+
+    if (a->g->nested && depth < MAX_NESTED && str_starts(trimmed, str_c(a->g->key)))
+        write_nested(a, schema, out, depth, failed);
+    else if (a->type == DECLARED_STRING) jsonw_str(&w, a->value);
+    else toolcall_write_typed(a->value, schema, a->params, out, failed);
+}
+
+/* Tags inside of a value: a list if all of them are called item, else an object. The schema
+ * decides where it says something. */
+static void write_nested(const struct tag_iter *a, const json_t *schema, struct buf *out, int depth,
+                         bool *failed)
+{
+    struct tag_iter in = { .g = a->g, .params = schema, .rest = a->value };
+    struct tag_iter look = in;
+    bool list = true, first = true;
+    struct jsonw w = { .out = out };
+
+    schema = toolcall_resolve_schema(schema, a->params);
+    in.params = look.params = schema;
+    while (next_argument(&look)) list = list && str_is(look.key, "item");
+    if (json_object_get(schema, "properties")) list = false;
+    buf_putc(out, list ? '[' : '{');
+    while (next_argument(&in)) {
+        const json_t *sub = list ? json_object_get(schema, "items") : find_schema(&in);
+        if (!first) buf_putc(out, ',');
+        first = false;
+        w.comma = false;
+        if (!list) jsonw_str(&w, in.key), buf_putc(out, ':');
+        in.params = a->params; /* references are resolved in the schema of the tool */
+        write_value(&in, sub, out, depth + 1, failed);
+        in.params = schema;
+    }
+    buf_putc(out, list ? ']' : '}');
+}
+
 /* A value that is no string is written as it is, if it is JSON. */
 static void write_argument(const struct tag_iter *a, struct jsonw *w, bool *failed)
 {
-    struct str trimmed = str_trim(a->value);
+    struct buf json = { 0 };
     char key[256];
 
     snprintf(key, sizeof key, "%.*s", STR_ARG(str_take(a->key, sizeof key - 1)));
     jsonw_key(w, key);
-    if (!is_string_value(a) && trimmed.n && toolcall_is_json(trimmed, failed))
-        jsonw_raw(w, trimmed);
-    else jsonw_str(w, a->value);
+    write_value(a, find_schema(a), &json, 0, failed);
+    if (json.failed) *failed = true;
+    jsonw_raw(w, buf_str(&json));
+    buf_release(&json);
 }
 
 /* An argument that is cut is taken as it is, if the notation shows where the name ends. */
 bool toolcall_send_tagged(const struct toolfamily_tags *g, struct str body, const json_t *tools,
                           struct toolcall_sink *sink)
 {
-    struct tag_iter a = { .g = g, .tools = tools };
+    struct tag_iter a = { .g = g };
     struct buf json = { 0 };
     struct jsonw w = { .out = &json };
     bool sent;
 
     if (!split_name(g, body, &a.name, &a.rest)) return false;
+    a.params = toolcall_find_schema(tools, a.name);
     if (str_trim(a.rest).n && str_trim(a.rest).p[0] == '{')
         return toolcall_send(a.name, a.rest, STR(""), sink);
     jsonw_obj(&w);
@@ -289,7 +336,7 @@ static bool is_open_object(struct str s)
  * open. */
 bool toolcall_ends_inside_value(const struct toolfamily *f, struct str body, const json_t *tools)
 {
-    struct tag_iter a = { .g = f->tags, .tools = tools };
+    struct tag_iter a = { .g = f->tags };
     ptrdiff_t at;
 
     if (f->payload == PAYLOAD_NAMED || f->payload == PAYLOAD_KIMI || f->payload == PAYLOAD_SOLAR) {
@@ -299,6 +346,7 @@ bool toolcall_ends_inside_value(const struct toolfamily *f, struct str body, con
         return at >= 0 && is_open_object(str_skip(body, (size_t)at));
     }
     if (f->payload != PAYLOAD_TAGS || !split_name(f->tags, body, &a.name, &a.rest)) return false;
+    a.params = toolcall_find_schema(tools, a.name);
     if (is_open_object(a.rest)) return true;
     while (next_argument(&a)) {}
     return a.cut;

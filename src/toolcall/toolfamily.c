@@ -9,6 +9,11 @@
 static const struct toolfamily_tags tags_glm = {
     .key = "<arg_key>", .key_end = "</arg_key>", .value = "<arg_value>", .end = "</arg_value>"
 };
+/* The same with names of its own. */
+static const struct toolfamily_tags tags_longcat = { .key = "<longcat_arg_key>",
+                                                     .key_end = "</longcat_arg_key>",
+                                                     .value = "<longcat_arg_value>",
+                                                     .end = "</longcat_arg_value>" };
 static const struct toolfamily_tags tags_hunyuan = { .name_end = "<tool_sep:opensource>",
                                                      .key = "<arg_key:opensource>",
                                                      .key_end = "</arg_key:opensource>",
@@ -21,6 +26,10 @@ static const struct toolfamily_tags tags_function = { .name_end = ">",
                                                       .value = "",
                                                       .end = "</parameter>",
                                                       .trim_lines = true };
+/* <function=NAME> <parameter=K>V</parameter>: newlines belong to the value */
+static const struct toolfamily_tags tags_exact = {
+    .name_end = ">", .key = "<parameter=", .key_end = ">", .value = "", .end = "</parameter>"
+};
 /* <invoke name="NAME"> <parameter name="K">V</parameter>, and variants of it below */
 static const struct toolfamily_tags tags_invoke = { .name_end = "\"",
                                                     .name_skip = ">",
@@ -60,7 +69,8 @@ static const struct toolfamily_tags tags_minimax3 = { .name_end = "\"",
                                                       .key = "]<]minimax[>[<",
                                                       .key_end = ">",
                                                       .value = "",
-                                                      .end = "]<]minimax[>[</" };
+                                                      .end = "]<]minimax[>[</",
+                                                      .nested = true };
 
 /* The first row that fits is taken: special signs come before common ones. */
 static const struct toolfamily families[] = {
@@ -89,6 +99,18 @@ static const struct toolfamily families[] = {
       .open = "<tool_call>",
       .close = "</tool_call>",
       .tags = &tags_glm },
+    /* LongCat Flash, two notations */
+    { .name = "longcat-tags",
+      .signs = { "<longcat_tool_call>", "<longcat_arg_key>" },
+      .payload = PAYLOAD_TAGS,
+      .open = "<longcat_tool_call>",
+      .close = "</longcat_tool_call>",
+      .tags = &tags_longcat },
+    { .name = "longcat",
+      .signs = { "<longcat_tool_call>" },
+      .payload = PAYLOAD_JSON,
+      .open = "<longcat_tool_call>",
+      .close = "</longcat_tool_call>" },
     { .name = "hunyuan",
       .signs = { "tool_call:opensource", "arg_key:opensource" },
       .payload = PAYLOAD_TAGS,
@@ -139,6 +161,13 @@ static const struct toolfamily families[] = {
       .open = "<function name=\"",
       .close = "</function>",
       .tags = &tags_param },
+    { .name = "dots",
+      .signs = { "<invoke name=", "<dots_function_call>" },
+      .payload = PAYLOAD_TAGS,
+      .open = "<invoke name=\"",
+      .close = "</invoke>",
+      .drop = { "<dots_function_call>", "</dots_function_call>" },
+      .tags = &tags_invoke },
     { .name = "minimax",
       .signs = { "<invoke name=", "minimax:tool_call" },
       .payload = PAYLOAD_TAGS,
@@ -153,7 +182,15 @@ static const struct toolfamily families[] = {
       .close = "</function>",
       .drop = { "<seed:tool_call>", "</seed:tool_call>" },
       .tags = &tags_function },
-    /* Qwen3-Coder */
+    /* MiMo V2: its template shows the parameters of a call in one line */
+    { .name = "mimo",
+      .signs = { "<function=", "<parameter=example_parameter_1>value_1</parameter>" },
+      .payload = PAYLOAD_TAGS,
+      .open = "<function=",
+      .close = "</function>",
+      .drop = { "<tool_call>", "</tool_call>" },
+      .tags = &tags_exact },
+    /* Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5 */
     { .name = "qwen3-coder",
       .signs = { "<function=", "<parameter=" },
       .payload = PAYLOAD_TAGS,
@@ -194,7 +231,8 @@ static const struct toolfamily families[] = {
       .payload = PAYLOAD_SOLAR,
       .open = "<|tool_call:begin|>",
       .close = "<|tool_call:end|>",
-      .sep = "<|tool_call:args|>" },
+      .sep = "<|tool_call:args|>",
+      .drop = { "<|tool_calls|>", "<|calls|>", "<|content|>" } },
     { .name = "gemma4",
       .signs = { "<|tool_call>call:" },
       .payload = PAYLOAD_GEMMA,
@@ -223,6 +261,7 @@ static const struct toolfamily families[] = {
       .payload = PAYLOAD_JSON,
       .open = "<TOOLCALL>",
       .close = "</TOOLCALL>" },
+    /* Apriel, Jamba, Hunyuan v1, MiniMax M1 */
     { .name = "apriel",
       .signs = { "<tool_calls>" },
       .payload = PAYLOAD_JSON,
@@ -233,7 +272,7 @@ static const struct toolfamily families[] = {
       .payload = PAYLOAD_JSON,
       .open = "<|tool_call|>",
       .close = "<|/tool_call|>" },
-    /* Hermes 2 and 3, Qwen 2.5 and 3, and many that follow them */
+    /* Hermes 2 and 3, Qwen 2.5 and 3, Granite 4, EXAONE 4, ERNIE 4.5, and many that follow them */
     { .name = "hermes",
       .signs = { "<tool_call>" },
       .payload = PAYLOAD_JSON,
@@ -266,8 +305,14 @@ static const struct toolfamily families[] = {
       .signs = { "functools[" },
       .payload = PAYLOAD_JSON,
       .open = "functools" },
+    /* Olmo 3: a call in each line */
+    { .name = "olmo3",
+      .signs = { "<function_calls>" },
+      .payload = PAYLOAD_PYTHON,
+      .open = "<function_calls>",
+      .close = "</function_calls>" },
     { .name = "llama4",
-      .signs = { "<|python_start|>" },
+      .signs = { "<|python_start|>", "tools" },
       .payload = PAYLOAD_BARE,
       .open = "<|python_tag|>",
       .drop = { "<|python_start|>", "<|python_end|>" } },
@@ -289,15 +334,39 @@ static const struct toolfamily families[] = {
 
 /* The first row whose sign is in the template. Some templates only close the reasoning. */
 static const struct reasoning_format reasoning[] = {
-    { "[THINK]", "[THINK]", "[/THINK]" },
-    { "<|START_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|>" },
-    { "<|channel>", "<|channel>thought", "<channel|>" },
-    { "<seed:think>", "<seed:think>", "</seed:think>" },
-    { "<think{}>", "<think:opensource>", "</think:opensource>" },
-    { "<mm:think>", "<mm:think>", "</mm:think>" },
-    { "<|open|>", "<|open|>think<|sep|>", "<|close|>think<|sep|>" },
-    { "<think>", "<think>", "</think>" },
-    { "</think>", "<think>", "</think>" },
+    { .sign = "[THINK]", .open = "[THINK]", .close = "[/THINK]" },
+    { .sign = "<|START_THINKING|>", .open = "<|START_THINKING|>", .close = "<|END_THINKING|>" },
+    { .sign = "<|channel>", .open = "<|channel>thought", .close = "<channel|>", .anywhere = true },
+    { .sign = "<|begin|>assistant<|think|>",
+      .open = "<|think|>",
+      .close = "<|end|>",
+      .after = "<|begin|>assistant" },
+    { .sign = "<longcat_think>", .open = "<longcat_think>", .close = "</longcat_think>" },
+    { .sign = "<seed:think>", .open = "<seed:think>", .close = "</seed:think>" },
+    { .sign = "<think{}>", .open = "<think:opensource>", .close = "</think:opensource>" },
+    { .sign = "<mm:think>", .open = "<mm:think>", .close = "</mm:think>" },
+    { .sign = "<|open|>", .open = "<|open|>think<|sep|>", .close = "<|close|>think<|sep|>" },
+    /* Hunyuan v1, Granite 3.3 and ERNIE 4.5 write tags around the answer too */
+    { .sign = "<|extra_0|>",
+      .open = "<think>",
+      .close = "</think>",
+      .drop = { "<answer>", "</answer>" } },
+    { .sign = "<response></response>",
+      .open = "<think>",
+      .close = "</think>",
+      .drop = { "<response>", "</response>" } },
+    { .sign = "<response>\\n",
+      .open = "<think>",
+      .close = "</think>",
+      .drop = { "<response>", "</response>" } },
+    { .sign = "<think>", .open = "<think>", .close = "</think>" },
+    { .sign = "</think>", .open = "<think>", .close = "</think>" },
+    { .sign = "[BEGIN FINAL RESPONSE]",
+      .open = "Here are my reasoning steps:",
+      .close = "[BEGIN FINAL RESPONSE]" },
+    { .sign = "Here is my thought process:",
+      .open = "Here is my thought process:",
+      .close = "Here is my response:" },
 };
 
 /* sign NULL: true. */
@@ -320,6 +389,23 @@ const struct reasoning_format *toolfamily_find_reasoning(struct str template)
     for (size_t i = 0; i < sizeof reasoning / sizeof *reasoning; i++)
         if (has_sign(template, reasoning[i].sign)) return &reasoning[i];
     return NULL;
+}
+
+/* Without the last bytes of s, if these are `end`. */
+static bool cut_end(struct str *s, const char *end)
+{
+    *s = str_trim(*s);
+    if (!str_ends(*s, str_c(end))) return false;
+    s->n -= strlen(end);
+    return true;
+}
+
+/* What comes after reasoning also begins an answer without it, so the reasoning itself must be
+ * there. */
+bool toolfamily_is_closed(const struct reasoning_format *t, struct str prompt)
+{
+    if (t->after && !cut_end(&prompt, t->after)) return false;
+    return cut_end(&prompt, t->close) && (!t->after || cut_end(&prompt, t->open));
 }
 
 void toolfamily_list_marks(const struct toolfamily *f, const struct reasoning_format *t,
@@ -345,5 +431,7 @@ void toolfamily_list_marks(const struct toolfamily *f, const struct reasoning_fo
             out[n++] = "<|open|>", out[n++] = "<|close|>", out[n++] = "<|sep|>";
     }
     if (t) out[n++] = t->open, out[n++] = t->close;
+    if (t && t->after) out[n++] = t->after;
+    for (int i = 0; t && i < 2 && t->drop[i]; i++) out[n++] = t->drop[i];
     out[n] = NULL;
 }

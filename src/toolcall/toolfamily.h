@@ -34,6 +34,7 @@ struct toolfamily_tags {
         *value; /* text before it may declare the type of the value; "": it follows at once */
     const char *end;
     bool trim_lines; /* a newline at either end of a value belongs to the tags */
+    bool nested;     /* values are tags again; the closing tag is `end`, the key and key_end */
 };
 
 #define TOOLFAMILY_DROP 5
@@ -52,7 +53,13 @@ struct toolfamily {
 struct reasoning_format {
     const char *sign; /* a text that the template must contain */
     const char *open, *close;
+    const char *after;   /* the model writes it between close and its answer; NULL: nothing */
+    const char *drop[2]; /* texts around the answer that are removed from it */
+    bool anywhere;       /* it may come after text too: open begins with a special token */
 };
+
+/* Does the prompt end with reasoning that is closed? */
+bool toolfamily_is_closed(const struct reasoning_format *t, struct str prompt);
 
 /* NULL: the template has the signs of no family. */
 const struct toolfamily *toolfamily_find(struct str template);
@@ -60,7 +67,7 @@ const struct reasoning_format *toolfamily_find_reasoning(struct str template);
 
 /* Fills out with the texts that the parser of an answer must see although they may be special
  * tokens, and a NULL. Both arguments may be NULL. */
-#define TOOLFAMILY_MARKS 16
+#define TOOLFAMILY_MARKS 20
 void toolfamily_list_marks(const struct toolfamily *f, const struct reasoning_format *t,
                            const char *out[TOOLFAMILY_MARKS]);
 #endif

@@ -27,9 +27,10 @@ static void set_reasoning(const struct toolforce *f, struct grammar_spec *io)
         if (!f->lazy) set_analysis_channel(io);
         return;
     }
-    if (!f->think || str_ends(prompt, str_c(f->think->close))) return;
+    if (!f->think || toolfamily_is_closed(f->think, prompt)) return;
     io->reasoning_open = f->think->open;
     io->reasoning_close = f->think->close;
+    io->reasoning_after = f->think->after;
     io->reasoning = str_ends(prompt, str_c(f->think->open)) ? REASONING_OPEN : REASONING_OPTIONAL;
 }
 
@@ -43,6 +44,7 @@ void toolforce_add_lead(const struct toolfamily *calls, const struct reasoning_f
         io->reasoning = REASONING_OPEN;
         io->reasoning_open = think->open;
         io->reasoning_close = think->close;
+        io->reasoning_after = think->after;
     }
 }
 

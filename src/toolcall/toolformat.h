@@ -11,8 +11,9 @@
 struct toolformat {
     const char *open, *before, *between, *after, *sep, *close;
     int max; /* calls; 0: any number */
-    /* ARGUMENTS as a list of members: key NAME is VALUE end, with `and` between two of them. key
-     * NULL: ARGUMENTS is one JSON object. Arguments that cannot be such a list are an object too. */
+    /* ARGUMENTS as a list of members: key NAME is VALUE end, with `and` between two of them. {k} in
+     * end is NAME again. key NULL: ARGUMENTS is one JSON object. Arguments that cannot be such a
+     * list are an object too. */
     const char *key, *is, *end, *and;
     /* Strings are written raw between two `quote` and cannot contain `until`. until NULL: strings
      * are written as JSON. */

@@ -28,6 +28,7 @@ void toolparse_emit(struct toolparse *p, struct str s, bool think)
     if (!s.n) return;
     for (end = s.n; end > 0 && is_space(s.p[end - 1]);) end--;
     if (end > 0) {
+        p->at_drop = false;
         if (p->space.n) emit(p->out.arg, buf_str(&p->space));
         buf_clear(&p->space);
         emit(p->out.arg, str_take(s, end));
@@ -71,7 +72,7 @@ void toolparse_emit_call(void *arg, const struct toolcall *call)
 /* Marks are compared as text. Where they are special tokens of the vocabulary, the caller has made
  * their text visible (toolfamily_list_marks). */
 
-#define MAX_MARKS (TOOLFAMILY_DROP + 4)
+#define MAX_MARKS (TOOLFAMILY_DROP + 7)
 
 int toolparse_find_mark(const struct toolparse *p, const char *const *marks, size_t *at,
                         size_t *keep)
@@ -102,17 +103,18 @@ static bool begins_bare(const struct toolparse *p)
 {
     size_t i = count_spaces(buf_str(&p->held));
 
-    if (!p->calls || p->calls->payload != PAYLOAD_BARE || !p->tools || p->some_text || p->n_calls)
-        return false;
+    if (!p->calls || p->calls->payload != PAYLOAD_BARE || !p->tools) return false;
+    if (!p->at_drop && (p->some_text || p->n_calls)) return false;
     return i < p->held.n && (p->held.p[i] == '{' || p->held.p[i] == '[');
 }
 
-/* Reasoning is looked for at the beginning of an answer only. */
+/* Reasoning is looked for at the beginning of an answer only, if its mark may be text. */
 static bool may_begin_reasoning(const struct toolparse *p)
 {
     struct str held = buf_str(&p->held), mark;
 
-    if (!p->think || p->some_text) return false;
+    if (!p->think) return false;
+    if (p->think->anywhere || p->some_text) return p->think->anywhere;
     mark = str_c(p->think->open);
     held = str_skip(held, count_spaces(held));
     return str_starts(held, mark) || str_starts(mark, held);
@@ -125,6 +127,8 @@ static void list_text_marks(const struct toolparse *p, const char *marks[MAX_MAR
 
     if (p->calls && p->calls->open) marks[n++] = p->calls->open;
     if (may_begin_reasoning(p)) marks[n++] = p->think->open;
+    if (p->think && p->think->after) marks[n++] = p->think->after;
+    for (int i = 0; p->think && i < 2 && p->think->drop[i]; i++) marks[n++] = p->think->drop[i];
     if (p->calls && p->calls->close) marks[n++] = p->calls->close;
     for (int i = 0; p->calls && i < TOOLFAMILY_DROP && p->calls->drop[i]; i++)
         marks[n++] = p->calls->drop[i];
@@ -154,6 +158,7 @@ static bool step_text(struct toolparse *p)
     }
     toolparse_emit_held(p, at, false);
     toolparse_drop_held(p, strlen(marks[found]));
+    p->at_drop = true;
     if (p->calls && marks[found] == p->calls->open) {
         begin_call(p, true);
     } else if (p->think && marks[found] == p->think->open) {
@@ -442,7 +447,7 @@ void toolparse_init(struct toolparse *p, const struct toolfamily *calls,
     prompt = str_trim(prompt);
     if (calls && calls->payload == PAYLOAD_HARMONY) p->state = PARSE_HEADER;
     else if (think && str_ends(prompt, str_c(think->open))) p->state = PARSE_REASONING;
-    else if (think && str_ends(prompt, str_c(think->close))) p->after = true;
+    else if (think && toolfamily_is_closed(think, prompt)) p->after = true;
 }
 
 void toolparse_push(struct toolparse *p, struct str text)

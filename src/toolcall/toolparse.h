@@ -49,6 +49,7 @@ struct toolparse {
     bool reported;              /* harmony: the call of this message was reported */
     bool marked;                /* the call began with the mark of its family, it is not bare */
     bool some_text, some_think; /* was reported */
+    bool at_drop;               /* a mark that is dropped came last: a bare call may follow it */
     bool after;                 /* reasoning or a call came before the text */
     int n_calls;
     struct toolcall_head head; /* of the current call; its name and id are empty */

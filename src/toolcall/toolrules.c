@@ -79,11 +79,16 @@ static struct rule_node *fill_placeholder(void *arg, struct str text, size_t *n)
 }
 
 /* A text of the format as a node. number: of the call, for {i}. */
-static struct rule_node *make_form_node(struct toolrules *t, const char *key, int number)
+static struct rule_node *make_text_node(struct toolrules *t, struct str text, int number)
 {
     struct placeholder p = { t->g, number };
 
-    return specials_text(&t->specials, t->g, get_form_str(t, key), fill_placeholder, &p);
+    return specials_text(&t->specials, t->g, text, fill_placeholder, &p);
+}
+
+static struct rule_node *make_form_node(struct toolrules *t, const char *key, int number)
+{
+    return make_text_node(t, get_form_str(t, key), number);
 }
 
 /* ---- arguments ---- */
@@ -94,11 +99,16 @@ static int make_list(struct toolrules *t, const json_t *schema, struct rule_node
     struct schema_list list = { .until = get_form_str(t, "until"),
                                 .trim = get_form_int(t, "trim"),
                                 .python = get_form_int(t, "python") };
+    struct str end = get_form_str(t, "end");
+    ptrdiff_t at = str_find(end, STR("{k}"));
 
     list.key = make_form_node(t, "key", 0);
     list.is = make_form_node(t, "is", 0);
     list.is_json = get_form_str(t, "is_json").p ? make_form_node(t, "is_json", 0) : list.is;
-    list.end = make_form_node(t, "end", 0);
+    if (at >= 0) { /* the key comes again in it */
+        list.end = make_text_node(t, str_take(end, (size_t)at), 0);
+        list.end_tail = make_text_node(t, str_skip(end, (size_t)at + 3), 0);
+    } else list.end = make_text_node(t, end, 0);
     list.sep = make_form_node(t, "and", 0);
     if (get_form_str(t, "quote").n) list.quote = make_form_node(t, "quote", 0);
     return schema_add_list(t->g, schema, &list, out, t->e);
