@@ -119,6 +119,49 @@ static void arguments_have_the_shape_the_template_understands(void **state)
     chat_template_close(items);
 }
 
+/* Templates that write calls beside a null content only, as those of DeepSeek V3 and R1. */
+static void an_empty_content_beside_calls_is_null_where_the_template_wants_it(void **state)
+{
+    static const char call[] =
+        "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{"
+        "\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}}]}]";
+    struct chat_template *c = open_template(
+        LOOP("{% if m.content is none %}{% for c in m.tool_calls %}{{ '<' + c.function.arguments "
+             "+ '>' }}{% endfor %}{% else %}{{ m.content }}{% endif %}"));
+
+    (void)state;
+    assert_prompt(c, call, (struct chat_template_input){ .no_generation_prompt = true },
+                  "<s>[assistant]<{\"a\": 1}>");
+    assert_prompt(c, "[{\"role\":\"assistant\",\"content\":\"\"}]",
+                  (struct chat_template_input){ .no_generation_prompt = true }, "<s>[assistant]");
+    chat_template_close(c);
+}
+
+/* The sandbox of transformers refuses append(); templates of Kimi K2 call it all the same. */
+static void a_template_may_append_to_its_lists(void **state)
+{
+    struct chat_template *c = open_template(
+        "{% set all = [] %}{% for m in messages %}{% set _ = all.append(m.content) %}{% endfor %}"
+        "{{ all | join('+') }}");
+    struct chat_template *bad = open_template("{% set all = [] %}{% set _ = all.append(1, 2) %}");
+    json_t *one = json_pack("[{s:s, s:s}]", "role", "user", "content", "a");
+    struct buf out = { 0 };
+    struct err e = { 0 };
+
+    (void)state;
+    assert_prompt(c,
+                  "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"}]",
+                  (struct chat_template_input){ .no_generation_prompt = true }, "a+b");
+    assert_int_equal(
+        chat_template_render(bad, &(struct chat_template_input){ .messages = one }, &out, &e),
+        E_INVALID);
+    assert_non_null(strstr(e.msg, "append() takes exactly one argument (2 given)"));
+    json_decref(one);
+    buf_release(&out);
+    chat_template_close(c);
+    chat_template_close(bad);
+}
+
 static void a_last_message_can_be_continued(void **state)
 {
     struct chat_template *c = open_template(LOOP("{{ m.content }}<end>")),
@@ -461,6 +504,8 @@ int main(void)
         cmocka_unit_test(a_rendering_ends_with_its_request),
         cmocka_unit_test(contents_have_the_shape_the_template_understands),
         cmocka_unit_test(arguments_have_the_shape_the_template_understands),
+        cmocka_unit_test(an_empty_content_beside_calls_is_null_where_the_template_wants_it),
+        cmocka_unit_test(a_template_may_append_to_its_lists),
         cmocka_unit_test(a_last_message_can_be_continued),
         cmocka_unit_test(requests_with_tools_may_have_another_template),
         cmocka_unit_test(a_refusal_of_the_template_is_invalid_input),

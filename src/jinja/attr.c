@@ -82,6 +82,15 @@ static struct jval list_index(struct render *r, struct jval self, const struct j
     return jv_fail(r, "%.*s is not in list", STR_ARG(str_take(jv_repr(r, a->v[0]), 60)));
 }
 
+/* Only where the caller allows it (jinja_limits). */
+static struct jval list_append(struct render *r, struct jval self, const struct jargs *a)
+{
+    if (a->n != 1 || a->n_kw)
+        return jv_fail(r, "append() takes exactly one argument (%zu given)", a->n + a->n_kw);
+    jlist_push(r, self.l, a->v[0]);
+    return jv_none();
+}
+
 /* True for integers; for floats whether the value is finite and has no fraction. */
 static struct jval float_is_integer(struct render *r, struct jval self, const struct jargs *a)
 {
@@ -195,12 +204,15 @@ static bool macro_attr(struct render *r, const struct jmacro *m, struct str name
     return true;
 }
 
+static const struct jmethod_def append_method = { "append", list_append };
+
 /* Python's getattr(); false: there is no such attribute. An unsafe one exists and is undefined. */
 static bool find_attr(struct render *r, struct jval of, struct str name, struct jval *out)
 {
     const struct jmethod_def *def = find_method(of, name);
     const struct jval *v;
 
+    if (r->append && of.kind == J_LIST && str_is(name, "append")) def = &append_method;
     if (def) return *out = jv_method(r, of, def), true;
     if (is_unsafe(of, name)) {
         *out = jv_undef(r, "access to attribute '%.*s' of '%s' object is unsafe", STR_ARG(name),

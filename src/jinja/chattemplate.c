@@ -6,7 +6,8 @@
  *     {% for p in message.content %}{{ p.text }}     contents as parts only: strings render nothing
  *     {% if message.content is string %}...          both
  *     {{ call.function.arguments | tojson }}         arguments as objects: most templates
- *     {{ call.function.arguments }}                  as text: an object would print as Python */
+ *     {{ call.function.arguments }}                  as text: an object would print as Python
+ *     {% if message.content is none %}...calls...    calls only beside a content that is null */
 #include "jinja/chattemplate.h"
 
 #include "base/arena.h"
@@ -19,9 +20,11 @@
 struct variant { /* one template, and the shape of messages it understands */
     struct jinja *t;
     struct str text;
-    bool parts;      /* contents as lists of parts */
-    bool only_parts; /* and not as strings */
-    bool text_args;  /* arguments of tool calls as JSON text, not as objects */
+    bool parts;        /* contents as lists of parts */
+    bool only_parts;   /* and not as strings */
+    bool text_args;    /* arguments of tool calls as JSON text, not as objects */
+    bool null_content; /* messages with tool calls are written only if their content is null */
+    bool appends;      /* calls append() of a list, as some templates of Kimi K2 do */
 };
 
 struct chat_template {
@@ -29,6 +32,19 @@ struct chat_template {
     struct variant plain, tools; /* tools.t NULL: plain serves both */
     json_t *tokens;              /* an object: bos_token, eos_token, unk_token, pad_token */
 };
+
+/* The sandbox of transformers refuses append(), so that the template fails there. Here it may have
+ * it, after an error. */
+static int render_template(const struct variant *f, const json_t *vars,
+                           const struct jinja_limits *limits, struct buf *out, struct err *e)
+{
+    struct jinja_limits more = limits ? *limits : (struct jinja_limits){ 0 };
+    int rc = jinja_render(f->t, vars, limits, out, e);
+
+    if (rc != E_FORMAT || !f->appends) return rc;
+    more.append = true;
+    return jinja_render(f->t, vars, &more, out, e);
+}
 
 /* ---- probing what a template understands ---- */
 
@@ -49,7 +65,7 @@ static int probe_messages(const struct chat_template *c, const struct variant *f
 
     *found = false;
     if (set && json_object_set_new(vars, "add_generation_prompt", json_true()) == 0)
-        rc = jinja_render(f->t, vars, NULL, &out, NULL);
+        rc = render_template(f, vars, NULL, &out, NULL);
     if (rc == OK)
         *found =
             str_find(buf_str(&out), what) >= 0 && (!never.n || str_find(buf_str(&out), never) < 0);
@@ -80,30 +96,43 @@ static int probe_contents(const struct chat_template *c, struct variant *f, stru
     return rc;
 }
 
-/* A conversation with a tool call; takes over `arguments`. */
-static json_t *make_call_probe(json_t *arguments)
+/* A conversation with a tool call; takes over `arguments`. content NULL: null. */
+static json_t *make_call_probe(const char *content, json_t *arguments)
 {
-    return json_pack("[{s:s, s:s}, {s:s, s:s, s:[{s:s, s:s, s:{s:s, s:o}}]}, {s:s, s:s, s:s, s:s}]",
-                     "role", "user", "content", "hi", "role", "assistant", "content", "",
-                     "tool_calls", "id", "call00001", "type", "function", "function", "name", "f",
-                     "arguments", arguments, "role", "tool", "content", "x", "tool_call_id",
-                     "call00001", "name", "f");
+    return json_pack(
+        "[{s:s, s:s}, {s:s, s:s?, s:[{s:s, s:s, s:{s:s, s:o}}]}, {s:s, s:s, s:s, s:s}]", "role",
+        "user", "content", "hi", "role", "assistant", "content", content, "tool_calls", "id",
+        "call00001", "type", "function", "function", "name", "f", "arguments", arguments, "role",
+        "tool", "content", "x", "tool_call_id", "call00001", "name", "f");
 }
 
-/* Most templates take arguments as objects and write them with tojson. Text is used only where the
- * object comes out wrong (as a Python literal) or not at all, and the text comes out right. */
-static int probe_arguments(const struct chat_template *c, struct variant *f, struct err *e)
+/* *found: the template writes a call beside this content. Most templates take arguments as objects
+ * and write them with tojson. Text is used only where the object comes out wrong (as a Python
+ * literal) or not at all, and the text comes out right. */
+static int probe_call(const struct chat_template *c, struct variant *f, const char *content,
+                      bool *found, struct err *e)
 {
     struct str python_literal = STR("{'needle3141'");
-    json_t *object = make_call_probe(json_pack("{s:s}", needle, "v")), *call;
-    bool takes_object;
+    json_t *object = make_call_probe(content, json_pack("{s:s}", needle, "v")), *call;
     char text[64];
-    int rc = probe_messages(c, f, object, str_c(needle), python_literal, &takes_object, e);
+    int rc = probe_messages(c, f, object, str_c(needle), python_literal, found, e);
 
-    if (rc != OK || takes_object) return rc;
+    if (rc != OK || *found) return rc;
     snprintf(text, sizeof text, "{\"%s\": \"v\"}", needle);
-    call = make_call_probe(json_string(text));
-    return probe_messages(c, f, call, str_c(text), STR(""), &f->text_args, e);
+    call = make_call_probe(content, json_string(text));
+    rc = probe_messages(c, f, call, str_c(text), STR(""), &f->text_args, e);
+    *found = f->text_args;
+    return rc;
+}
+
+/* Templates of DeepSeek V3 and R1 write calls only where the content is null. */
+static int probe_arguments(const struct chat_template *c, struct variant *f, struct err *e)
+{
+    bool found;
+    int rc = probe_call(c, f, "", &found, e);
+
+    if (rc != OK || found) return rc;
+    return probe_call(c, f, NULL, &f->null_content, e);
 }
 
 /* ---- opening ---- */
@@ -117,6 +146,7 @@ static int open_variant(struct chat_template *c, struct variant *f, struct str t
     if (rc != OK) return rc;
     f->text = arena_str(&c->arena, text);
     if ((rc = arena_check(&c->arena, e)) != OK) return rc;
+    f->appends = str_find(text, STR(".append(")) >= 0;
     if ((rc = probe_contents(c, f, e)) != OK) return rc;
     return probe_arguments(c, f, e);
 }
@@ -225,6 +255,9 @@ static bool adapt_content(const struct variant *f, json_t *msg)
 {
     json_t *content = json_object_get(msg, "content");
 
+    if (f->null_content && json_is_string(content) && !json_string_length(content) &&
+        json_array_size(json_object_get(msg, "tool_calls")))
+        return replace_value(msg, "content", json_null());
     if (json_is_array(content) && !f->parts && is_all_text(content))
         return replace_value(msg, "content", join_parts(content));
     if (json_is_string(content) && f->only_parts)
@@ -340,12 +373,12 @@ static bool is_ended(int rc) { return rc == E_NOMEM || rc == E_CANCELLED || rc =
 static int render_vars(const struct variant *f, const struct chat_template_input *in, json_t *vars,
                        struct buf *out, struct err *e)
 {
-    int rc = jinja_render(f->t, vars, in->limits, out, e), again;
+    int rc = render_template(f, vars, in->limits, out, e), again;
 
     if (rc == OK || rc == E_INVALID || is_ended(rc) || (in->tools && in->documents)) return rc;
     if (!in->tools) json_object_del(vars, "tools");
     if (!in->documents) json_object_del(vars, "documents");
-    again = jinja_render(f->t, vars, in->limits, out, NULL);
+    again = render_template(f, vars, in->limits, out, NULL);
     if (again == E_NOMEM) return err_nomem(e, "rendering a chat template");
     return again == OK ? OK : rc;
 }
