@@ -279,7 +279,7 @@ clients: all
 stress: all
 	TERN_BUILD=$(B) tests/soak/run 3600 stress
 
-# Coding agents from npm against a scripted model and the one that ships: some hundred megabytes the first time.
+# Coding agents from npm against a scripted model and the one that calls tools: some hundred megabytes the first time.
 .PHONY: agents
 agents: all
 	TERN_BUILD=$(B) tests/run tests/agents/run

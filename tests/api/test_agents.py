@@ -1,5 +1,6 @@
 """What coding agents really send (tests/golden/agents, recorded by tests/agents/run with TERN_RECORD=1), replayed: nothing is
-refused, and the events come in the recorded order (tests/golden/api/agent-*.txt). The agents themselves: make agents."""
+refused, and the events come in the recorded order (tests/golden/api/agent-*.txt). models/tern-tools.gguf, a real small model, calls
+their tools by itself. The agents themselves: make agents."""
 import glob
 import json
 import os
@@ -125,7 +126,7 @@ def shell_only(tools):
 def calls_of(answer):
     """The names and arguments of the calls in a whole answer of any of the protocols."""
     if "choices" in answer:
-        return [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in answer["choices"][0]["message"]["tool_calls"]]
+        return [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in answer["choices"][0]["message"].get("tool_calls") or []]
     if "output" in answer:
         return [(o["name"], json.loads(o["arguments"])) for o in answer["output"] if o["type"] == "function_call"]
     return [(b["name"], b["input"]) for b in answer["content"] if b["type"] == "tool_use"]
@@ -147,6 +148,72 @@ def test_a_real_model_can_be_made_to_call_the_shell():
         calls = calls_of(a.json)
         assert len(calls) == 1, f"{name}: {a.body[:600]}"
         assert calls[0][0] in SHELLS and set(calls[0][1]) == set(schema_of(tool)["required"]), f"{name}: {calls}"
+
+
+COMMAND = 'echo "it is $((6 * 7))" | tee -a some_new/made.txt'
+CALLS = {"codex": ("exec_command", "cmd"), "claude": ("Bash", "command"), "qwen": ("run_shell_command", "command"), "opencode": ("bash", "command")}
+
+
+def asking(value, text):
+    """The same body with another request of the user. opencode puts it in quotes."""
+    if isinstance(value, dict):
+        return {k: asking(v, text) for k, v in value.items()}
+    if isinstance(value, list):
+        return [asking(v, text) for v in value]
+    if value == '"Write the file."':
+        return '"' + text.replace('"', '\\"') + '"'
+    return text if value == "Write the file." else value
+
+
+def test_a_real_small_model_calls_the_shell_by_itself():
+    """models/tern-tools.gguf, a model of 7 M parameters: nothing is forced, the tools are those of the agent."""
+    for name, requests in AGENTS.items():
+        first = next(r for r in requests if r["body"].get("tools"))
+        body = asking({k: v for k, v in first["body"].items() if k != "stream_options"}, f"Run the shell command: {COMMAND}")
+        assert body != first["body"] and body.get("tool_choice", "auto") == "auto"
+        a = replay({**first, "body": body}, "tern-tools", stream=False)
+        tool, argument = CALLS[name]
+        assert a.status == 200 and calls_of(a.json) == [(tool, {argument: COMMAND})], f"{name}: {a.status} {a.body[:600]}"
+        call = said(replay({**first, "body": body}, "tern-tools", stream=True))
+        assert json.dumps(COMMAND)[1:-1] in call, f"{name}: {call[-600:]}"
+
+
+RESULTS = {                                                # as the agents send them; the recorded ones are cut
+    "codex": "Chunk ID: 61873c\nWall time: 0.0000 seconds\nProcess exited with code 0\nOriginal token count: 3\nOutput:\nit is 42\n",
+    "claude": "it is 42",
+    "qwen": f"Command: {COMMAND}\nDirectory: (root)\nOutput: it is 42\nError: (none)\nExit Code: 0\nSignal: 0\nProcess Group PGID: 14100",
+    "opencode": "it is 42\n",
+}
+
+
+def with_result(body, text):
+    """The last item of a conversation, the result of a call, with another text."""
+    items = body.get("messages") or body["input"]
+    last = items[-1]
+    if "output" in last:
+        last["output"] = text
+    elif isinstance(last["content"], str):
+        last["content"] = text
+    else:
+        part = last["content"][0]
+        part["content" if part["type"] == "tool_result" else "text"] = text
+    return body
+
+
+def test_a_real_small_model_answers_by_the_result():
+    for name, requests in AGENTS.items():
+        body = asking({k: v for k, v in requests[-1]["body"].items() if k != "stream_options"}, f"Run the shell command: {COMMAND}")
+        a = replay({**requests[-1], "body": with_result(body, RESULTS[name])}, "tern-tools", stream=False)
+        assert a.status == 200 and not calls_of(a.json), f"{name}: {a.status} {a.body[:600]}"
+        assert "Done: it is 42" in list(texts_of(a.json)), f"{name}: {a.body[:600]}"
+
+
+def test_a_real_small_model_does_not_call_a_tool_without_a_need():
+    for name, requests in AGENTS.items():
+        first = next(r for r in requests if r["body"].get("tools"))
+        body = asking({k: v for k, v in first["body"].items() if k != "stream_options"}, "Who are you?")
+        a = replay({**first, "body": body}, "tern-tools", stream=False)
+        assert a.status == 200 and not calls_of(a.json) and "tern-tools" in "".join(texts_of(a.json)), f"{name}: {a.status} {a.body[:600]}"
 
 
 if __name__ == "__main__":
