@@ -301,6 +301,52 @@ static void zero_activations_give_zero_results(void **state)
     }
 }
 
+/* A row of 512 columns with every byte `fill`; Q6_K: ones with the largest scale. d is 1, the minimum's
+ * factor 0. */
+static struct matrix largest_make(int which, int fill)
+{
+    enum dtype t = halves[which].type;
+    size_t step = (size_t)dtype_info((int)t)->bytes,
+           n = 512 / (size_t)dtype_info((int)t)->block * step;
+    struct matrix m = { .w = { .type = t, .rows = 2, .cols = 512, .n = 1 } };
+
+    m.plain = mem_array(2 * 512, sizeof(float));
+    m.bytes = mem_alloc(2 * n);
+    memset(m.bytes, fill, 2 * n);
+    for (char *b = m.bytes; b < m.bytes + 2 * n; b += step) {
+        if (t == DT_Q6_K && fill == 0xff) memset(b + 192, 0x80, 16);
+        write_f16(b + halves[which].d, 1);
+        if (halves[which].more >= 0) write_f16(b + halves[which].more, 0);
+    }
+    quant_decode(t, m.bytes, m.plain, 2 * 512);
+    m.w.data = m.bytes;
+    return m;
+}
+
+/* Integer kernels sum up products of up to 256 columns before they convert them. */
+static void the_largest_weights_and_activations_do_not_overflow(void **state)
+{
+    static const int fills[] = { 0xff, 0x7f, 0x80, 0 };
+    (void)state;
+    for (int i = 0; set_at(i); i++) {
+        struct world w = world_open(set_at(i), NULL, 1);
+        for (int k = 0; halves[k].type != DT_IQ2_XXS; k++)
+            for (int f = 0; f < 4; f++) {
+                struct matrix m = largest_make(k, fills[f]);
+                float x[4 * 512], y[8];
+                for (int c = 0; c < 4 * 512; c++) x[c] = c / 512 % 2 ? -3.0f : 3.0f;
+                for (int n = 1; n <= 4; n++) {
+                    struct tensor xt = tensor_f32(x, n, 512);
+                    struct linear job = { .out = tensor_f32(y, n, 2), .w = &m.w };
+                    assert_int_equal(cpu_linear(w.mm, w.par, &xt, &job, 1), OK);
+                    check_product(&m, &xt, &job.out, "ref", 1); /* no rounding: 127 is 3 */
+                }
+                matrix_free(&m);
+            }
+        world_close(&w);
+    }
+}
+
 static void an_isa_is_found_by_its_name(void **state)
 {
     (void)state;
@@ -317,6 +363,7 @@ int main(void)
         cmocka_unit_test(jobs_of_one_call_write_only_their_own_columns),
         cmocka_unit_test(many_tokens_are_multiplied_by_the_gemm),
         cmocka_unit_test(zero_activations_give_zero_results),
+        cmocka_unit_test(the_largest_weights_and_activations_do_not_overflow),
         cmocka_unit_test(an_isa_is_found_by_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
