@@ -27,7 +27,7 @@ static bool is_lattice(enum dtype t)
 static int least_tokens(enum dtype t)
 {
     if (is_float(t)) return FLOATS.min_tokens(t);
-    return is_lattice(t) ? 5 : t == DT_Q8_0 ? 9 : 12;
+    return is_lattice(t) ? 5 : t == DT_Q6_K ? 6 : t == DT_Q8_0 ? 9 : 12;
 }
 
 GEMM_TABLE(gemm_avx512, "avx512", rows, 12, least_tokens);
