@@ -137,12 +137,12 @@ static void an_empty_content_beside_calls_is_null_where_the_template_wants_it(vo
     chat_template_close(c);
 }
 
-/* The sandbox of transformers refuses append(); templates of Kimi K2 call it all the same. */
-static void a_template_may_append_to_its_lists(void **state)
+/* The sandbox of transformers refuses append() and pop(); templates of Kimi K2 call them all the same. */
+static void a_template_may_change_its_lists(void **state)
 {
     struct chat_template *c = open_template(
         "{% set all = [] %}{% for m in messages %}{% set _ = all.append(m.content) %}{% endfor %}"
-        "{{ all | join('+') }}");
+        "{{ all.pop(0) }}-{{ all.pop() }}-{{ all | join('+') }}");
     struct chat_template *bad = open_template("{% set all = [] %}{% set _ = all.append(1, 2) %}");
     json_t *one = json_pack("[{s:s, s:s}]", "role", "user", "content", "a");
     struct buf out = { 0 };
@@ -150,8 +150,9 @@ static void a_template_may_append_to_its_lists(void **state)
 
     (void)state;
     assert_prompt(c,
-                  "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"}]",
-                  (struct chat_template_input){ .no_generation_prompt = true }, "a+b");
+                  "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"},{"
+                  "\"role\":\"user\",\"content\":\"c\"}]",
+                  (struct chat_template_input){ .no_generation_prompt = true }, "a-c-b");
     assert_int_equal(
         chat_template_render(bad, &(struct chat_template_input){ .messages = one }, &out, &e),
         E_INVALID);
@@ -505,7 +506,7 @@ int main(void)
         cmocka_unit_test(contents_have_the_shape_the_template_understands),
         cmocka_unit_test(arguments_have_the_shape_the_template_understands),
         cmocka_unit_test(an_empty_content_beside_calls_is_null_where_the_template_wants_it),
-        cmocka_unit_test(a_template_may_append_to_its_lists),
+        cmocka_unit_test(a_template_may_change_its_lists),
         cmocka_unit_test(a_last_message_can_be_continued),
         cmocka_unit_test(requests_with_tools_may_have_another_template),
         cmocka_unit_test(a_refusal_of_the_template_is_invalid_input),

@@ -118,7 +118,8 @@ static void a_result_finds_the_latest_call_of_its_id(void **state)
     json_decref(list);
 }
 
-static void assert_joined(const char *messages, const char *want)
+static void assert_changed(bool (*change)(json_t *all, bool *changed), const char *messages,
+                           const char *want)
 {
     json_t *all = json_loads(messages, 0, NULL);
     struct buf text = { 0 };
@@ -126,11 +127,16 @@ static void assert_joined(const char *messages, const char *want)
 
     assert_non_null(all);
     assert_true(clean_messages(all));
-    assert_true(join_messages(all, &changed));
+    assert_true(change(all, &changed));
     jsonr_dump(&text, all, JSON_COMPACT);
     assert_string_equal(buf_cstr(&text), want);
     buf_release(&text);
     json_decref(all);
+}
+
+static void assert_joined(const char *messages, const char *want)
+{
+    assert_changed(join_messages, messages, want);
 }
 
 #define M(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
@@ -153,6 +159,21 @@ static void neighbours_of_a_role_are_joined(void **state)
     assert_joined("[" M("system", "") "," M("user", "a") "," M("system", "") "]",
                   "[" M("user", "a") "]");
     assert_joined("[" M("system", "") "," M("system", "") "]", "[" M("system", "") "]");
+}
+
+static void system_messages_can_move_to_the_front(void **state)
+{
+    (void)state;
+    assert_changed(lift_system, "[]", "[]");
+    assert_changed(lift_system, "[" M("user", "a") "," M("user", "b") "]",
+                   "[" M("user", "a") "," M("user", "b") "]");
+    assert_changed(
+        lift_system,
+        "[" M("user", "a") "," M("system", "s") "," M("user", "b") "," M("system", "t") "]",
+        "[" M("system", "s\\n\\nt") "," M("user", "a\\n\\nb") "]");
+    assert_changed(lift_system,
+                   "[" M("developer", "d") "," M("user", "a") "," M("developer", "e") "]",
+                   "[" M("system", "d\\n\\ne") "," M("user", "a") "]");
 }
 
 /* ---- the work ---- */
@@ -341,6 +362,7 @@ int main(void)
         cmocka_unit_test(the_parts_of_a_turn_are_one_message),
         cmocka_unit_test(a_result_finds_the_latest_call_of_its_id),
         cmocka_unit_test(neighbours_of_a_role_are_joined),
+        cmocka_unit_test(system_messages_can_move_to_the_front),
         cmocka_unit_test(twice_the_parts_are_twice_the_work),
         cmocka_unit_test(twice_the_messages_are_twice_the_work),
         cmocka_unit_test(a_stopped_request_is_not_read_on),

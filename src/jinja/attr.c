@@ -82,13 +82,33 @@ static struct jval list_index(struct render *r, struct jval self, const struct j
     return jv_fail(r, "%.*s is not in list", STR_ARG(str_take(jv_repr(r, a->v[0]), 60)));
 }
 
-/* Only where the caller allows it (jinja_limits). */
+/* append() and pop(): only where the caller allows them (jinja_limits). */
 static struct jval list_append(struct render *r, struct jval self, const struct jargs *a)
 {
     if (a->n != 1 || a->n_kw)
         return jv_fail(r, "append() takes exactly one argument (%zu given)", a->n + a->n_kw);
     jlist_push(r, self.l, a->v[0]);
     return jv_none();
+}
+
+/* pop(index): the last item without an index. */
+static struct jval list_pop(struct render *r, struct jval self, const struct jargs *a)
+{
+    struct jlist *l = self.l;
+    int64_t at = -1;
+    struct jval v;
+
+    if (a->n > 1 || a->n_kw)
+        return jv_fail(r, "pop expected at most 1 argument, got %zu", a->n + a->n_kw);
+    if (a->n && !jarg_int(r, a->v[0], -1, &at)) return jv_none();
+    if (!l->n) return jv_fail(r, "pop from empty list");
+    if (at < 0) at += (int64_t)l->n;
+    if (at < 0 || at >= (int64_t)l->n) return jv_fail(r, "pop index out of range");
+    if (!jv_step(r, l->n - (size_t)at)) return jv_none();
+    v = l->v[at];
+    memmove(&l->v[at], &l->v[at + 1], (l->n - (size_t)at - 1) * sizeof v);
+    l->n--;
+    return v;
 }
 
 /* True for integers; for floats whether the value is finite and has no fraction. */
@@ -204,7 +224,9 @@ static bool macro_attr(struct render *r, const struct jmacro *m, struct str name
     return true;
 }
 
-static const struct jmethod_def append_method = { "append", list_append };
+static const struct jmethod_def changing_methods[] = { { "append", list_append },
+                                                       { "pop", list_pop },
+                                                       { NULL, NULL } };
 
 /* Python's getattr(); false: there is no such attribute. An unsafe one exists and is undefined. */
 static bool find_attr(struct render *r, struct jval of, struct str name, struct jval *out)
@@ -212,7 +234,7 @@ static bool find_attr(struct render *r, struct jval of, struct str name, struct 
     const struct jmethod_def *def = find_method(of, name);
     const struct jval *v;
 
-    if (r->append && of.kind == J_LIST && str_is(name, "append")) def = &append_method;
+    if (r->change_lists && of.kind == J_LIST && !def) def = find_method_in(changing_methods, name);
     if (def) return *out = jv_method(r, of, def), true;
     if (is_unsafe(of, name)) {
         *out = jv_undef(r, "access to attribute '%.*s' of '%s' object is unsafe", STR_ARG(name),

@@ -20,11 +20,11 @@
 struct variant { /* one template, and the shape of messages it understands */
     struct jinja *t;
     struct str text;
-    bool parts;        /* contents as lists of parts */
-    bool only_parts;   /* and not as strings */
-    bool text_args;    /* arguments of tool calls as JSON text, not as objects */
-    bool null_content; /* messages with tool calls are written only if their content is null */
-    bool appends;      /* calls append() of a list, as some templates of Kimi K2 do */
+    bool parts;         /* contents as lists of parts */
+    bool only_parts;    /* and not as strings */
+    bool text_args;     /* arguments of tool calls as JSON text, not as objects */
+    bool null_content;  /* messages with tool calls are written only if their content is null */
+    bool changes_lists; /* with append() or pop(), as some templates of Kimi K2 do */
 };
 
 struct chat_template {
@@ -33,16 +33,16 @@ struct chat_template {
     json_t *tokens;              /* an object: bos_token, eos_token, unk_token, pad_token */
 };
 
-/* The sandbox of transformers refuses append(), so that the template fails there. Here it may have
- * it, after an error. */
+/* The sandbox of transformers refuses append() and pop(), so that the template fails there. Here it
+ * may have them, after an error. */
 static int render_template(const struct variant *f, const json_t *vars,
                            const struct jinja_limits *limits, struct buf *out, struct err *e)
 {
     struct jinja_limits more = limits ? *limits : (struct jinja_limits){ 0 };
     int rc = jinja_render(f->t, vars, limits, out, e);
 
-    if (rc != E_FORMAT || !f->appends) return rc;
-    more.append = true;
+    if (rc != E_FORMAT || !f->changes_lists) return rc;
+    more.change_lists = true;
     return jinja_render(f->t, vars, &more, out, e);
 }
 
@@ -146,7 +146,7 @@ static int open_variant(struct chat_template *c, struct variant *f, struct str t
     if (rc != OK) return rc;
     f->text = arena_str(&c->arena, text);
     if ((rc = arena_check(&c->arena, e)) != OK) return rc;
-    f->appends = str_find(text, STR(".append(")) >= 0;
+    f->changes_lists = str_find(text, STR(".append(")) >= 0 || str_find(text, STR(".pop(")) >= 0;
     if ((rc = probe_contents(c, f, e)) != OK) return rc;
     return probe_arguments(c, f, e);
 }

@@ -249,7 +249,7 @@ int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_l
                                     .stop = l.stop,
                                     .deadline_ns = l.deadline_ns },
                         .max_output = l.max_output ? l.max_output : MAX_OUTPUT,
-                        .append = l.append,
+                        .change_lists = l.change_lists,
                         .random_state = clock_ns() };
     struct jtext text = { .r = &r };
     struct err ignored;

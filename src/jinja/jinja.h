@@ -34,7 +34,8 @@ struct jinja_limits {   /* 0: the default */
     const atomic_bool *cancelled; /* set by any thread: the rendering ends; NULL: never */
     const atomic_int *stop;       /* the same: not 0 */
     uint64_t deadline_ns;         /* of clock_ns: the rendering ends; 0: never */
-    bool append; /* lists have the method append(), which the sandbox of transformers refuses */
+    bool
+        change_lists; /* lists have append() and pop(), which the sandbox of transformers refuses */
 };
 
 /* `name` stands before line and column in error messages; NULL: "template". The source is copied.

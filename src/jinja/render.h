@@ -38,7 +38,7 @@ struct render {
     struct arena arena;   /* all values; released when the rendering ends */
     struct budget budget; /* steps, bytes of the arena, and who may cancel */
     size_t max_output;    /* bytes of the text */
-    bool append;          /* of jinja_limits */
+    bool change_lists;    /* of jinja_limits */
     int depth;            /* of jv_enter */
     bool failed;
     struct err *e;           /* the first failure; never NULL */

@@ -278,6 +278,28 @@ static bool join_messages(json_t *all, bool *changed)
     return ok && cut_messages(all, n);
 }
 
+/* "developer" becomes "system", and the system messages move to the front, as one. */
+static bool lift_system(json_t *all, bool *changed)
+{
+    size_t i, at = 0;
+    json_t *msg;
+    bool ok = true;
+
+    json_array_foreach (all, i, msg) {
+        if (is_role(msg, "developer")) {
+            *changed = true;
+            ok = ok && json_object_set_new(msg, "role", json_string("system")) == 0;
+        }
+        if (!at && i && is_role(msg, "system")) at = i;
+    }
+    if (ok && at && !is_role(json_array_get(all, 0), "system")) {
+        *changed = true;
+        msg = json_incref(json_array_get(all, at));
+        ok = json_array_remove(all, at) == 0 && json_array_insert_new(all, 0, msg) == 0;
+    }
+    return ok && (!*changed || join_messages(all, changed));
+}
+
 /* For templates without a system role: the text is put before that of the first user message. */
 static bool move_system(json_t *all, bool *changed)
 {
@@ -371,11 +393,12 @@ static int render_template(const struct prompter *p, struct chat_template_input 
 static int render_changed(const struct prompter *p, struct chat_template_input *ask,
                           json_t *messages, struct buf *text, int first_rc, struct err *e)
 {
-    bool (*const changes[])(json_t * all, bool *changed) = { join_messages, move_system };
+    bool (*const changes[])(json_t * all, bool *changed) = { join_messages, lift_system,
+                                                             move_system };
     struct err again = { 0 };
     int rc = first_rc;
 
-    for (int i = 0; i < 2 && rc != OK; i++) {
+    for (int i = 0; i < 3 && rc != OK; i++) {
         bool changed = false;
         if (!changes[i](messages, &changed)) return err_nomem(e, "the messages");
         if (!changed) continue;

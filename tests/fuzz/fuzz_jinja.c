@@ -19,9 +19,9 @@ static json_t *parse_variables(struct str text)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct jinja_limits limits = { .max_steps = 200000,
-                                   .max_bytes = 32 << 20,
-                                   .max_output = 1 << 20 };
+    struct jinja_limits limits = {
+        .max_steps = 200000, .max_bytes = 32 << 20, .max_output = 1 << 20, .change_lists = n % 2
+    };
     char *copy = mem_dup(data, n); /* exactly n bytes: the sanitizer finds reads past them */
     const char *nul = copy && n ? memchr(copy, 0, n) : NULL;
     struct str source = str_of(copy, nul ? (size_t)(nul - copy) : n),

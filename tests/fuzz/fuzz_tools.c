@@ -31,7 +31,24 @@ static const char *const templates[] = {
     "function call <|role_sep|>",
     "<|python_start|>",
     "<tool_calls>",
+    "<longcat_tool_call> <longcat_arg_key> <longcat_think>",
+    "<longcat_tool_call>",
+    "<function= <parameter=example_parameter_1>value_1</parameter>",
+    "<function_calls>",
+    "<invoke name= <dots_function_call>",
+    "<|begin|>assistant<|think|> <|tool_call:begin|> <|tool_call:args|>",
+    "<tool_call> <|extra_0|> <think>",
+    "<start_function_call>",
 };
+
+/* Every type of argument, a reference, and one that never ends. */
+static const char tools_text[] =
+    "[{\"function\":{\"name\":\"f\",\"parameters\":{\"$defs\":{\"P\":{\"properties\":{\"x\":{"
+    "\"type\":\"number\"},\"y\":{\"$ref\":\"#/$defs/P\"}}},\"Q\":{\"$ref\":\"#/$defs/Q\"}},"
+    "\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":\"integer\"},\"c\":{\"type\":"
+    "\"boolean\"},\"d\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},\"e\":{\"type\":"
+    "\"array\",\"items\":{\"type\":\"string\"}},\"p\":{\"$ref\":\"#/$defs/P\"},\"q\":{\"$ref\":"
+    "\"#/$defs/Q\"},\"g\":{\"enum\":[1,\"1\",null]}}}}}]";
 
 static void add_piece(struct buf *b, char kind, struct str text)
 {
@@ -84,9 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const char *template =
         n ? templates[data[0] % (sizeof templates / sizeof *templates)] : templates[0];
-    json_t *tools =
-        json_pack("[{s:{s:s, s:{s:{s:{s:s}, s:{s:s}}}}}]", "function", "name", "f", "parameters",
-                  "properties", "a", "type", "string", "b", "type", "integer");
+    json_t *tools = json_loads(tools_text, 0, NULL);
     struct buf whole = { 0 }, parts = { 0 };
     char *copy;
 
