@@ -107,6 +107,82 @@ static void loaded_models_come_first_until_they_have_a_queue(void **state)
     assert_int_equal(choose(PLACE_LEAST, w, 2, turn), 1);
 }
 
+/* A model in use is unloaded for another one only where nothing else is possible. */
+static void a_worker_with_room_loads_before_one_that_unloads_a_model(void **state)
+{
+    struct place_worker w[3] = { worker_of(0, 0), worker_of(500, 0), worker_of(900, 0) };
+    double turn[3] = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) w[i].loaded = false;
+    w[0].evicts = EVICTS_USED;
+    w[1].evicts = EVICTS_IDLE;
+    for (int p = PLACE_PREFIX; p <= PLACE_ROUND_ROBIN; p++) {
+        w[2].evicts = EVICTS_NONE;
+        assert_int_equal(choose((enum place_policy)p, w, 3, turn), 2);
+        w[2].evicts = EVICTS_USED;
+        assert_int_equal(choose((enum place_policy)p, w, 3, turn), 1);
+    }
+    w[1].usable = false;
+    assert_int_equal(choose(PLACE_LEAST, w, 3, turn), 0); /* nowhere else */
+    w[2].loaded = true;
+    w[2].waiting = 50; /* a queue is better than the end of a model in use */
+    assert_int_equal(choose(PLACE_LEAST, w, 3, turn), 2);
+}
+
+static void replicas_follow_the_demand(void **state)
+{
+    struct replica_opt o = { 0, 0 };
+    struct replica_worker w[3] = { { .usable = true, .loaded = true, .requests = 9 },
+                                   { .usable = true, .free_bytes = 10 },
+                                   { .usable = true, .free_bytes = 20 } };
+    struct replica_choice c = replicas_choose(&o, 9, false, w, 3);
+
+    (void)state;
+    assert_true(c.wanted == 2 && c.step == REPLICA_LOAD && c.worker == 2); /* the most room */
+    w[2].evicts = EVICTS_IDLE;
+    assert_int_equal(replicas_choose(&o, 9, false, w, 3).worker, 1);
+    w[1].evicts = w[2].evicts = EVICTS_USED;
+    assert_int_equal(replicas_choose(&o, 100, false, w, 3).step, REPLICA_KEEP);
+    w[1].evicts = EVICTS_NONE;
+    w[2].loading = true; /* that one is enough */
+    assert_int_equal(replicas_choose(&o, 9, false, w, 3).step, REPLICA_KEEP);
+    o.max = 1;
+    assert_int_equal(replicas_choose(&o, 100, false, w, 3).wanted, 1);
+    o.max = 0;
+    assert_int_equal(replicas_choose(&o, 100, false, w, 3).wanted, 3); /* all there are */
+
+    w[1].loaded = w[2].loaded = true;
+    w[2].loading = false;
+    c = replicas_choose(&o, 8, false, w, 3);
+    assert_true(c.surplus && c.step == REPLICA_KEEP); /* not yet */
+    c = replicas_choose(&o, 8, true, w, 3);
+    assert_true(c.step == REPLICA_UNLOAD && c.worker == 1); /* idle, with the least room */
+    w[1].requests = w[2].requests = 1;
+    assert_int_equal(replicas_choose(&o, 8, true, w, 3).step, REPLICA_KEEP); /* all are in use */
+    o.min = 3;
+    w[1].requests = w[2].requests = 0;
+    assert_int_equal(replicas_choose(&o, 0, true, w, 3).step, REPLICA_KEEP);
+}
+
+/* A minimum is loaded in advance where there is room; the last replica is the worker's own. */
+static void a_minimum_of_replicas_evicts_nothing(void **state)
+{
+    struct replica_opt o = { 0, 0 };
+    struct replica_worker w[2] = { { .usable = true, .evicts = EVICTS_IDLE }, { .usable = true } };
+
+    (void)state;
+    assert_int_equal(replicas_choose(&o, 3, false, w, 2).step, REPLICA_KEEP); /* by the request */
+    o.min = 1;
+    assert_int_equal(replicas_choose(&o, 0, false, w, 2).worker, 1);
+    w[1].evicts = EVICTS_IDLE;
+    assert_int_equal(replicas_choose(&o, 0, false, w, 2).step, REPLICA_KEEP);
+    o.min = 0;
+    w[0].loaded = true;
+    assert_false(replicas_choose(&o, 0, true, w, 2).surplus);
+    assert_int_equal(replicas_choose(&o, 0, true, w, 0).wanted, 0);
+}
+
 static void affinity_keeps_the_imbalance_below_five_percent(void **state)
 {
     struct place_worker w[4] = { worker_of(0, 0), worker_of(0, 0), worker_of(0, 0),
@@ -580,6 +656,9 @@ int main(void)
         cmocka_unit_test(the_index_knows_how_much_of_a_prompt_a_worker_has),
         cmocka_unit_test(texts_with_one_beginning_have_equal_hashes),
         cmocka_unit_test(with_the_tokenizer_hashes_are_those_of_token_blocks),
+        cmocka_unit_test(a_worker_with_room_loads_before_one_that_unloads_a_model),
+        cmocka_unit_test(replicas_follow_the_demand),
+        cmocka_unit_test(a_minimum_of_replicas_evicts_nothing),
         cmocka_unit_test(a_long_body_is_looked_at_in_pieces),
         cmocka_unit_test(one_pass_finds_all_members),
         cmocka_unit_test(the_state_of_a_worker_is_checked_member_by_member),

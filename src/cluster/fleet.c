@@ -419,6 +419,29 @@ static bool breaker_allows(const struct worker *w, uint64_t now)
     return !w->open_until || (now >= w->open_until && !w->half_open);
 }
 
+/* 0: no worker had it in memory yet. */
+static double model_bytes(const struct worker *w, const struct worker_model *m)
+{
+    const struct fleet *f = w->fleet;
+    double most = m->bytes;
+
+    for (int i = 0; f && i < f->n && most == 0; i++)
+        for (int k = 0; f->at[i] && k < f->at[i]->n_models; k++)
+            if (strcmp(f->at[i]->models[k].id, m->id) == 0) most = f->at[i]->models[k].bytes;
+    return most;
+}
+
+enum place_evicts worker_evicts(const struct worker *w, const struct worker_model *m)
+{
+    if (m->loading) return EVICTS_NONE;
+    if (w->free_models != 0 && (w->free_bytes < 0 || model_bytes(w, m) <= w->free_bytes))
+        return EVICTS_NONE;
+    for (int i = 0; i < w->n_models; i++)
+        if (w->models[i].loaded && w->models[i].running + w->models[i].waiting == 0)
+            return EVICTS_IDLE;
+    return EVICTS_USED;
+}
+
 static struct place_worker describe(struct worker *w, const struct fleet_job *job, uint64_t now,
                                     bool *known)
 {
@@ -430,6 +453,7 @@ static struct place_worker describe(struct worker *w, const struct fleet_job *jo
                               .waiting = m ? m->waiting : w->waiting,
                               .kv_free = m ? m->kv_free : 0 };
 
+    if (m && !m->loaded) p.evicts = worker_evicts(w, m);
     if (w->state == WORKER_GONE) return p;
     *known |= job->any_model || m;
     p.usable = w->state == WORKER_READY && (job->any_model || m) && breaker_allows(w, now) &&
@@ -454,6 +478,8 @@ void fleet_take(struct fleet *f, struct worker *w, const struct fleet_job *job)
             if (f->at[i]) f->at[i]->assigned /= 2;
 }
 
+static void note_load(struct worker *w, const struct fleet_job *job);
+
 struct worker *fleet_place(struct fleet *f, const struct fleet_job *job, bool *by_prefix,
                            bool *known)
 {
@@ -473,7 +499,19 @@ struct worker *fleet_place(struct fleet *f, const struct fleet_job *job, bool *b
     i = f->opt.choose ? f->opt.choose(f->opt.choose_arg, f, job, all, f->n) : -1;
     if (i < 0 && (i = place_choose(&pj, all, f->n, &st, by_prefix)) < 0) return NULL;
     fleet_take(f, f->at[i], job);
+    note_load(f->at[i], job);
     return f->at[i];
+}
+
+/* The request makes the worker load its model: what the worker says next replaces this. */
+static void note_load(struct worker *w, const struct fleet_job *job)
+{
+    const struct worker_model *m = job->any_model ? NULL : worker_model(w, job->model);
+
+    if (!m || m->loaded || m->loading) return;
+    if (w->free_models > 0) w->free_models--;
+    if (w->free_bytes >= 0) w->free_bytes = fmax(0, w->free_bytes - model_bytes(w, m));
+    w->models[m - w->models].loading = true;
 }
 
 double fleet_imbalance(struct fleet *f)

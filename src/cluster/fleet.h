@@ -45,9 +45,10 @@ struct worker_model {
     char *id;
     char **aliases; /* [n_aliases] */
     int n_aliases;
-    bool loaded, failed;
+    bool loaded, loading, failed;
     int running, waiting;
     double kv_free; /* share */
+    double bytes;   /* in memory, or of its files; 0: not known */
 };
 
 struct worker {
@@ -71,6 +72,8 @@ struct worker {
     int n_models;
     int running, waiting;
     double kv_free; /* share of the KV cache, of the loaded model that has least; 1: none loaded */
+    double free_bytes; /* of memory for models; -1: not known */
+    int free_models;   /* that may be loaded besides; -1: no limit */
     char devices[160]; /* for people: "cpu (avx512, 2 threads), ..." */
     char gang[200];    /* for people: "tales: 2 members (tp 2, pp 1) on a, b, 8 % communication" */
     struct buf list;   /* the elements of GET /v1/models, separated by commas */
@@ -134,6 +137,9 @@ int fleet_read_state(struct worker *w, struct str json, struct err *e);
 
 /* The model of that name or alias; NULL: the worker does not have it. An empty name: its first one. */
 const struct worker_model *worker_model(const struct worker *w, struct str name);
+
+/* What a load of the model, one of w's that is not loaded, costs others there. */
+enum place_evicts worker_evicts(const struct worker *w, const struct worker_model *m);
 
 struct fleet_job {
     struct str model;

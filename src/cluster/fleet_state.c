@@ -49,7 +49,10 @@ static int read_model(struct worker_model *m, const json_t *v, struct err *e)
         m->n_aliases++;
     }
     m->loaded = state && strcmp(state, "loaded") == 0;
+    m->loading = state && strcmp(state, "loading") == 0;
     m->failed = state && strcmp(state, "failed") == 0;
+    m->bytes = json_number_value(json_object_get(v, "bytes"));
+    if (!(m->bytes >= 0)) m->bytes = 0;
     m->running = (int)json_integer_value(json_object_get(v, "running"));
     m->waiting = (int)json_integer_value(json_object_get(v, "waiting"));
     m->kv_free = json_number_value(json_object_get(v, "kv_free"));
@@ -82,6 +85,27 @@ static bool is_same_list(const struct worker *w, const struct worker_model *m, i
         if (strcmp(m[i].id, w->models[i].id) != 0 || m[i].loaded != w->models[i].loaded)
             return false;
     return true;
+}
+
+/* A model that was in memory before is as large as it was. */
+static void keep_bytes(const struct worker *w, struct worker_model *m, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < w->n_models && m[i].bytes == 0; k++)
+            if (strcmp(m[i].id, w->models[k].id) == 0) m[i].bytes = w->models[k].bytes;
+}
+
+/* Workers of an earlier version do not say it: they have room then. */
+static void read_room(struct worker *w, const json_t *room)
+{
+    const json_t *models = json_object_get(room, "models"), *bytes = json_object_get(room, "bytes");
+
+    w->free_models = json_is_integer(models) && json_integer_value(models) >= 0 &&
+                             json_integer_value(models) < 1000000
+                         ? (int)json_integer_value(models)
+                         : -1;
+    w->free_bytes =
+        json_is_number(bytes) && json_number_value(bytes) >= 0 ? json_number_value(bytes) : -1;
 }
 
 /* For people: the first devices, as far as there is room. */
@@ -157,6 +181,7 @@ static int take_state(struct worker *w, const json_t *root, struct err *e)
         return rc;
     }
     same = is_same_list(w, models, n);
+    keep_bytes(w, models, n);
     fleet_free_models(w->models, w->n_models);
     buf_release(&w->list);
     w->models = models;
@@ -164,6 +189,7 @@ static int take_state(struct worker *w, const json_t *root, struct err *e)
     w->list = text;
     w->store = json_is_true(json_object_get(root, "store")) ? STORE_THERE : STORE_NONE;
     w->says_draining = json_is_true(json_object_get(root, "draining"));
+    read_room(w, json_object_get(root, "room"));
     read_devices(w, json_object_get(root, "devices"));
     read_gangs(w, json_object_get(root, "gangs"));
     w->running = w->waiting = 0;

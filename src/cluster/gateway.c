@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "cluster/gateway_impl.h"
 #include "cluster/gwjobs.h"
+#include "cluster/gwmodels.h"
 #include "cluster/gwstore.h"
 #include "cluster/script.h"
 #include "cluster/stored.h"
@@ -750,6 +751,7 @@ static int gateway_open(struct gateway *g, struct err *e)
     if ((rc = open_signals(g, e)) != OK) return rc;
     if (!(g->ending = loop_timer(g->loop, on_ending, g))) return err_nomem(e, "a timer");
     if ((rc = open_fleet(g, e)) != OK) return rc;
+    if ((rc = gwmodels_open(&g->models, g, e)) != OK) return rc;
     if ((rc = open_http(g, e)) != OK) return rc;
     return open_nats(g, e);
 }
@@ -760,6 +762,7 @@ static void gateway_close(struct gateway *g)
     if (g->fleet) relay_abort_all(g);
     gwstore_close(g->store);
     gwjobs_close(g->jobs);
+    gwmodels_close(g->models);
     fleet_close(g->fleet);
     http_close(g->http);
     loop_timer_close(g->ending);

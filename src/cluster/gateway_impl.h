@@ -11,6 +11,7 @@
 #include "server/auth.h"
 
 struct gwjobs;
+struct gwmodels;
 struct gwstore;
 struct limit;
 struct member;
@@ -30,6 +31,7 @@ struct gateway {
     struct fleet *fleet;
     struct script *script;   /* NULL: the built-in policy */
     struct roster *roster;   /* NULL: no NATS */
+    struct gwmodels *models; /* their replicas */
     struct gwjobs *jobs;     /* durable requests; NULL: no NATS */
     struct gwstore *store;   /* files and batches; NULL: no NATS */
     struct member *members;  /* [FLEET_MAX] of the last listing */
@@ -83,6 +85,8 @@ void relay_begin_job(struct gateway *g, struct http_req *q, const struct gw_who 
 void relay_worker_lost(struct gateway *g, struct worker *w); /* its streams move */
 void relay_workers_changed(struct gateway *g);               /* those that wait try again */
 void relay_abort_all(struct gateway *g);                     /* the gateway shuts down */
+/* Requests for the model that wait for a worker. */
+int relay_count_waiting(struct gateway *g, const char *model);
 /* The worker of the request with that completion or correlation id; NULL: none. */
 struct worker *relay_find(struct gateway *g, struct str id);
 

@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "cluster/gateway_impl.h"
 #include "cluster/gwjobs.h"
+#include "cluster/gwmodels.h"
 #include "cluster/gwstore.h"
 #include "cluster/script.h"
 #include "member/member.h"
@@ -29,6 +30,12 @@ static void write_worker(struct jsonw *w, const struct worker *o)
     for (int i = 0; i < o->n_models; i++)
         if (o->models[i].loaded) jsonw_str(w, str_c(o->models[i].id));
     jsonw_end(w);
+    jsonw_key(w, "free_bytes");
+    if (o->free_bytes >= 0) jsonw_num(w, o->free_bytes);
+    else jsonw_null(w);
+    jsonw_key(w, "free_models");
+    if (o->free_models >= 0) jsonw_int(w, o->free_models);
+    else jsonw_null(w);
     jsonw_key(w, "devices"), jsonw_str(w, str_c(o->devices));
     jsonw_key(w, "gang"), jsonw_str(w, str_c(o->gang));
     jsonw_key(w, "kv_free"), jsonw_num(w, o->kv_free);
@@ -99,6 +106,7 @@ void gateway_write_status(struct gateway *g, struct buf *out)
     }
     if (g->jobs) jsonw_key(&w, "durable"), gwjobs_write_status(g->jobs, &w);
     if (g->store) jsonw_key(&w, "store"), gwstore_write_status(g->store, &w);
+    jsonw_key(&w, "models"), gwmodels_write_status(g->models, &w);
     jsonw_key(&w, "workers"), jsonw_arr(&w);
     for (int i = 0; i < fleet_n(g->fleet); i++)
         if (fleet_at(g->fleet, i)) write_worker(&w, fleet_at(g->fleet, i));
@@ -232,6 +240,7 @@ void gateway_write_metrics(struct gateway *g, struct buf *out)
     if (g->roster)
         stat_gauge(out, "tern_gateway_nats_connected", "", "1: NATS answers",
                    roster_is_connected(g->roster));
+    gwmodels_write_metrics(g->models, out);
     if (g->jobs) gwjobs_write_metrics(g->jobs, out);
     if (g->store) gwstore_write_metrics(g->store, out);
     stat_hist(out, "tern_gateway_place_us", "", "request read to worker chosen", &g->n.place_us);

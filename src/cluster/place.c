@@ -21,17 +21,26 @@ bool place_policy_by_name(const char *name, enum place_policy *out)
 
 static double weight_of(const struct place_worker *w) { return w->weight > 0 ? w->weight : 1e-6; }
 
-/* Are there loaded workers whose queues are short? Then the others are left out. */
-static bool prefers_loaded(const struct place_worker *w, int n)
+/* Those that have the model in memory, and of the others those up to this cost. */
+enum worst { ONLY_LOADED = -1 };
+
+static bool is_candidate(const struct place_worker *w, int worst)
 {
-    for (int i = 0; i < n; i++)
-        if (w[i].usable && w[i].loaded && w[i].waiting < REPLICA_QUEUE) return true;
-    return false;
+    return w->usable && w->weight > 0 && (w->loaded || (int)w->evicts <= worst);
 }
 
-static bool is_candidate(const struct place_worker *w, bool only_loaded)
+static int find_worst(const struct place_worker *w, int n)
 {
-    return w->usable && w->weight > 0 && (!only_loaded || w->loaded);
+    bool loaded = false;
+    int least = EVICTS_USED;
+
+    for (int i = 0; i < n; i++) {
+        if (!is_candidate(&w[i], EVICTS_USED)) continue;
+        if (w[i].loaded && w[i].waiting < REPLICA_QUEUE) return ONLY_LOADED;
+        loaded |= w[i].loaded;
+        if (!w[i].loaded && (int)w[i].evicts < least) least = (int)w[i].evicts;
+    }
+    return loaded && least == EVICTS_USED ? ONLY_LOADED : least;
 }
 
 /* Work that is on its way decides; of equals the one that got less so far; then the one with more KV
@@ -46,28 +55,27 @@ static bool is_less_loaded(const struct place_worker *a, const struct place_work
     return a->kv_free > b->kv_free;
 }
 
-static int choose_least(const struct place_worker *w, int n, bool only_loaded, double grain)
+static int choose_least(const struct place_worker *w, int n, int worst, double grain)
 {
     int best = -1;
 
     for (int i = 0; i < n; i++)
-        if (is_candidate(&w[i], only_loaded) &&
-            (best < 0 || is_less_loaded(&w[i], &w[best], grain)))
+        if (is_candidate(&w[i], worst) && (best < 0 || is_less_loaded(&w[i], &w[best], grain)))
             best = i;
     return best;
 }
 
 /* Smooth weighted round-robin (as in nginx): every worker gains its weight, the first in the sum is
  * chosen and pays the sum of all weights. */
-static int choose_weighted(const struct place_worker *w, int n, bool only_loaded,
-                           struct place_state *st, bool equal)
+static int choose_weighted(const struct place_worker *w, int n, int worst, struct place_state *st,
+                           bool equal)
 {
     double sum = 0;
     int best = -1;
 
     for (int i = 0; i < n; i++) {
         double gain = equal ? 1 : weight_of(&w[i]);
-        if (!is_candidate(&w[i], only_loaded)) continue;
+        if (!is_candidate(&w[i], worst)) continue;
         sum += gain;
         st->turn[i] += gain;
         if (best < 0 || st->turn[i] > st->turn[best]) best = i;
@@ -77,12 +85,12 @@ static int choose_weighted(const struct place_worker *w, int n, bool only_loaded
 }
 
 /* Mean of the work per weight, over the candidates. */
-static double mean_assigned(const struct place_worker *w, int n, bool only_loaded)
+static double mean_assigned(const struct place_worker *w, int n, int worst)
 {
     double sum = 0, weights = 0;
 
     for (int i = 0; i < n; i++)
-        if (is_candidate(&w[i], only_loaded)) sum += w[i].assigned, weights += weight_of(&w[i]);
+        if (is_candidate(&w[i], worst)) sum += w[i].assigned, weights += weight_of(&w[i]);
     return weights > 0 ? sum / weights : 0;
 }
 
@@ -99,46 +107,46 @@ static bool keeps_balance(const struct place_job *job, const struct place_worker
 
 /* The least loaded of those that have not got more than their share. */
 static int choose_balanced(const struct place_job *job, const struct place_worker *w, int n,
-                           bool only_loaded, int least, double mean)
+                           int worst, int least, double mean)
 {
     int best = -1;
 
     for (int i = 0; i < n; i++)
-        if (is_candidate(&w[i], only_loaded) && keeps_balance(job, &w[i], &w[least], mean) &&
+        if (is_candidate(&w[i], worst) && keeps_balance(job, &w[i], &w[least], mean) &&
             (best < 0 || is_less_loaded(&w[i], &w[best], job->cost / 2)))
             best = i;
     return best < 0 ? least : best;
 }
 
 static int choose_prefix(const struct place_job *job, const struct place_worker *w, int n,
-                         bool only_loaded, bool *by_prefix)
+                         int worst, bool *by_prefix)
 {
-    int least = choose_least(w, n, only_loaded, job->cost / 2), best = -1;
-    double mean = mean_assigned(w, n, only_loaded);
+    int least = choose_least(w, n, worst, job->cost / 2), best = -1;
+    double mean = mean_assigned(w, n, worst);
 
     if (least < 0) return -1;
     for (int i = 0; i < n; i++) {
-        if (!is_candidate(&w[i], only_loaded) || w[i].match == 0) continue;
+        if (!is_candidate(&w[i], worst) || w[i].match == 0) continue;
         if (!keeps_balance(job, &w[i], &w[least], mean)) continue;
         if (best < 0 || w[i].match > w[best].match ||
             (w[i].match == w[best].match && is_less_loaded(&w[i], &w[best], job->cost / 2)))
             best = i;
     }
     *by_prefix = best >= 0;
-    return best >= 0 ? best : choose_balanced(job, w, n, only_loaded, least, mean);
+    return best >= 0 ? best : choose_balanced(job, w, n, worst, least, mean);
 }
 
 int place_choose(const struct place_job *job, const struct place_worker *w, int n,
                  struct place_state *st, bool *by_prefix)
 {
-    bool only_loaded = prefers_loaded(w, n), prefix = false;
-    int chosen = -1;
+    bool prefix = false;
+    int worst = find_worst(w, n), chosen = -1;
 
     switch (job->policy) {
-    case PLACE_PREFIX: chosen = choose_prefix(job, w, n, only_loaded, &prefix); break;
-    case PLACE_LEAST: chosen = choose_least(w, n, only_loaded, 0); break;
-    case PLACE_WEIGHTED: chosen = choose_weighted(w, n, only_loaded, st, false); break;
-    case PLACE_ROUND_ROBIN: chosen = choose_weighted(w, n, only_loaded, st, true); break;
+    case PLACE_PREFIX: chosen = choose_prefix(job, w, n, worst, &prefix); break;
+    case PLACE_LEAST: chosen = choose_least(w, n, worst, 0); break;
+    case PLACE_WEIGHTED: chosen = choose_weighted(w, n, worst, st, false); break;
+    case PLACE_ROUND_ROBIN: chosen = choose_weighted(w, n, worst, st, true); break;
     }
     if (by_prefix) *by_prefix = prefix;
     return chosen;
@@ -146,10 +154,10 @@ int place_choose(const struct place_job *job, const struct place_worker *w, int 
 
 double place_imbalance(const struct place_worker *w, int n)
 {
-    double mean = mean_assigned(w, n, false), most = 0;
+    double mean = mean_assigned(w, n, EVICTS_USED), most = 0;
 
     for (int i = 0; i < n; i++)
-        if (is_candidate(&w[i], false) && w[i].assigned / weight_of(&w[i]) > most)
+        if (is_candidate(&w[i], EVICTS_USED) && w[i].assigned / weight_of(&w[i]) > most)
             most = w[i].assigned / weight_of(&w[i]);
     return mean > 0 ? most / mean - 1 : 0;
 }

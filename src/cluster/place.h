@@ -6,9 +6,15 @@
  *                      queue than others. Else the least loaded worker.
  *   PLACE_LEAST        least tokens outstanding for its weight
  *   PLACE_WEIGHTED     in turns, as often as the weights say (smooth weighted round-robin)
- *   PLACE_ROUND_ROBIN  in turns */
+ *   PLACE_ROUND_ROBIN  in turns
+ *
+ * Workers that have the model in memory come first. Where all of them have a queue, one that has to load it
+ * is as good, unless a model in use would have to make room. Of those that have to load it, one with
+ * room is chosen before one that unloads another model, and that before one that unloads a model in use. */
 #ifndef TERN_CLUSTER_PLACE_H
 #define TERN_CLUSTER_PLACE_H
+
+#include "cluster/replicas.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,9 +23,10 @@ enum place_policy { PLACE_PREFIX, PLACE_LEAST, PLACE_WEIGHTED, PLACE_ROUND_ROBIN
 
 /* A worker as the choice sees it. */
 struct place_worker {
-    bool usable;        /* ready, has the model, not tried before */
-    bool loaded;        /* the model is in its memory */
-    double weight;      /* of its speed; 1: as the others */
+    bool usable;              /* ready, has the model, not tried before */
+    bool loaded;              /* the model is in its memory */
+    enum place_evicts evicts; /* it is not: what a load of it costs others */
+    double weight;            /* of its speed; 1: as the others */
     double outstanding; /* tokens of requests that it has and has not answered, in estimated cost */
     double assigned;    /* tokens that it got so far; older ones count less (place_decay) */
     double waiting;     /* requests in its queue, as it says itself */

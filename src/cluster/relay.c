@@ -651,6 +651,15 @@ void relay_workers_changed(struct gateway *g)
     }
 }
 
+int relay_count_waiting(struct gateway *g, const char *model)
+{
+    int n = 0;
+
+    for (struct relay *r = g->relays; r; r = r->next)
+        n += !r->w && r->wait_ns && strcmp(r->key.model, model) == 0;
+    return n;
+}
+
 struct worker *relay_find(struct gateway *g, struct str id)
 {
     for (struct relay *r = g->relays; r; r = r->next)

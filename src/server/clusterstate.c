@@ -3,6 +3,7 @@
 #include "base/jsonw.h"
 #include "engine/info.h"
 #include "engine/stats.h"
+#include "pool/memavail.h"
 #include "pool/pool.h"
 #include "server/health.h"
 #include "server/hopin.h"
@@ -86,6 +87,39 @@ static void write_gangs(struct jsonw *w, struct server *v)
     jsonw_end(w);
 }
 
+/* Memory for models that is free, and how many may be loaded besides; null: no limit, or not known. */
+static void write_room(struct jsonw *w, struct server *v)
+{
+    uint64_t limit = pool_limit(v->pool), used = pool_bytes(v->pool);
+    int64_t n = v->s->models_max;
+    struct memavail machine = { .free = UINT64_MAX };
+    struct pool_view o;
+
+    if (!limit) memavail_read(&machine, "");
+    for (int i = 0; i < pool_n(v->pool); i++) {
+        pool_view(v->pool, i, &o);
+        n -= o.state == POOL_LOADING || o.state == POOL_READY || o.state == POOL_DRAINING;
+    }
+    jsonw_key(w, "room"), jsonw_obj(w);
+    jsonw_key(w, "models");
+    if (v->s->models_max) jsonw_int(w, n > 0 ? n : 0);
+    else jsonw_null(w);
+    jsonw_key(w, "bytes");
+    if (limit) jsonw_int(w, (int64_t)(limit > used ? limit - used : 0));
+    else if (machine.free < INT64_MAX) jsonw_int(w, (int64_t)machine.free);
+    else jsonw_null(w);
+    jsonw_end(w);
+}
+
+/* Of a model in memory; 0: it is not. */
+static void write_bytes(struct jsonw *w, struct server *v, int i)
+{
+    struct pool_view o;
+
+    pool_view(v->pool, i, &o);
+    jsonw_key(w, "bytes"), jsonw_int(w, (int64_t)o.bytes);
+}
+
 /* instance changes with every start of the process: what a gateway knew of its cache is void then. */
 void clusterstate_get(struct visit *t)
 {
@@ -101,6 +135,7 @@ void clusterstate_get(struct visit *t)
     jsonw_key(&w, "version"), jsonw_str(&w, STR(TERN_VERSION));
     jsonw_key(&w, "draining"), jsonw_bool(&w, v->life != LIFE_RUN);
     jsonw_key(&w, "store"), jsonw_bool(&w, v->jobs != NULL);
+    write_room(&w, v);
     write_devices(&w, v);
     write_gangs(&w, v);
     jsonw_key(&w, "models"), jsonw_arr(&w);
@@ -109,6 +144,7 @@ void clusterstate_get(struct visit *t)
         jsonw_obj(&w);
         jsonw_key(&w, "model"), api_write_model(v->api, &w, i);
         write_load(&w, v, i);
+        write_bytes(&w, v, i);
         jsonw_end(&w);
     }
     jsonw_end(&w);

@@ -101,6 +101,7 @@ struct settings {
     char *cluster_key, *nats, *advertise;           /* of workers and gateways */
     char *peers, *peer_ca, *policy, *policy_script; /* of tern gateway */
     int64_t beat_ms, detect_ms, stall_ms;
+    int64_t replicas_min, replicas_max, replica_idle_ms;
 
     char *log_level, *log_format, *metrics_compat;
     bool log_prompts, access_log, cors;
