@@ -197,17 +197,15 @@ void batchrun_free(struct gwbatch *b)
 static void on_step(struct ledger_op *op)
 {
     struct gwbatch *b = (struct gwbatch *)op;
+    struct gwline **end = &b->lines;
     uint64_t now = clock_ns();
 
     b->busy = false;
     b->status = b->rec.status;
-    while (b->fresh) {
-        struct gwline *l = b->fresh;
-        b->fresh = l->next;
-        l->next = b->lines;
-        b->lines = l;
-        b->n_lines++;
-    }
+    while (*end) end = &(*end)->next;
+    *end = b->fresh; /* lines begin in the order of the input */
+    for (const struct gwline *l = b->fresh; l; l = l->next) b->n_lines++;
+    b->fresh = NULL;
     if (op->rc == OK) return;
     b->next_ns = now + RETRY_MS * MS;
     if (b->lost) {

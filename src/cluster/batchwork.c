@@ -647,7 +647,7 @@ int batchwork_run(const struct ledger_api *api, struct ledger_link *link, struct
     struct step s = { .k = { .api = api, .link = link }, .b = b, .e = &op->err };
     bool due = !b->put_ns || clock_ns() - b->put_ns > STORE_RENEW_MS * MS, open;
     bool again = false;
-    int rc = OK;
+    int before = b->rec.status, rc = OK;
 
     b->now = jobstore_now();
     open = b->rec.status == BATCH_VALIDATING || b->rec.status == BATCH_IN_PROGRESS;
@@ -656,6 +656,10 @@ int batchwork_run(const struct ledger_api *api, struct ledger_link *link, struct
         rc = set_status(&s, BATCH_FINALIZING);
     } else if (due) {
         rc = keep(&s);
+    }
+    if (rc == OK && before != b->rec.status) { /* the loop stops its lines first */
+        op->more = before != BATCH_IN_PROGRESS;
+        return OK;
     }
     if (rc == OK) rc = begin_work(&s);
     s.w = b->work;
@@ -673,7 +677,8 @@ int batchwork_run(const struct ledger_api *api, struct ledger_link *link, struct
         b->work = NULL;
     }
     if (batchrec_has_ended(&b->rec)) gwstore_note_ended(b->s, b->rec.id);
-    op->more = rc == OK && again && !batchrec_has_ended(&b->rec);
+    op->more = rc == OK && again && !batchrec_has_ended(&b->rec) &&
+               (before != BATCH_IN_PROGRESS || before == b->rec.status);
     return rc;
 }
 

@@ -256,11 +256,18 @@ def test_batches():
     late = begin(a, [line(i) for i in range(5)], window="3s")
     done = wait_batch(b, late)
     check("a batch that reaches the end of its window is expired", done["status"] == "expired" and done["expired_at"] and {r["error"]["code"] for r in rows(b, done["error_file_id"])} == {"batch_expired"}, done)
+    n = len(c.workers[0].seen) + 8
+    whole = begin(a, [line(i) for i in range(40)])
+    check("lines run beside each other, the first ones first", wait_for(lambda: len(c.workers[0].seen) == n) and a.status()["store"]["running"] == 8
+          and sorted(x["prompt"] for x in c.workers[0].seen[-8:]) == [f"p{i}" for i in range(8)], (a.status()["store"], c.workers[0].seen[-8:]))
+    b.ask("POST", f"/v1/batches/{whole}/cancel", {})
+    check("a cancel stops lines that run, and no other begins", wait_batch(b, whole)["status"] == "cancelled" and wait_for(lambda: a.status()["store"]["running"] == 0) and len(c.workers[0].seen) == n,
+          (a.status()["store"], n, len(c.workers[0].seen)))
     gate.set()
     listed = json.loads(a.get("/v1/batches?limit=2")[1])
     rest = json.loads(b.get(f"/v1/batches?limit=100&after={listed['last_id']}")[1])
     ids = [x["id"] for x in listed["data"] + rest["data"]]
-    check("a list has all of them, the latest first", listed["has_more"] and len(listed["data"]) == 2 and ids[0] == late and ids == sorted(ids, reverse=True) and {made["id"], mixed, *held} <= set(ids), ids)
+    check("a list has all of them, the latest first", listed["has_more"] and len(listed["data"]) == 2 and ids[:2] == [whole, late] and ids == sorted(ids, reverse=True) and {made["id"], mixed, *held} <= set(ids), ids)
     check_rest(c.nats, "batches")
 
     gate.clear()
