@@ -33,7 +33,7 @@ struct loader {
     const struct weight_list *list;
     bool allow_nan;
     int n_bad;       /* tensors with numbers that are not finite */
-    struct par *par; /* packs quantized layers; NULL: there are none */
+    struct par *par; /* packs quantized layers and copies columns; NULL: there are none */
     float *stage;    /* the vectors of a device, before they are put there */
     size_t n_stage;
     struct loadprogress progress;
@@ -127,22 +127,6 @@ static void read_rows(const struct weight_item *w, const struct layout *y, int i
     }
 }
 
-/* Columns of rows that need no conversion, straight from the file. */
-static void copy_columns(const struct weight_item *w, int i, int part, char *dst, size_t row_bytes)
-{
-    uint64_t whole = 0, at = 0;
-    int64_t rows = weight_rows(w, part), run;
-
-    dtype_row_bytes(w->t->type, (uint64_t)w->lay.cols, &whole);
-    dtype_row_bytes(w->t->type, (uint64_t)w->cols.at, &at);
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t row = layout_row(&w->lay, part, cut_row(&w->rows[part], r, &run));
-        const char *in =
-            (const char *)w->t->data + (size_t)((i + w->mat_at) * w->lay.rows + row) * whole + at;
-        memcpy(dst + (size_t)r * row_bytes, in, row_bytes);
-    }
-}
-
 /* A part of matrix i that is being copied. */
 struct copying {
     struct par *par; /* NULL: one thread */
@@ -150,6 +134,7 @@ struct copying {
     const struct layout *y;
     int i, part;
     enum dtype to;
+    bool plain; /* some columns of rows that need no conversion, straight from the file */
     char *dst;
     size_t bytes; /* of a row */
     float *tmp;   /* scratch of each thread */
@@ -158,8 +143,28 @@ struct copying {
     size_t wide_len;
 };
 
+static void copy_columns(const struct copying *c, int64_t first, int n)
+{
+    const struct weight_item *w = c->w;
+    uint64_t whole = 0, at = 0;
+    int64_t run;
+
+    dtype_row_bytes(w->t->type, (uint64_t)w->lay.cols, &whole);
+    dtype_row_bytes(w->t->type, (uint64_t)w->cols.at, &at);
+    for (int64_t r = first; r < first + n; r++) {
+        int64_t row = layout_row(&w->lay, c->part, cut_row(&w->rows[c->part], r, &run));
+        const char *in = (const char *)w->t->data +
+                         (size_t)((c->i + w->mat_at) * w->lay.rows + row) * whole + at;
+        memcpy(c->dst + (size_t)r * c->bytes, in, c->bytes);
+    }
+}
+
 static void copy_rows(const struct copying *c, int64_t r, int n, int thread)
 {
+    if (c->plain) {
+        copy_columns(c, r, n);
+        return;
+    }
     read_rows(c->w, c->y, c->i, c->part, r, n, c->to, c->dst + (size_t)r * c->bytes, c->bytes,
               c->wide + (size_t)thread * c->wide_len, c->tmp + (size_t)thread * c->tmp_len);
 }
@@ -174,7 +179,8 @@ static void run_copy(void *arg, int thread, int n_threads)
         copy_rows(c, a, b - a, thread);
 }
 
-/* Quantized layers are packed by all cores. */
+/* Quantized layers are packed, and columns of a member's matrices copied, by all cores: first touches of
+ * memory are most of it. */
 static int open_team(struct loader *ld, struct err *e)
 {
     return ld->par ? OK : par_open(&ld->par, (struct par_opt){ 0 }, e);
@@ -198,7 +204,7 @@ static int copy_part(struct loader *ld, const struct weight_item *w, const struc
     uint64_t bytes = 0;
     enum dtype to = weight_copy_type(w, be, part, &bytes);
     int64_t rows = weight_rows(w, part);
-    bool narrow = weight_is_narrow(w), plain = narrow && layout_in_place(y) && to == w->t->type;
+    bool narrow = weight_is_narrow(w), many = y->quant || narrow;
     struct copying c = { .w = w, .y = y, .i = i, .part = part, .to = to };
     char *dst = NULL, none = 0;
     size_t n = 1;
@@ -209,8 +215,9 @@ static int copy_part(struct loader *ld, const struct weight_item *w, const struc
         to = c.to = DT_F16;
         dtype_row_bytes(to, (uint64_t)weight_cols(w, part), &bytes);
     }
-    if (y->quant && (rc = open_team(ld, e)) != OK) return rc;
-    if (y->quant) c.par = ld->par, n = (size_t)par_n(c.par);
+    c.plain = narrow && layout_in_place(y) && to == w->t->type;
+    if (many && (rc = open_team(ld, e)) != OK) return rc;
+    if (many) c.par = ld->par, n = (size_t)par_n(c.par);
     c.bytes = (size_t)bytes;
     c.tmp_len = layout_tmp(y);
     c.tmp = mem_array(c.tmp_len * n, sizeof *c.tmp);
@@ -218,8 +225,7 @@ static int copy_part(struct loader *ld, const struct weight_item *w, const struc
     if (narrow) c.wide_len = (size_t)y->cols * LAYOUT_ROWS * sizeof(double);
     c.wide = narrow ? mem_array(n, c.wide_len) : &none;
     if (c.tmp && c.wide) c.dst = dst = alloc_copy(ld->m, be, (size_t)rows * bytes);
-    if (dst && plain) copy_columns(w, i, part, dst, bytes);
-    else if (dst && c.par) par_run(c.par, run_copy, &c);
+    if (dst && c.par) par_run(c.par, run_copy, &c);
     else
         for (int64_t r = 0; dst && r < rows; r += LAYOUT_ROWS)
             copy_rows(&c, r, rows - r < LAYOUT_ROWS ? (int)(rows - r) : LAYOUT_ROWS, 0);
