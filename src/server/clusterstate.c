@@ -3,7 +3,7 @@
 #include "base/jsonw.h"
 #include "engine/info.h"
 #include "engine/stats.h"
-#include "pool/memavail.h"
+#include "base/memavail.h"
 #include "pool/pool.h"
 #include "server/health.h"
 #include "server/hopin.h"
