@@ -314,6 +314,74 @@ static void few_tokens_of_large_experts_agree(void **state)
     }
 }
 
+/* Experts with so many choices that they are multiplied in tiles; crowd: some have few or none. */
+static void many_choices_of_each_expert_agree(void **state)
+{
+    static const enum dtype types[] = { DT_Q4_K, DT_Q5_K, DT_Q6_K, DT_Q4_0, DT_Q8_0, DT_MXFP4 };
+    static const int tokens[] = { 50, 65, 128, 512 };
+    int bad = 0;
+    (void)state;
+    need_gpu();
+    EACH(i, types) EACH(k, tokens) for (int crowd = 0; crowd < 2; crowd++)
+    {
+        if (!is_selected()) continue;
+        struct shape s = { .tokens = tokens[k],
+                           .n = 4,
+                           .n_used = 2,
+                           .embd = k ? 512 : 256,
+                           .wide = k == 1 ? 768 : 256,
+                           .gated = true,
+                           .add = crowd,
+                           .crowd = crowd,
+                           .act = ACT_SILU };
+        for (int e = 0; e < s.n; e++) {
+            s.gate[e] = s.up[e] = index_of_type(types[i]);
+            s.down[e] = index_of_type(types[(i + (size_t)k) % 3 + i / 3 * 3]);
+        }
+        bad += is_too_far_off("many choices", &s, compare_experts(&s));
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* A norm, the router's product and its choice, which are one kernel for few tokens. */
+static void norm_and_choice_agree(void **state)
+{
+    static const enum dtype types[] = { DT_F32, DT_F16, DT_BF16 };
+    static const int tokens[] = { 1, 2, 8, 9 }, rows[] = { 4, 60, 129, 512 },
+                     cols[] = { 64, 516, 2048, 4092 };
+    (void)state;
+    need_gpu();
+    EACH(i, types) EACH(k, tokens) EACH(r, rows) EACH(j, cols)
+    {
+        if (!is_selected()) continue;
+        struct pair w;
+        int gap = r % 2 ? 4 : 0, n_used = 1 + (int)r;
+        struct both x = both_new(tokens[k], cols[j], gap, 3),
+                    xn = both_new(tokens[k], cols[j], gap, 1);
+        struct both out = both_new(tokens[k], rows[r], 1, 1), nw = both_new(1, cols[j], 0, 1);
+        struct both bias = both_new(1, rows[r], 0, 1), shares = both_new(tokens[k], n_used, 0, 1);
+        struct ints ids;
+        struct route_opt o = { .route = ROUTE_SOFTMAX, .n_used = n_used, .scale = 1, .norm = true };
+        pair_init(&w, index_of_type(types[i]), rows[r], cols[j]);
+        finish_weights();
+        ints_upload(&ids, tokens[k] * n_used);
+        struct linear c = { .out = out.c, .w = &w.c, .bias = bias.c.data },
+                      g = { .out = out.g, .w = &w.g, .bias = bias.g.data };
+        ref->rmsnorm(ref, &xn.c, &x.c, nw.c.data, 1e-5f);
+        ref->linear(ref, &xn.c, &c, 1);
+        ref->route(ref, ids.c, shares.c.data, &out.c, &o);
+        gpu->rmsnorm(gpu, &xn.g, &x.g, nw.g.data, 1e-5f);
+        gpu->linear(gpu, &xn.g, &g, 1);
+        gpu->route(gpu, ids.g, shares.g.data, &out.g, &o);
+        assert_both_close("normalized x", &xn, 1e-5);
+        assert_both_close("scores", &out, 2e-5);
+        assert_both_close("shares", &shares, 1e-4);
+        ints_free(&ids, tokens[k] * n_used);
+        both_free(&x), both_free(&xn), both_free(&out), both_free(&nw), both_free(&bias);
+        both_free(&shares), pair_free(&w);
+    }
+}
+
 /* The gate has another type than up, and some experts have other types than the rest. */
 static void experts_may_have_different_types(void **state)
 {
@@ -419,6 +487,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(routes_of_single_families_agree),
         cmocka_unit_test(experts_of_every_weight_type_agree),
         cmocka_unit_test(few_tokens_of_large_experts_agree),
+        cmocka_unit_test(many_choices_of_each_expert_agree),
+        cmocka_unit_test(norm_and_choice_agree),
         cmocka_unit_test(experts_may_have_different_types),
         cmocka_unit_test(experts_of_single_families_agree),
         cmocka_unit_test(router_logits_are_computed_in_f32),

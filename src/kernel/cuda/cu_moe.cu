@@ -6,121 +6,26 @@
  *
  *     few tokens:  hidden = act(gate x) * up x; out = sum of weight * down hidden
  *     more:        sort choices; x to F16; the same products on sorted choices; sum in token order */
-#include "kernel/cuda/cu_moe.cuh"
+#include "kernel/cuda/moe_rows.cuh"
 
 #include <math.h>
 
 #define FEW_TOKENS 2   /* up to so many tokens every choice is multiplied by itself */
 #define SOME_EACH 4    /* average choices of an expert up to which the kernel `some` is faster */
 #define SOME_COLS 5120 /* columns up to which 8 rows of x fit into its shared memory */
-#define SORT_THREADS 1024
-#define SUM_THREADS 256
+/* Average choices of an expert with which `tiles` is faster than `wide`; measured at 32. */
+#define TILES_FROM 24
+#define TILES_TO 64
 
-static_assert(MOE_MAX_EXPERTS <= SORT_THREADS, "an expert a thread");
+/* The x that cu_router has left as integers for the next cu_experts. thread_local: one thread drives
+ * a backend. */
+static thread_local struct {
+    const float *of; /* NULL: none */
+    const void *at;
+    int rows;
+} ready_x;
 
-/* ---- sorting choices ---- */
-
-/* first [n + 1]: the first sorted choice of each expert; place [n_choices]: the position of each
- * choice; sorted [n_choices]: the choice at each position. */
-struct sort_args {
-    const int32_t *ids;
-    int32_t *first, *place, *sorted;
-    int n, n_choices;
-};
-
-/* The inclusive prefix sum of v over the block. */
-static __device__ __forceinline__ int prefix_sum(int v, int *part)
-{
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-
-    for (int m = 1; m < 32; m *= 2) {
-        int u = __shfl_up_sync(~0u, v, m);
-        if (lane >= m) v += u;
-    }
-    if (lane == 31) part[warp] = v;
-    __syncthreads();
-    for (int i = 0; i < warp; i++) v += part[i];
-    return v;
-}
-
-/* A counting sort by one block: counts of each expert, their prefix sums, then positions. Experts
- * that return their input come last, and no kernel looks at their choices. The order
- * within an expert varies; every choice has its own row of results, and the sum goes by token. */
-static __global__ void __launch_bounds__(SORT_THREADS) moe_sort(const sort_args a)
-{
-    __shared__ int next[SORT_THREADS], part[SORT_THREADS / 32];
-    int i = threadIdx.x;
-
-    cu_release_next();
-    next[i] = 0;
-    __syncthreads();
-    cu_wait_previous();
-    for (int c = i; c < a.n_choices; c += SORT_THREADS) atomicAdd(&next[a.ids[c]], 1);
-    __syncthreads();
-    int mine = next[i], end = prefix_sum(mine, part);
-    next[i] = end - mine;
-    if (i == 0) a.first[0] = 0;
-    if (i < a.n) a.first[i + 1] = end;
-    __syncthreads();
-    for (int c = i; c < a.n_choices; c += SORT_THREADS) {
-        int p = atomicAdd(&next[a.ids[c]], 1);
-        a.place[c] = p;
-        a.sorted[p] = c;
-    }
-}
-
-/* ---- x as F16 ---- */
-
-struct half_args {
-    __half *out;
-    const float *x;
-    size_t x_stride;
-    int cols, pad;
-    enum moe_order order;
-};
-
-/* Grid: tokens, columns. */
-static __global__ void __launch_bounds__(SUM_THREADS) moe_half(const half_args a)
-{
-    cu_release_next();
-    cu_wait_previous();
-    int c = blockIdx.y * SUM_THREADS + threadIdx.x, row = blockIdx.x;
-    if (c >= a.pad) return;
-    float v = c < a.cols ? a.x[row * a.x_stride + c] : 0.f;
-    a.out[(size_t)row * a.pad + moe_place(a.order, c)] = half_sat(v);
-}
-
-/* ---- the sum over a token's choices ---- */
-
-struct sum_args {
-    float *out;
-    const float *y, *weights; /* weights NULL: all 1 */
-    const int32_t *place;     /* position of each choice; NULL: not sorted */
-    const float *x;           /* experts from n on return their input */
-    const int32_t *ids;
-    size_t out_stride, y_stride, x_stride;
-    int cols, n_used, n;
-    float scale;
-    bool add;
-};
-
-/* In the order of a token's choices, so results do not vary. Grid: tokens, columns. */
-static __global__ void __launch_bounds__(SUM_THREADS) moe_sum(const sum_args a)
-{
-    int c = blockIdx.y * SUM_THREADS + threadIdx.x, row = blockIdx.x;
-
-    cu_release_next();
-    cu_wait_previous();
-    if (c >= a.cols) return;
-    float *out = a.out + row * a.out_stride + c, sum = a.add ? *out : 0.f;
-    for (int k = 0; k < a.n_used; k++) {
-        int i = row * a.n_used + k, at = a.place ? a.place[i] : i;
-        float by = a.weights ? a.weights[i] * a.scale : a.scale;
-        bool zero = a.x && a.ids[i] >= a.n;
-        sum += by * (zero ? a.x[row * a.x_stride + c] : a.y[at * a.y_stride + c]);
-    }
-    *out = sum;
-}
+void cu_experts_reset(void) { ready_x.of = NULL; }
 
 /* ---- matrix products ---- */
 
@@ -132,7 +37,10 @@ struct moe {
     const int32_t *ids;
     const float *weights;
     int32_t *first, *place, *sorted; /* NULL: choices are not sorted */
+    int32_t *tiles;                  /* NULL: the kernel `tiles` does not do it */
+    int tile;                        /* choices that it takes at once */
     int n_choices;
+    bool one;          /* choices are multiplied as integers */
     bool wide;         /* rows are long enough for the kernel `wide` */
     int some;          /* the kernel `some` does it: how many experts are chosen, about; 0: no */
     enum moe_order xh; /* the order of the F16 x in xs; MOE_F32: not converted yet */
@@ -162,6 +70,8 @@ static enum moe_order order_of(const struct moe *m, const struct weight *w)
 {
     const struct moe_kernel *k = kernel_of(w);
 
+    if (m->one) return MOE_INT16;
+    if (m->tiles) return MOE_TILES;
     if (is_few(m) || m->some) return MOE_F32;
     return k->wide && (m->wide || !k->many) ? MOE_STEPS : k->order;
 }
@@ -194,6 +104,13 @@ static int run_end(const struct moe *m, const struct role *r, int n_roles,
     return e;
 }
 
+static bool same_types(const struct weight *a, const struct weight *b, int n)
+{
+    for (int e = 0; e < n; e++)
+        if (layout_type(cu_type(&a[e])) != layout_type(cu_type(&b[e]))) return false;
+    return true;
+}
+
 /* Choices that a block of `wide` takes at once: most experts shall need one round, or full ones. */
 static int wide_tokens(const struct moe *m)
 {
@@ -210,15 +127,19 @@ static void refuse_smem(const struct moe *m)
 
 /* Few: a block for each (tiles, choice). Otherwise blocks for each (tiles, split, expert). */
 static void launch_kernel(const struct moe *m, const struct moe_kernel *k, const struct moe_args *a,
-                          bool wide)
+                          int t, bool wide)
 {
     int tiles = cu_div_up(a->out_pad, TILE_ROWS), items = a->pair ? tiles : cu_div_up(tiles, 2);
-    int units = cu_div_up(a->cols, k->unit), warps = units < MOE_WARPS ? units : MOE_WARPS;
+    int units = cu_div_up(a->cols, m->one ? MOE_UNIT : k->unit),
+        warps = units < MOE_WARPS ? units : MOE_WARPS;
 
-    if (m->some) {
+    if (m->tiles) {
+        if (!moe_tiles_of(t)(m->c, k->name, a, a->cols, m->tile)) refuse_smem(m);
+    } else if (m->some) {
         if (!k->some(m->c, k->name, a, m->some)) refuse_smem(m);
     } else if (is_few(m)) {
-        cu_launch(m->c, k->name, k->few, dim3(items, m->n_choices), dim3(32 * warps), 0, *a);
+        cu_launch(m->c, k->name, m->one ? k->one : k->few, dim3(items, m->n_choices),
+                  dim3(32 * warps), 0, *a);
     } else if (!wide) {
         dim3 grid(cu_div_up(items, MOE_BLOCK) * a->splits, a->e1 - a->e0);
         cu_launch(m->c, k->name, k->many, grid, dim3(32 * MOE_BLOCK), 0, *a);
@@ -227,7 +148,24 @@ static void launch_kernel(const struct moe *m, const struct moe_kernel *k, const
     }
 }
 
-/* Converts x to F16 in xs, in the given order. */
+/* x to xs, sorted by expert. */
+static void gather_x(const struct moe *m)
+{
+    struct gather_args a = {};
+
+    a.out = (__half *)m->o->xs.data;
+    a.x = (const float *)m->x->data;
+    a.x_stride = m->x->stride;
+    a.ids = m->ids;
+    a.place = m->place;
+    a.first = m->first;
+    a.cols = m->x->cols;
+    a.n_used = m->o->n_used;
+    a.n = m->o->n;
+    cu_launch(m->c, "experts x", moe_gather, dim3(m->x->rows), dim3(SUM_THREADS), 0, a);
+}
+
+/* Converts x to F16 or integers in xs, in the given order. */
 static void convert_x(struct moe *m, enum moe_order order)
 {
     struct half_args a = {};
@@ -235,14 +173,24 @@ static void convert_x(struct moe *m, enum moe_order order)
 
     if (m->xh == order) return;
     m->xh = order;
+    if (order == MOE_INT16 && ready_x.of == m->x->data && ready_x.at == m->o->xs.data &&
+        ready_x.rows == rows)
+        return;
+    if (order == MOE_TILES) {
+        gather_x(m);
+        return;
+    }
     a.out = (__half *)m->o->xs.data;
     a.x = (const float *)m->x->data;
     a.x_stride = m->x->stride;
     a.cols = m->x->cols;
     a.pad = moe_pad(order, a.cols);
     a.order = order;
-    cu_launch(m->c, "experts x", moe_half, dim3(rows, cu_div_up(a.pad, SUM_THREADS)),
-              dim3(SUM_THREADS), 0, a);
+    if (order == MOE_INT16)
+        cu_launch(m->c, "experts x", moe_int16, dim3(rows, a.pad / MOE_UNIT), dim3(32), 0, a);
+    else
+        cu_launch(m->c, "experts x", moe_half, dim3(rows, cu_div_up(a.pad, SUM_THREADS)),
+                  dim3(SUM_THREADS), 0, a);
 }
 
 /* Chooses the input: x as it is, x in F16, or h. */
@@ -254,7 +202,7 @@ static void choose_x(struct moe *m, struct moe_args *a, enum moe_order order,
     if (!h && order != MOE_F32) convert_x(m, order);
     if (!h) a->sorted = m->sorted;
     a->x = x->data;
-    a->x_stride = order == MOE_F32 ? x->stride : (size_t)moe_pad(order, a->cols);
+    a->x_stride = order == MOE_F32 ? x->stride : moe_row(order, a->cols);
     a->x_each = h ? 1 : m->o->n_used;
     a->vec = cu_aligned16(a->x, a->x_stride);
 }
@@ -271,28 +219,38 @@ static void multiply_choices(struct moe *m, const struct role *r, int n_roles,
     a.pair = n_roles == 2;
     a.ids = m->ids;
     a.first = m->first;
+    a.tiles = m->tiles;
     a.splits = each > 8 * at_once ? 8 : cu_div_up(each > 0 ? each : 1, at_once);
     for (int e1; a.e0 < n; a.e0 = e1) {
         const struct moe_kernel *k = kernel_of(&r[0].w[a.e0]);
         a.e1 = e1 = run_end(m, r, n_roles, next, a.e0);
         if (next) a.kind = order_of(m, &next[a.e0]);
         a.out_pad = moe_pad(a.kind, a.rows);
-        if (a.kind != MOE_F32) a.out_stride = (size_t)a.out_pad;
+        if (a.kind != MOE_F32) a.out_stride = moe_row(a.kind, a.rows);
         for (int i = 0; i < n_roles; i++) {
             a.w[i] = (const uint8_t *)r[i].w[a.e0].packed;
             a.step[i] = step_of(r[i].w, n, a.e0);
             a.bias[i] = r[i].bias;
         }
         choose_x(m, &a, order_of(m, &r[0].w[a.e0]), h);
-        launch_kernel(m, k, &a, order_of(m, &r[0].w[a.e0]) == MOE_STEPS);
+        launch_kernel(m, k, &a, layout_type(cu_type(&r[0].w[a.e0])),
+                      order_of(m, &r[0].w[a.e0]) == MOE_STEPS);
     }
 }
 
-static bool same_types(const struct weight *a, const struct weight *b, int n)
+/* Lets the product before down ask for down's weights, if the cache takes those of all choices. */
+static void fetch_down_early(const struct moe *m, struct moe_args *a)
 {
-    for (int e = 0; e < n; e++)
-        if (layout_type(cu_type(&a[e])) != layout_type(cu_type(&b[e]))) return false;
-    return true;
+    const struct weight *w = m->o->down;
+    struct role r = { w, NULL };
+    size_t bytes = layout_matrix_bytes(layout_type(cu_type(w)), w->rows, w->cols);
+
+    if (!m->one || (size_t)m->n_choices * bytes > m->c->l2_bytes / 2 ||
+        run_end(m, &r, 1, NULL, 0) < m->o->n)
+        return;
+    a->ahead = (const uint8_t *)w->packed;
+    a->ahead_step = step_of(w, m->o->n, 0);
+    a->ahead_bytes = bytes / 16 * 16;
 }
 
 /* hs = act(gate x) * up x, in the order that down needs. */
@@ -308,6 +266,7 @@ static void compute_hidden(struct moe *m)
     a.act = o->act;
     a.clip = o->clip;
     a.weights = o->weigh_inputs ? m->weights : NULL;
+    fetch_down_early(m, &a);
     if (o->gate && same_types(o->gate, o->up, o->n)) {
         multiply_choices(m, r, 2, NULL, o->down, a);
         return;
@@ -351,8 +310,13 @@ static void sum_choices(const struct moe *m, const struct tensor *out)
     a.n_used = m->o->n_used;
     a.scale = m->o->scale;
     a.add = m->o->add;
-    cu_launch(m->c, "experts sum", moe_sum, dim3(out->rows, cu_div_up(a.cols, SUM_THREADS)),
-              dim3(SUM_THREADS), 0, a);
+    if (a.cols % 4 == 0 && cu_aligned16(a.out, a.out_stride) && cu_aligned16(a.y, a.y_stride) &&
+        (!a.x || cu_aligned16(a.x, a.x_stride)))
+        cu_launch(m->c, "experts sum", moe_sum<float4>,
+                  dim3(out->rows, cu_div_up(a.cols, 4 * SUM_THREADS)), dim3(SUM_THREADS), 0, a);
+    else
+        cu_launch(m->c, "experts sum", moe_sum<float>,
+                  dim3(out->rows, cu_div_up(a.cols, SUM_THREADS)), dim3(SUM_THREADS), 0, a);
 }
 
 /* down and the sum over choices in one kernel. false: the choices are sorted, or the experts' weights
@@ -360,6 +324,7 @@ static void sum_choices(const struct moe *m, const struct tensor *out)
 static bool sum_few(struct moe *m, const struct tensor *out, const float *weights)
 {
     const struct experts_opt *o = m->o;
+    const struct moe_kernel *k = kernel_of(o->down);
     struct role r = { o->down, o->b_down };
     struct moe_args a = {};
     struct moe_total s = {};
@@ -372,14 +337,14 @@ static bool sum_few(struct moe *m, const struct tensor *out, const float *weight
     a.w[0] = (const uint8_t *)o->down->packed;
     a.step[0] = step_of(o->down, o->n, 0);
     a.bias[0] = o->b_down;
-    choose_x(m, &a, MOE_F32, &o->hs);
+    choose_x(m, &a, order_of(m, o->down), &o->hs);
     s.weights = weights;
     s.out = (float *)out->data;
     s.out_stride = out->stride;
     s.n_used = o->n_used;
     s.scale = o->scale;
     s.add = o->add;
-    cu_launch(m->c, kernel_of(o->down)->name, kernel_of(o->down)->few_sum,
+    cu_launch(m->c, k->name, m->one ? k->one_sum : k->few_sum,
               dim3(cu_div_up(a.rows, TILE_ROWS), out->rows), dim3(32 * MOE_SUM_WARPS), 0, a, s);
     return true;
 }
@@ -394,19 +359,37 @@ static void sort_choices(struct moe *m)
     a.first = m->first = m->o->order;
     a.place = m->place = a.first + a.n + 1;
     a.sorted = m->sorted = a.place + a.n_choices;
+    a.tiles = m->tiles;
+    a.tile = m->tile;
     cu_launch(m->c, "experts sort", moe_sort, dim3(1), dim3(SORT_THREADS), 0, a);
 }
 
-/* Do the padded F16 rows fit into the caller's F32 rows? They do unless rows are very short. */
+/* Do the padded rows of this order fit into the caller's F32 rows? They do unless rows are very short. */
 static bool has_room(const struct moe *m, enum moe_order order)
 {
     const struct experts_opt *o = m->o;
-    size_t x = (size_t)m->x->rows * (size_t)moe_pad(order, m->x->cols),
-           wide = (size_t)moe_pad(order, o->up->rows);
+    size_t x = (size_t)m->x->rows * moe_row_bytes(order, m->x->cols),
+           h = (size_t)m->n_choices * moe_row_bytes(order, o->up->rows);
 
-    return x * sizeof(__half) <= (size_t)o->xs.rows * o->xs.stride * sizeof(float) &&
-           (size_t)m->n_choices * wide * sizeof(__half) <=
-               (size_t)o->hs.rows * o->hs.stride * sizeof(float);
+    return x <= (size_t)o->xs.rows * o->xs.stride * sizeof(float) &&
+           h <= (size_t)o->hs.rows * o->hs.stride * sizeof(float);
+}
+
+/* Do all experts' weights have the kernel `one`? */
+static bool has_one(const struct weight *w, int n)
+{
+    for (int e = 0; w && e < n; e++)
+        if (!kernel_of(&w[e])->one) return false;
+    return true;
+}
+
+/* Are the choices of m, each multiplied by itself, multiplied as integers? */
+static bool uses_one(const struct moe *m)
+{
+    const struct experts_opt *o = m->o;
+
+    return has_one(o->gate, o->n) && has_one(o->up, o->n) && has_one(o->down, o->n) &&
+           has_room(m, MOE_INT16) && cu_aligned16(o->xs.data, 0) && cu_aligned16(o->hs.data, 0);
 }
 
 /* Do all experts' weights have the kernel `some`? */
@@ -431,6 +414,35 @@ static int choose_some(const struct moe *m)
     return (int)((1 - missed) * o->n + 0.5) + 1;
 }
 
+static bool has_tiles(struct cuda *c, const struct weight *w, int tile)
+{
+    moe_tiles_run *run = moe_tiles_of(layout_type(cu_type(w)));
+
+    return run && run(c, kernel_of(w)->name, NULL, w->cols, tile);
+}
+
+/* Can the kernel `tiles` do it with m->tile? Each role's weights are one run, and rows fit into
+ * scratch memory. Where the tiles begin goes to us, which is free if gate and up are multiplied
+ * together. */
+static int32_t *choose_tiles(const struct moe *m)
+{
+    const struct experts_opt *o = m->o;
+    struct role up = { o->up, NULL }, gate = { o->gate, NULL }, down = { o->down, NULL };
+
+    if (o->act != ACT_SILU || o->clip.limit != 0.f || o->weigh_inputs || o->b_gate || o->b_up ||
+        o->b_down || !o->gate || !same_types(o->gate, o->up, o->n) || o->up->rows % 64)
+        return NULL;
+    if (!has_tiles(m->c, o->up, m->tile) || !has_tiles(m->c, o->down, m->tile) ||
+        run_end(m, &up, 1, NULL, 0) < o->n || run_end(m, &gate, 1, NULL, 0) < o->n ||
+        run_end(m, &down, 1, NULL, 0) < o->n || !cu_aligned16(m->x->data, m->x->stride) ||
+        !cu_aligned16(o->xs.data, 0) || !cu_aligned16(o->hs.data, 0))
+        return NULL;
+    if (!has_room(m, MOE_TILES) || (size_t)m->n_choices > (size_t)o->xs.rows ||
+        (size_t)(o->n + 1) > (size_t)o->us.rows * o->us.stride)
+        return NULL;
+    return (int32_t *)o->us.data;
+}
+
 /* Is every choice multiplied by itself? Plain types are faster through shared memory once that
  * fills the GPU. */
 static bool uses_few(const struct moe *m)
@@ -439,6 +451,19 @@ static bool uses_few(const struct moe *m)
     bool fills = (long long)m->n_choices * m->o->up->rows >= 128ll * m->c->n_sm;
 
     return m->x->rows <= FEW_TOKENS && !(k->wide && k->many && fills);
+}
+
+void *cu_experts_x16(struct cuda *c, const struct tensor *x, const struct experts_opt *o)
+{
+    struct moe m = {};
+
+    m.c = c;
+    m.o = o;
+    m.x = x;
+    m.n_choices = x->rows * o->n_used;
+    if (!uses_few(&m) || !uses_one(&m)) return NULL;
+    ready_x = { (const float *)x->data, o->xs.data, x->rows };
+    return o->xs.data;
 }
 
 void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x,
@@ -459,7 +484,11 @@ void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x
         return;
     }
     if (!uses_few(&m)) {
-        m.some = choose_some(&m);
+        int each = m.n_choices / o->n;
+
+        m.tile = 64;
+        if (each >= TILES_FROM && each <= TILES_TO) m.tiles = choose_tiles(&m);
+        if (!m.tiles) m.some = choose_some(&m);
         m.wide = has_room(&m, MOE_STEPS);
         if (!m.some && !has_room(&m, MOE_LANES)) {
             cu_fail(c, E_INVALID,
@@ -469,8 +498,11 @@ void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x
             return;
         }
         sort_choices(&m);
+    } else {
+        m.one = uses_one(&m);
     }
     compute_hidden(&m);
+    ready_x.of = NULL;
     if (sum_few(&m, out, weights)) return;
     compute_out(&m);
     sum_choices(&m, out);

@@ -102,8 +102,8 @@ __device__ __forceinline__ void one_scaled(float acc[2], const k4_scales &s, con
 }
 
 /* Adds rows g and g + 8 of the unit at p to acc. n: tiles that exist; the last unit of a row may
- * have fewer. */
-template <class P>
+ * have fewer. CLAMP: what is after them is not read. */
+template <class P, bool CLAMP = false>
 __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n,
                                          const struct one_right &right, const uint8_t *x, int lane)
 {
@@ -113,7 +113,8 @@ __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n,
 #pragma unroll
     for (int j = 0; j < 8 / GROUP; j++) {
         uint32_t a[GROUP][4];
-        P::N::load(a, p + j / P::LOADS * P::BYTES, lane, j % P::LOADS);
+        int k = CLAMP && P::TILES > 1 ? min(j / P::LOADS, n - 1) : j / P::LOADS;
+        P::N::load(a, p + k * P::BYTES, lane, j % P::LOADS);
 #pragma unroll
         for (int i = 0; i < GROUP; i++) {
             int b = j * GROUP + i;

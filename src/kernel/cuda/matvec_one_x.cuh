@@ -184,6 +184,30 @@ __device__ __forceinline__ void one_units_x(const struct mv_args &a, uint8_t *me
     for (int k = 0; k < 2; k++) one_store<P>(mem + a.at_x + u[k] * P::X_UNIT, f[k], top[k], lane);
 }
 
+/* Writes number v of column c to units of 16-bit integers at x. A half warp has 16 columns; c < 0:
+ * this lane has none. All lanes call it. */
+__device__ __forceinline__ void one_put_int16(uint8_t *x, float v, int c, int lane)
+{
+    unsigned half = 0xffffu << (lane & 16);
+    uint32_t top = __reduce_max_sync(half, __float_as_uint(v) & 0x7fffffff);
+    struct one_scale s = one_scale_of<MV_X_INT16>(top);
+    int q = __float_as_int(fmaf(v, s.by, __int_as_float(ONE_MAGIC))) - ONE_MAGIC,
+        n = __reduce_add_sync(half, q), in = c % ONE_UNIT;
+    uint32_t p = (uint32_t)((q + 128) >> 8 & 255) << 16 | (uint32_t)(q & 255);
+    p |= __shfl_down_sync(~0u, p, 1) << 8; /* even lanes: low, low, high, high */
+    uint32_t more = __shfl_down_sync(~0u, p, 2);
+    x += c / ONE_UNIT * (512 + 128);
+    if (c < 0) return;
+    if (in % 4 == 0) {
+        uint8_t *four = x + one_four_at(in / 32, in / 16 % 2, in / 4 % 4);
+        *(uint32_t *)four = __byte_perm(p, more, 0x7632);
+        *(uint32_t *)(four + 64) = __byte_perm(p, more, 0x5410);
+    }
+    if (in % 16) return;
+    *(float *)(x + one_scale_at<MV_X_INT16>(in / 16)) = s.back;
+    *(float *)(x + one_scale_at<MV_X_INT16>(in / 16) + 64) = s.back * (float)n;
+}
+
 /* Writes the next operation's x. A half warp has 16 columns; this lane has column c, or none if c <
  * 0. Writes y * w (w: the weight of the next norm) and the sum of the y squared. All lanes call
  * it. */
@@ -201,22 +225,7 @@ __device__ __forceinline__ void one_write_next_x(const struct mv_args &a, float 
         if (c >= 0 && lane % 16 == 0) to.sq[c / 16] = sq;
     }
     if (to.kind == MV_X_INT16) {
-        struct one_scale s = one_scale_of<MV_X_INT16>(top);
-        int q = __float_as_int(fmaf(v, s.by, __int_as_float(ONE_MAGIC))) - ONE_MAGIC,
-            n = __reduce_add_sync(half, q);
-        uint32_t p = (uint32_t)((q + 128) >> 8 & 255) << 16 | (uint32_t)(q & 255);
-        p |= __shfl_down_sync(~0u, p, 1) << 8; /* even lanes: low, low, high, high */
-        uint32_t more = __shfl_down_sync(~0u, p, 2);
-        uint8_t *x = to.x + u * (512 + 128);
-        if (c < 0) return;
-        if (in % 4 == 0) {
-            uint8_t *four = x + one_four_at(in / 32, in / 16 % 2, in / 4 % 4);
-            *(uint32_t *)four = __byte_perm(p, more, 0x7632);
-            *(uint32_t *)(four + 64) = __byte_perm(p, more, 0x5410);
-        }
-        if (in % 16) return;
-        *(float *)(x + one_scale_at<MV_X_INT16>(in / 16)) = s.back;
-        *(float *)(x + one_scale_at<MV_X_INT16>(in / 16) + 64) = s.back * (float)n;
+        one_put_int16(to.x, v, c, lane);
     } else if (to.kind == MV_X_F16) {
         struct one_scale s = one_scale_of<MV_X_F16>(top);
         uint8_t *x = to.x + u * (512 + 64);

@@ -184,19 +184,27 @@ __device__ __forceinline__ float moe_act(const struct moe_args &a, float gate, f
 }
 
 /* The result of a row of gate and of up, or of a row of one weight. */
-__device__ __forceinline__ void moe_pair(const struct moe_args &a, int e, int at, int r, float gate,
-                                         float up)
+__device__ __forceinline__ float moe_pair_of(const struct moe_args &a, int e, int at, int r,
+                                             float gate, float up)
 {
     float by = moe_weight(a, at);
-    moe_store(a, at, r,
-              moe_act(a, moe_biased(a, 0, e, r, gate * by), moe_biased(a, 1, e, r, up * by)));
+    return moe_act(a, moe_biased(a, 0, e, r, gate * by), moe_biased(a, 1, e, r, up * by));
 }
-__device__ __forceinline__ void moe_one(const struct moe_args &a, int e, int at, int r, float y)
+__device__ __forceinline__ float moe_one_of(const struct moe_args &a, int e, int at, int r, float y)
 {
     y = moe_biased(a, 0, e, r, y * moe_weight(a, at));
     if (a.active && a.gate) y = moe_act(a, r < a.rows ? a.gate[at * a.gate_stride + r] : 0.f, y);
     else if (a.active) y = act_of(a.act, y);
-    moe_store(a, at, r, y);
+    return y;
+}
+__device__ __forceinline__ void moe_pair(const struct moe_args &a, int e, int at, int r, float gate,
+                                         float up)
+{
+    moe_store(a, at, r, moe_pair_of(a, e, at, r, gate, up));
+}
+__device__ __forceinline__ void moe_single(const struct moe_args &a, int e, int at, int r, float y)
+{
+    moe_store(a, at, r, moe_one_of(a, e, at, r, y));
 }
 
 /* ---- few: one choice ---- */
@@ -265,7 +273,7 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS)
     float y = 0.f;
     for (int i = 0; i < warps; i++) y += part[i][lane];
     float up = __shfl_down_sync(~0u, y, 16);
-    if (!a.pair) moe_one(a, e, choice, t0 * TILE_ROWS + lane, y);
+    if (!a.pair) moe_single(a, e, choice, t0 * TILE_ROWS + lane, y);
     else if (lane < 16) moe_pair(a, e, choice, t0 * TILE_ROWS + lane, y, up);
 }
 
@@ -351,7 +359,7 @@ __device__ __forceinline__ void moe_emit(const struct moe_args &a, const float *
                      mine[i * MOE_LINE + row + TILE_ROWS]);
     } else {
 #pragma unroll 1
-        for (int i = 0; i < n; i++) moe_one(a, e, at + i, r, mine[i * MOE_LINE + lane]);
+        for (int i = 0; i < n; i++) moe_single(a, e, at + i, r, mine[i * MOE_LINE + lane]);
     }
 }
 
@@ -410,17 +418,19 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK)
     }
 }
 
-/* The kernels of a type that `wide` cannot read. */
-template <class W> static const struct moe_kernel *moe_kernel_of(const char *name)
+/* The kernels of a type that `wide` cannot read. one, one_sum: NULL, or of moe_one.cuh. */
+template <class W>
+static const struct moe_kernel *moe_kernel_of(const char *name,
+                                              void (*one)(const struct moe_args) = NULL,
+                                              void (*one_sum)(const struct moe_args,
+                                                              const struct moe_total) = NULL)
 {
-    static const struct moe_kernel k = { moe_few<W>,
-                                         moe_few_sum<W>,
-                                         moe_many<W>,
-                                         NULL,
-                                         NULL,
-                                         W::UNIT,
-                                         W::NATURAL ? MOE_ROWS : MOE_LANES,
-                                         name };
+    static const struct moe_kernel k = {
+        moe_few<W>, moe_few_sum<W>, moe_many<W>,
+        NULL,       NULL,           one,
+        one_sum,    W::UNIT,        W::NATURAL ? MOE_ROWS : MOE_LANES,
+        name
+    };
     return &k;
 }
 #endif

@@ -82,7 +82,7 @@ __device__ __forceinline__ void some_write(const struct moe_args &a, const float
         if (w.pair)
             moe_pair(a, e, at + tok, r, y,
                      mv_total<SOME_WARPS>(part, k + 1, w.n, w.units, row, tok, m));
-        else moe_one(a, e, at + tok, r, y);
+        else moe_single(a, e, at + tok, r, y);
     }
 }
 

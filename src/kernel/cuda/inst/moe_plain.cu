@@ -8,6 +8,8 @@ template <int T, class W> static const struct moe_kernel *plain_of(const char *n
                                          moe_many<moe_rows<T>>,
                                          moe_wide_run<W>,
                                          NULL,
+                                         NULL,
+                                         NULL,
                                          moe_rows<T>::UNIT,
                                          MOE_ROWS,
                                          name };

@@ -1,4 +1,5 @@
 /* moe_small.cu - experts in formats with blocks of 32 columns. */
+#include "kernel/cuda/moe_one.cuh"
 #include "kernel/cuda/moe_some.cuh"
 #include "kernel/cuda/moe_wide.cuh"
 
@@ -9,6 +10,8 @@ template <int T> static const struct moe_kernel *small_of(const char *name)
                                          NULL,
                                          moe_wide_run<packed_small<T>>,
                                          moe_some_run<mv_tiles<T>>,
+                                         moe_one<one_tiles<T>>,
+                                         moe_one_sum<one_tiles<T>>,
                                          moe_tiles<T>::UNIT,
                                          MOE_LANES,
                                          name };
