@@ -327,8 +327,8 @@ static void small_matrix_products_in_f32_are_not_fused(void **state)
     }
 }
 
-/* Experts read the result of the norm, so it must be written. The router's matrix product is
- * computed in F32 and not fused. */
+/* Experts read the result of the norm, so it must be written: the choice of experts does the norm and
+ * the router's matrix product too, which is computed in F32 and keeps its own operation. */
 static void inputs_of_experts_are_written(void **state)
 {
     struct world w;
@@ -339,11 +339,11 @@ static void inputs_of_experts_are_written(void **state)
     record_experts(&w, &opt, 1);
     record_feed_forward(&w);
     record_fuse(&w.r, true);
-    ASSERT_KINDS(&w, OP_NORM, OP_LINEAR, OP_ROUTE, OP_EXPERTS, OP_LINEAR, OP_LINEAR);
-    assert_true(remaining_op(&w, 1)->u.linear->exact &&
-                remaining_op(&w, 1)->u.linear->norm == OP_NORM_NONE);
-    assert_false(remaining_op(&w, 4)->u.linear->exact);
-    assert_ptr_equal(remaining_op(&w, 3)->u.experts->up.at, up);
+    ASSERT_KINDS(&w, OP_ROUTE, OP_EXPERTS, OP_LINEAR, OP_LINEAR);
+    assert_int_equal(remaining_op(&w, 0)->u.route->first, 0);
+    assert_true(w.r.ops[1].u.linear->exact && w.r.ops[1].u.linear->norm == OP_NORM_NONE);
+    assert_false(remaining_op(&w, 2)->u.linear->exact);
+    assert_ptr_equal(remaining_op(&w, 1)->u.experts->up.at, up);
     world_close(&w);
 
     world_open(&w); /* experts read up before it is overwritten */
@@ -353,6 +353,33 @@ static void inputs_of_experts_are_written(void **state)
     record_fuse(&w.r, true);
     ASSERT_KINDS(&w, OP_LINEAR, OP_ACT, OP_LINEAR, OP_EXPERTS);
     world_close(&w);
+}
+
+/* A choice of experts by itself: the norm overwrites its input, there are too many tokens, or the
+ * logits are added to others. */
+static void choices_of_experts_that_are_not_fused(void **state)
+{
+    struct world w;
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        world_open(&w);
+        static float x[ROUTER_TOKENS + 1][EMBD], h[ROUTER_TOKENS + 1][EMBD],
+            g[ROUTER_TOKENS + 1][2];
+        static int32_t ids[ROUTER_TOKENS + 1];
+        int n = how == 1 ? ROUTER_TOKENS + 1 : ROUTER_TOKENS;
+        struct tensor tx = tensor_f32(x[0], n, EMBD), tg = tensor_f32(g[0], n, 2),
+                      th = how == 0 ? tx : tensor_f32(h[0], n, EMBD);
+        struct linear router = make_job(tg, &w.wg, how == 2);
+        struct route_opt o = { .n_used = 1, .scale = 1 };
+        w.be.rmsnorm(&w.be, &th, &tx, w.norm, 1e-5f);
+        w.be.linear(&w.be, &th, &router, 1);
+        w.be.route(&w.be, ids, w.v[0], &tg, &o);
+        record_fuse(&w.r, false);
+        if (how == 3) ASSERT_KINDS(&w, OP_ROUTE);
+        else ASSERT_KINDS(&w, OP_NORM, OP_LINEAR, OP_ROUTE);
+        assert_int_equal(w.r.ops[2].u.route->first, how == 3 ? 0 : -1);
+        world_close(&w);
+    }
 }
 
 static void clipped_swiglu_and_layer_norm_of_heads_are_not_fused(void **state)
@@ -541,6 +568,7 @@ int main(void)
         cmocka_unit_test(equal_steps_have_equal_hashes),
         cmocka_unit_test(small_matrix_products_in_f32_are_not_fused),
         cmocka_unit_test(inputs_of_experts_are_written),
+        cmocka_unit_test(choices_of_experts_that_are_not_fused),
         cmocka_unit_test(clipped_swiglu_and_layer_norm_of_heads_are_not_fused),
         cmocka_unit_test(steps_with_different_experts_have_different_hashes),
         cmocka_unit_test(inputs_of_recurrent_layers_are_written),

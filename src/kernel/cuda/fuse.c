@@ -3,6 +3,7 @@
  * A pass over the record looks at neighbours and replaces them by one operation:
  *
  *     norm, linear of its result                       linear that normalizes its input
+ *     norm, linear of its result, route by that        route that does both first
  *     linear of gate (and up), act                     linear that writes act(gate) * up
  *     headnorms, ropes, kv_put                         rope_kv
  *     rope_kv, attend of one token                     attend that does the rope_kv first
@@ -156,6 +157,25 @@ static void fuse_norm(struct record *r, int i, bool last)
     r->ops[i].absorbed = true;
 }
 
+/* norm, the linear of its result that makes logits, route by them. All three results are written. */
+static void fuse_router(struct record *r, int i)
+{
+    const struct op_norm *n = r->ops[i].u.norm;
+    const struct op_linear *l = r->ops[i + 1].u.linear;
+
+    if (i + 2 >= r->n || r->ops[i + 1].kind != OP_LINEAR || r->ops[i + 2].kind != OP_ROUTE) return;
+    if (!l->exact || l->n_jobs != 1 || !same_tensor(&n->out, &l->x) || n->x.rows != l->x.rows ||
+        n->x.cols != l->x.cols || n->x.rows > ROUTER_TOKENS)
+        return;
+    if (!same_tensor(&jobs_of(r, l)->out, &r->ops[i + 2].u.route->logits) || jobs_of(r, l)->add)
+        return;
+    if (overlaps(range_of(&n->x), range_of(&n->out)) ||
+        overlaps(range_of(&n->x), range_of(&jobs_of(r, l)->out)))
+        return;
+    r->ops[i + 2].u.route->first = i;
+    r->ops[i].absorbed = r->ops[i + 1].absorbed = true;
+}
+
 /* linear of gate and up (or of gate alone), act whose result takes the place of gate. */
 static void fuse_act(struct record *r, int i, bool last)
 {
@@ -300,7 +320,7 @@ void record_fuse(struct record *r, bool last)
     for (int i = 0; i + 1 < r->n; i++) {
         if (r->ops[i].absorbed) continue;
         if (r->ops[i].kind == OP_HEADNORM || r->ops[i].kind == OP_ROPE) fuse_rope_kv(r, i, last);
-        else if (r->ops[i].kind == OP_NORM) fuse_norm(r, i, last);
+        else if (r->ops[i].kind == OP_NORM) fuse_norm(r, i, last), fuse_router(r, i);
         else if (r->ops[i].kind == OP_LINEAR) fuse_act(r, i, last);
         else if (r->ops[i].kind == OP_ROPE_KV) fuse_attend(r, i, last);
     }

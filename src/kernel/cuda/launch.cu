@@ -5,10 +5,12 @@
  * cu.cuh. ops.inc declares the launchers and fills their table, so an operation without one does
  * not compile. */
 #include "kernel/cuda/record.cuh"
+#include "kernel/cuda/cu_moe.cuh"
 
 /* Up to so many tokens matvec is faster than the tensor cores' GEMM, though it could do more. */
 #define MATVEC_TOKENS 4
 static_assert(MATVEC_TOKENS <= CU_FEW, "matvec takes no more");
+static_assert((int)ROUTER_TOKENS == CU_ROUTER_TOKENS, "one limit");
 static_assert((int)OP_NORM_RMS == CU_NORM_RMS && (int)OP_NORM_LAYER == CU_NORM_LAYER,
               "one numbering");
 
@@ -126,6 +128,7 @@ void cu_launch_all(struct cuda *c)
 
     fill_jobs(l->jobs, r->jobs, r->n_jobs);
     cu_matvec_reset();
+    cu_experts_reset();
     for (l->at = 0; l->at < r->n && c->rc == OK; l->at++)
         if (!r->ops[l->at].absorbed) launch_op(c, &r->ops[l->at]);
 }
@@ -355,31 +358,10 @@ static void launch_linear_heads(struct cuda *c, const struct op_linear_heads *o)
     cu_linear_heads(c, &out, &x, &opt);
 }
 
-static void launch_route(struct cuda *c, const struct op_route *o)
-{
-    struct tensor logits = tensor_of(o->logits);
-    struct route_opt opt = {};
-
-    opt.route = o->route;
-    opt.n_used = o->n_used;
-    opt.norm = o->norm;
-    opt.scale = o->scale;
-    opt.bias = o->bias;
-    opt.n_groups = o->n_groups;
-    opt.n_groups_used = o->n_groups_used;
-    opt.group_top = o->group_top;
-    opt.jitter = o->jitter;
-    opt.expert_scale = o->expert_scale;
-    opt.by_token = o->by_token;
-    opt.ids = o->token_ids;
-    cu_route(c, o->ids, o->weights, &logits, &opt);
-}
-
 /* The snapshots of weights (op_weight) are for comparing steps only; kernels get the addresses of
  * the arrays. */
-static void launch_experts(struct cuda *c, const struct op_experts *o)
+static struct experts_opt experts_of(const struct op_experts *o)
 {
-    struct tensor out = tensor_of(o->out), x = tensor_of(o->x);
     struct experts_opt opt = {};
 
     opt.n = o->n;
@@ -403,7 +385,80 @@ static void launch_experts(struct cuda *c, const struct op_experts *o)
     opt.us = tensor_of(o->us);
     opt.ys = tensor_of(o->ys);
     opt.order = o->order;
+    return opt;
+}
+
+static void launch_experts(struct cuda *c, const struct op_experts *o)
+{
+    struct tensor out = tensor_of(o->out), x = tensor_of(o->x);
+    struct experts_opt opt = experts_of(o);
+
     cu_experts(c, &out, &x, o->ids, o->weights, &opt);
+}
+
+/* The experts that read x next; NULL: another operation follows the present one. */
+static const struct op_experts *next_experts(const struct cu_record *l, const struct op_tensor &x)
+{
+    const struct op *n = l->rec.ops + l->at + 1;
+
+    if (n >= l->rec.ops + l->rec.n || n->kind != OP_EXPERTS || n->u.experts->x.data != x.data ||
+        n->u.experts->x.rows != x.rows || n->u.experts->x.cols != x.cols)
+        return NULL;
+    return n->u.experts;
+}
+
+/* The norm and the product before the choice, in one kernel with it. false: nothing was launched. */
+static bool launch_router(struct cuda *c, const struct op_route *o, const struct route_opt *opt)
+{
+    const struct op_norm *n = c->record->rec.ops[o->first].u.norm;
+    struct cu_linear l = linear_of(c, c->record->rec.ops[o->first + 1].u.linear);
+    const struct op_experts *e = next_experts(c->record, n->out);
+    struct experts_opt experts;
+    struct cu_router r = {};
+
+    r.x = tensor_of(n->x);
+    r.xn = tensor_of(n->out);
+    r.norm.kind = (int)n->kind;
+    r.norm.w = n->w;
+    r.norm.b = n->b;
+    r.norm.eps = n->eps;
+    r.job = l.jobs;
+    r.ids = o->ids;
+    r.weights = o->weights;
+    r.opt = opt;
+    r.tickets = c->record->tickets;
+    if (e) {
+        experts = experts_of(e);
+        r.x16 = cu_experts_x16(c, &r.xn, &experts);
+    }
+    if (cu_router(c, &r)) return true;
+    cu_experts_reset();
+    return false;
+}
+
+static void launch_route(struct cuda *c, const struct op_route *o)
+{
+    struct tensor logits = tensor_of(o->logits);
+    struct route_opt opt = {};
+
+    opt.route = o->route;
+    opt.n_used = o->n_used;
+    opt.norm = o->norm;
+    opt.scale = o->scale;
+    opt.bias = o->bias;
+    opt.n_groups = o->n_groups;
+    opt.n_groups_used = o->n_groups_used;
+    opt.group_top = o->group_top;
+    opt.jitter = o->jitter;
+    opt.expert_scale = o->expert_scale;
+    opt.by_token = o->by_token;
+    opt.ids = o->token_ids;
+    if (o->first >= 0) {
+        if (launch_router(c, o, &opt)) return;
+        launch_norm(c, c->record->rec.ops[o->first].u.norm);
+        launch_linear(c, c->record->rec.ops[o->first + 1].u.linear);
+    }
+    cu_route(c, o->ids, o->weights, &logits, &opt);
 }
 
 /* ---- attention ---- */

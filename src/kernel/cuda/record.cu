@@ -53,6 +53,8 @@ static int open_host_memory(struct cuda *c, struct cu_record *r, struct err *e)
                    2 * STAGING_BYTES >> 20);
 }
 
+#define TICKET_BYTES (ROUTER_TOKENS * sizeof(unsigned))
+
 int cu_record_open(struct cuda *c, struct err *e)
 {
     struct cu_record *r = mem_new(struct cu_record);
@@ -64,6 +66,13 @@ int cu_record_open(struct cuda *c, struct err *e)
     r->fuse = env_is_on("TERN_CUDA_FUSE");
     r->graphs = env_is_on("TERN_CUDA_GRAPHS");
     if ((rc = open_host_memory(c, r, e)) != OK) return rc;
+    if ((rc = cu_mem_alloc(c, (void **)&r->tickets, TICKET_BYTES, MEM_SCRATCH, "counters of blocks",
+                           e)) != OK)
+        return rc;
+    if (cudaMemsetAsync(r->tickets, 0, TICKET_BYTES, c->stream) != cudaSuccess) {
+        cudaGetLastError();
+        return err_set(e, E_DEVICE, "%s: memory could not be zeroed", c->be.name);
+    }
     /* Timed events: count_busy measures with them. */
     for (int i = -1; i < MAX_AHEAD; i++)
         if (cudaEventCreate(i < 0 ? &r->started : &r->done[i]) != cudaSuccess) {
@@ -80,6 +89,7 @@ void cu_record_close(struct cuda *c)
 
     if (!r) return;
     cu_record_drop_graphs(c);
+    if (r->tickets) cu_mem_free(c, r->tickets, TICKET_BYTES, MEM_SCRATCH);
     if (r->upload_buf) cudaFreeHost(r->upload_buf);
     if (r->download_buf) cudaFreeHost(r->download_buf);
     if (r->started) cudaEventDestroy(r->started);

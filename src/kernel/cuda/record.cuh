@@ -48,7 +48,8 @@ struct cu_record {
     int n_pinned;
     /* The jobs of the record that is being launched, as the kernels take them. */
     struct linear *jobs;
-    int at; /* index of the operation that is being launched */
+    int at;            /* index of the operation that is being launched */
+    unsigned *tickets; /* on the device: see cu_router; NULL: no memory */
     struct graphs cache;
     uint64_t n_replays, n_captures, n_steps;
     /* Since the last wait: when the first part started, when the last MAX_AHEAD parts ended. */

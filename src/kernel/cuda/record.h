@@ -139,6 +139,9 @@ enum { RECUR_MAX_ROWS = 256, RECUR_MAX_ROWS_WIDE = 128 };
  * dimensions of an index key, of an attention head. */
 enum { HYPER_MAX_STREAMS = 64, INDEX_MAX_DIM = 512, PICK_MAX_DIM = 1024 };
 
+/* Tokens up to which a norm, the router's product and its choice become one kernel (moe_route.cu). */
+enum { ROUTER_TOKENS = 8 };
+
 /* Fills in the operations of a backend table. be->self is the record. */
 void record_fill_table(struct backend *be);
 /* dst or src is the pinned host memory. There is room. */

@@ -322,7 +322,8 @@ static void record_route(struct backend *be, int32_t *ids, float *weights,
                                                       .group_top = opt->group_top,
                                                       .norm = opt->norm,
                                                       .scale = opt->scale,
-                                                      .jitter = opt->jitter };
+                                                      .jitter = opt->jitter,
+                                                      .first = -1 };
 }
 
 /* The first (last = false) or last weight of an array of n; w NULL: none. */
