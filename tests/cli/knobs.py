@@ -155,6 +155,9 @@ CASES = {
     "heartbeat-ms": ("30", 30, SAME),
     "detect-ms": ("80", 80, SAME),
     "stall-ms": ("500", 500, SAME),
+    "replicas-min": ("1", 1, SAME),
+    "replicas-max": ("3", 3, SAME),
+    "replica-idle": ("30s", 30, SAME),
     "log-level": ("debug", "debug", SAME),
     "log-format": ("json", "json", SAME),
     "access-log": ("false", False, SAME),
@@ -226,7 +229,7 @@ def check_table():
 # Not together with the others: TLS would hide the effects, a folder or names that are not there end the start, and
 # one process shows its statistics at once.
 ALONE = {"config", "tp", "pp", "ep", "split", "devices", "hosts", "agent", "remote-tern", "model-key-command", "tls-cert", "tls-key", "vram-only", "cpu-moe", "n-cpu-moe", "place", "models-dir", "preload", "isolate", "api-key-file", "nats", "park-dir", "host", "socket",
-         "peers", "peer-ca", "policy", "policy-script", "heartbeat-ms", "detect-ms", "stall-ms"}
+         "peers", "peer-ca", "policy", "policy-script", "heartbeat-ms", "detect-ms", "stall-ms", "replicas-min", "replicas-max", "replica-idle"}
 
 
 class Server:
@@ -442,7 +445,7 @@ def check_small_limits():
 
 
 # Settings that tern serve refuses, because only tern gateway uses them.
-GATEWAY = ["peers", "peer-ca", "policy", "policy-script", "heartbeat-ms", "detect-ms", "stall-ms"]
+GATEWAY = ["peers", "peer-ca", "policy", "policy-script", "heartbeat-ms", "detect-ms", "stall-ms", "replicas-min", "replicas-max", "replica-idle"]
 
 
 def check_gateway(source):
