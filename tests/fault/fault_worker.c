@@ -74,13 +74,14 @@ int __wrap_fcntl(int fd, int cmd, ...)
     return __real_fcntl(fd, cmd, arg);
 }
 
+/* Five arguments are in registers, given or not. The sixth, of futex and mbind, is on the stack. */
 long __wrap_syscall(long n, ...)
 {
-    long a[6];
+    long a[6] = { 0 };
     va_list ap;
 
     va_start(ap, n);
-    for (int i = 0; i < 6; i++) a[i] = va_arg(ap, long);
+    for (int i = 0; i < (n == SYS_futex || n == SYS_mbind ? 6 : 5); i++) a[i] = va_arg(ap, long);
     va_end(ap);
     if (n == SYS_pidfd_open && fault_fails()) return fail_with(EMFILE);
     return __real_syscall(n, a[0], a[1], a[2], a[3], a[4], a[5]);
