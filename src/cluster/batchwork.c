@@ -626,7 +626,7 @@ static int finish_or_fail(struct step *s, bool *again)
 
 /* ---- a step ---- */
 
-/* What was begun for another status is dropped. */
+/* Makes the work of the batch's status. Work that was begun for another status is dropped. */
 static int begin_work(struct step *s)
 {
     struct gwbatch *b = s->b;

@@ -138,7 +138,7 @@ int fleet_read_state(struct worker *w, struct str json, struct err *e);
 /* The model of that name or alias; NULL: the worker does not have it. An empty name: its first one. */
 const struct worker_model *worker_model(const struct worker *w, struct str name);
 
-/* What a load of the model, one of w's that is not loaded, costs others there. */
+/* Which models worker w would evict to load its model m, which is not loaded. */
 enum place_evicts worker_evicts(const struct worker *w, const struct worker_model *m);
 
 struct fleet_job {

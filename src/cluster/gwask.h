@@ -27,7 +27,7 @@ bool gwask_init(struct gwask *k, struct gateway *g, struct http_req *q, const st
                 int *n_asked);
 /* Adds op; done is called with it. */
 void gwask_start(struct gwask *k, struct ledger *l, void (*done)(struct ledger_op *op));
-/* These answer the client if it is there, and free k. */
+/* gwask_fail, gwask_fail_status and gwask_reply answer the client if it is still connected, and free k. */
 void gwask_fail(struct gwask *k, const struct err *e);
 void gwask_fail_status(struct gwask *k, int status, const char *code, const char *msg);
 void gwask_reply(struct gwask *k, int status); /* with op.data, JSON */

@@ -32,7 +32,7 @@ bool gwjobs_is_path(struct str path);         /* of requests about jobs? */
 bool gwjobs_takes(struct str path);           /* can a request of this path be a durable one? */
 /* Answers q, a request about jobs, now or later. */
 void gwjobs_begin(struct gwjobs *j, struct http_req *q, const struct gw_who *who);
-/* The same for a request with "durable": true; streams: it also has "stream": true. */
+/* Accepts a request with "durable": true. streams: the body also has "stream": true, which is refused. */
 void gwjobs_post(struct gwjobs *j, struct http_req *q, const struct gw_who *who, bool streams);
 void gwjobs_write_status(struct gwjobs *j, struct jsonw *w);
 void gwjobs_write_metrics(struct gwjobs *j, struct buf *out);

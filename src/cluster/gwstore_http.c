@@ -142,7 +142,8 @@ static int write_piece(struct storelink *k, struct storeask *a, struct err *e)
     return rc == OK ? pause_ask(a) : rc;
 }
 
-/* What was written of an upload that failed; what is left of it goes after a day. */
+/* One piece more. The pieces of an upload that failed are removed; pieces that cannot be removed now go
+ * with the sweep, after a day. */
 static int write_pieces(struct storelink *k, struct storeask *a, struct err *e)
 {
     int rc = write_piece(k, a, e);

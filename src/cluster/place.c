@@ -21,7 +21,8 @@ bool place_policy_by_name(const char *name, enum place_policy *out)
 
 static double weight_of(const struct place_worker *w) { return w->weight > 0 ? w->weight : 1e-6; }
 
-/* Those that have the model in memory, and of the others those up to this cost. */
+/* Candidates are workers that have the model in memory, and workers whose load of it evicts at most `worst`
+ * (enum place_evicts). */
 enum worst { ONLY_LOADED = -1 };
 
 static bool is_candidate(const struct place_worker *w, int worst)

@@ -13,7 +13,7 @@
 
 enum { REPLICA_REQUESTS = 8 };
 
-/* What a load of a model costs others on its worker. */
+/* Which models a worker evicts to load another one: none, idle ones, or models in use. */
 enum place_evicts { EVICTS_NONE, EVICTS_IDLE, EVICTS_USED };
 
 struct replica_opt {

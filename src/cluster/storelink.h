@@ -29,7 +29,7 @@ int storelink_piece_bytes(const struct storelink *k); /* of files that are writt
 int storelink_get_file(struct storelink *k, const char *tenant, const char *id, struct filerec *out,
                        uint64_t *seq, struct err *e);
 int storelink_put_file(struct storelink *k, const struct filerec *r, uint64_t *seq, struct err *e);
-/* Its pieces and its record. A file that is gone is no error. */
+/* Removes the pieces and the record of a file. A file that is gone is no error. */
 int storelink_drop_file(struct storelink *k, const char *tenant, const char *id, struct err *e);
 int storelink_get_batch(struct storelink *k, const char *tenant, const char *id,
                         struct batchrec *out, uint64_t *seq, struct err *e);

@@ -283,13 +283,4 @@ def test_full():
 if not broker.is_there():
     print("skip durable requests between gateways: nats-server or tern-nats.so is missing")
     sys.exit(0)
-try:
-    chosen = sys.argv[2:]
-    for name, fn in list(globals().items()):
-        if name.startswith("test_") and (not chosen or name in chosen):
-            fn()
-finally:
-    for p in reversed(started):
-        p.stop(5)
-    fleet.print_logs(folder)
-sys.exit(fleet.failed)
+fleet.run_tests(globals(), started, folder)

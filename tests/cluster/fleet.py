@@ -57,6 +57,20 @@ def print_logs(folder, n=25):
             print(f"---- {name}\n" + "\n".join(open(os.path.join(folder, name)).read().splitlines()[-n:]))
 
 
+def run_tests(names, started, folder):
+    """Runs the functions test_*, or those of them that the command line names, then stops the processes that are left, and exits."""
+    chosen = sys.argv[2:]
+    try:
+        for name, fn in list(names.items()):
+            if name.startswith("test_") and (not chosen or name in chosen):
+                fn()
+    finally:
+        for p in reversed(started):
+            p.stop(5)
+        print_logs(folder)
+    sys.exit(failed)
+
+
 class Process:
     """A tern process that listens; restarts keep the port."""
 

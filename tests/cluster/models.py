@@ -84,13 +84,4 @@ def test_minimum():
         w.stop(5)
 
 
-try:
-    chosen = sys.argv[2:]
-    for name, fn in list(globals().items()):
-        if name.startswith("test_") and (not chosen or name in chosen):
-            fn()
-finally:
-    for p in reversed(started):
-        p.stop(5)
-    fleet.print_logs(folder)
-sys.exit(fleet.failed)
+fleet.run_tests(globals(), started, folder)
